@@ -1,0 +1,55 @@
+//! `PAGEMAP_SCAN` of `linux/fs.h` (Linux 6.7) and the 64-bit entries of `/proc/PID/pagemap`.
+
+use super::{IOC_READ_WRITE, ioc};
+
+pub mod category {
+    pub const FILE: u64 = 1 << 2;
+    pub const PRESENT: u64 = 1 << 3;
+    pub const SWAPPED: u64 = 1 << 4;
+    /// The shared page of zeros.
+    pub const PFNZERO: u64 = 1 << 5;
+    pub const HUGE: u64 = 1 << 6;
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+pub struct ScanArg {
+    pub size: u64,
+    pub flags: u64,
+    pub start: u64,
+    pub end: u64,
+    pub walk_end: u64,
+    pub vec: u64,
+    pub vec_len: u64,
+    pub max_pages: u64,
+    pub category_inverted: u64,
+    pub category_mask: u64,
+    pub category_anyof_mask: u64,
+    pub return_mask: u64,
+}
+
+/// `struct page_region`: pages next to each other with the same answer.
+#[repr(C)]
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRegion {
+    pub start: u64,
+    pub end: u64,
+    pub categories: u64,
+}
+
+pub const IOCTL_SCAN: u32 = ioc(IOC_READ_WRITE, b'f' as u32, 16, size_of::<ScanArg>());
+
+const _: () = {
+    assert!(size_of::<ScanArg>() == 96);
+    assert!(IOCTL_SCAN == 0xc060_6610);
+};
+
+/// Bits of an entry of `/proc/PID/pagemap`.
+pub mod entry {
+    pub const FILE_OR_SHARED: u64 = 1 << 61;
+    pub const SWAPPED: u64 = 1 << 62;
+    pub const PRESENT: u64 = 1 << 63;
+    /// Mapped by this page table only.
+    pub const EXCLUSIVE: u64 = 1 << 56;
+}

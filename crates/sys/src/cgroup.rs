@@ -1,0 +1,125 @@
+//! Memory limits around the process: control groups of either version, and the machine's RAM.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The tightest memory limit of the control groups this process is in, in bytes; `None` when
+/// there is none (or none that can be read).
+pub fn memory_limit_bytes() -> Option<u64> {
+    let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    folders(&membership, &mounts).into_iter().filter_map(|folder| limit_in(&folder)).min()
+}
+
+/// RAM of the machine in bytes.
+///
+/// # Errors
+/// When `/proc/meminfo` cannot be read or is not what it should be.
+pub fn machine_memory_bytes() -> std::io::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    text.lines()
+        .find_map(|line| {
+            line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok()
+        })
+        .map(|kibibytes: u64| kibibytes * 1024)
+        .ok_or_else(|| std::io::Error::other("/proc/meminfo has no MemTotal in kB"))
+}
+
+/// The folders in `/sys/fs/cgroup` whose limits apply: the group itself and all above it.
+fn folders(membership: &str, mounts: &str) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for line in membership.lines() {
+        // "0::/user.slice" (version 2) or "7:memory:/docker/abc" (version 1).
+        let mut fields = line.splitn(3, ':');
+        let (Some(number), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let version_2 = number == "0" && controllers.is_empty();
+        if !version_2 && !controllers.split(',').any(|name| name == "memory") {
+            continue;
+        }
+        for (root, mount_point) in mounts.lines().filter_map(|line| mount(line, version_2)) {
+            // A container may see only its own part of the hierarchy.
+            let inside = Path::new(path).strip_prefix(root).unwrap_or(Path::new(path));
+            let inside = inside.strip_prefix("/").unwrap_or(inside);
+            let mut folder = mount_point.join(inside);
+            loop {
+                folders.push(folder.clone());
+                if folder == mount_point || !folder.pop() {
+                    break;
+                }
+            }
+        }
+    }
+    folders
+}
+
+/// Root and mount point of a line of mountinfo that is the memory hierarchy of that version.
+fn mount(line: &str, version_2: bool) -> Option<(&str, PathBuf)> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut kind = after.split(' ');
+    let fits = match kind.next()? {
+        "cgroup2" => version_2,
+        "cgroup" => !version_2 && kind.nth(1)?.split(',').any(|option| option == "memory"),
+        _ => false,
+    };
+    if !fits {
+        return None;
+    }
+    let mut fields = before.split(' ').skip(3);
+    Some((fields.next()?, PathBuf::from(fields.next()?)))
+}
+
+fn limit_in(folder: &Path) -> Option<u64> {
+    // Version 1 says "no limit" with a huge number.
+    const NO_LIMIT: u64 = 1 << 60;
+    ["memory.max", "memory.high", "memory.limit_in_bytes"]
+        .iter()
+        .filter_map(|file| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok())
+        .filter(|&limit: &u64| limit < NO_LIMIT)
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_2_counts_every_level() {
+        let found = folders(
+            "0::/a.slice/b.scope\n",
+            "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
+        );
+        let want = ["/sys/fs/cgroup/a.slice/b.scope", "/sys/fs/cgroup/a.slice", "/sys/fs/cgroup"];
+        assert_eq!(found, want.map(PathBuf::from));
+    }
+
+    #[test]
+    fn version_1_in_a_container_sees_its_own_part() {
+        let found = folders(
+            "7:memory:/docker/abc\n3:cpu:/docker/abc\n0::/\n",
+            "41 30 0:36 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
+             42 30 0:37 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n",
+        );
+        assert_eq!(found, [PathBuf::from("/sys/fs/cgroup/memory")]);
+    }
+
+    #[test]
+    fn limits_are_read_and_no_limit_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(limit_in(folder.path()), None);
+        fs::write(folder.path().join("memory.max"), "max\n").unwrap();
+        fs::write(folder.path().join("memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        assert_eq!(limit_in(folder.path()), None);
+        fs::write(folder.path().join("memory.max"), "1048576\n").unwrap();
+        fs::write(folder.path().join("memory.high"), "524288\n").unwrap();
+        assert_eq!(limit_in(folder.path()), Some(524_288));
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        assert!(machine_memory_bytes().unwrap() > 1 << 20);
+    }
+}

@@ -1,0 +1,31 @@
+//! What ramfold asks of Linux, as safe wrappers where a safe contract exists.
+//!
+//! Everything outside the `std` feature is `no_std`, makes raw system calls (never through libc),
+//! touches no thread-local storage and allocates nothing, so that it can run on threads that libc
+//! does not know, inside other people's processes.
+//!
+//! From the bottom up: [`raw`] and [`abi`] are the kernel's own interface; [`mem`], [`sync`],
+//! [`time`] and [`thread`] are what any part of ramfold stands on; [`uffd`], [`pagemap`], [`maps`]
+//! and [`proc`] are what the pager asks about the process it lives in; `cgroup` reads the limits
+//! around it.
+
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
+
+pub mod abi;
+#[cfg(any(test, feature = "std"))]
+pub mod cgroup;
+pub mod maps;
+pub mod mem;
+pub mod pagemap;
+pub mod proc;
+pub mod raw;
+pub mod sync;
+pub mod thread;
+pub mod time;
+pub mod uffd;
+
+pub use rustix::io::Errno;
+
+/// Bytes in a page. The pager and every codec work on 4 KiB pages only; a kernel with a larger
+/// base page is refused at start.
+pub const PAGE_SIZE: usize = 4096;

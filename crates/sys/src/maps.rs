@@ -1,0 +1,210 @@
+//! The mappings of the process, from `/proc/self/maps`, read through a caller's buffer.
+
+use core::ops::Range;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::Errno;
+
+/// One line of `/proc/self/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping<'a> {
+    pub range: Range<usize>,
+    pub readable: bool,
+    pub writable: bool,
+    pub executable: bool,
+    /// `MAP_PRIVATE`: writes are the process's own.
+    pub private: bool,
+    /// No file behind it.
+    pub inode: u64,
+    /// Path, `[heap]`, `[stack]`, `[anon:name]`, or nothing.
+    pub name: &'a [u8],
+}
+
+impl Mapping<'_> {
+    /// Memory that belongs to the process alone and to no file, of the kinds a pager may take:
+    /// not the stack of the main thread (it grows by itself), not the kernel's own pages.
+    pub fn is_private_anonymous(&self) -> bool {
+        self.private
+            && self.inode == 0
+            && (self.name.is_empty() || self.name == b"[heap]" || self.name.starts_with(b"[anon:"))
+    }
+}
+
+/// Two-letter flags of a mapping, the `VmFlags` line of `/proc/self/smaps`.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags<'a>(&'a [u8]);
+
+impl Flags<'_> {
+    /// Is the flag set? The kernel's Documentation/filesystems/proc.rst lists them.
+    pub fn has(&self, flag: [u8; 2]) -> bool {
+        self.0.split(|&b| b == b' ').any(|word| word == flag)
+    }
+}
+
+/// Reads all mappings and hands each to `f`. `buffer` must hold the longest line; paths that do
+/// not fit are cut.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/self/maps`.
+pub fn for_each(buffer: &mut [u8], mut f: impl FnMut(&Mapping<'_>)) -> Result<(), Errno> {
+    for_each_line(c"/proc/self/maps", buffer, |line| {
+        if let Some(mapping) = parse(line) {
+            f(&mapping);
+        }
+    })
+}
+
+/// Like [`for_each`], with the flags of each mapping and without its name (but for whether it
+/// has one). Walks all page tables: about 10 ms for a GiB.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/self/smaps`.
+pub fn for_each_with_flags(
+    buffer: &mut [u8],
+    mut f: impl FnMut(&Mapping<'_>, Flags<'_>),
+) -> Result<(), Errno> {
+    let mut current: Option<Mapping<'static>> = None;
+    for_each_line(c"/proc/self/smaps", buffer, |line| {
+        if let Some(flags) = line.strip_prefix(b"VmFlags: ") {
+            if let Some(mapping) = current.take() {
+                f(&mapping, Flags(flags));
+            }
+        } else if let Some(mapping) = parse(line) {
+            let name: &[u8] = if mapping.is_private_anonymous() { b"" } else { b"other" };
+            current = Some(Mapping { name, ..mapping });
+        }
+    })
+}
+
+/// Hands each line of a file to `f`, without its end; of a line that does not fit into `buffer`
+/// as much as fits.
+fn for_each_line(
+    path: &core::ffi::CStr,
+    buffer: &mut [u8],
+    mut f: impl FnMut(&[u8]),
+) -> Result<(), Errno> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut filled = 0;
+    let mut cut = false;
+    loop {
+        let read = match rustix::io::read(&file, &mut buffer[filled..]) {
+            Ok(read) => read,
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e),
+        };
+        if read == 0 {
+            return Ok(());
+        }
+        filled += read;
+        let mut start = 0;
+        while let Some(length) = buffer[start..filled].iter().position(|&b| b == b'\n') {
+            // The tail of a line that was cut is no line.
+            if !core::mem::take(&mut cut) {
+                f(&buffer[start..start + length]);
+            }
+            start += length + 1;
+        }
+        buffer.copy_within(start..filled, 0);
+        filled -= start;
+        if filled == buffer.len() {
+            if !core::mem::replace(&mut cut, true) {
+                f(&buffer[..filled]);
+            }
+            filled = 0;
+        }
+    }
+}
+
+/// `55d0c0000000-55d0c0021000 rw-p 00000000 00:00 0      [heap]`
+fn parse(line: &[u8]) -> Option<Mapping<'_>> {
+    let (start, rest) = number(line, 16)?;
+    let (end, rest) = number(rest.strip_prefix(b"-")?, 16)?;
+    let rest = rest.strip_prefix(b" ")?;
+    let (access, rest) = rest.split_at_checked(4)?;
+    let (_offset, rest) = number(rest.strip_prefix(b" ")?, 16)?;
+    let device_length = rest.get(1..)?.iter().position(|&b| b == b' ')? + 1;
+    let (inode, rest) = number(rest.get(device_length + 1..)?, 10)?;
+    Some(Mapping {
+        range: start as usize..end as usize,
+        readable: access[0] == b'r',
+        writable: access[1] == b'w',
+        executable: access[2] == b'x',
+        private: access[3] == b'p',
+        inode,
+        name: rest.trim_ascii(),
+    })
+}
+
+/// A number at the start of the text, and what follows it.
+pub(crate) fn number(text: &[u8], radix: u32) -> Option<(u64, &[u8])> {
+    let digits = text.iter().take_while(|&&b| (b as char).is_digit(radix)).count();
+    let (digits, rest) = text.split_at(digits);
+    let value = core::str::from_utf8(digits).ok()?;
+    Some((u64::from_str_radix(value, radix).ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::Reservation;
+
+    #[test]
+    fn lines_of_every_kind() {
+        let heap =
+            parse(b"55d0c0000000-55d0c0021000 rw-p 00000000 00:00 0                  [heap]");
+        let heap = heap.unwrap();
+        assert_eq!(heap.range, 0x55d0c0000000..0x55d0c0021000);
+        assert!(heap.readable && heap.writable && !heap.executable && heap.private);
+        assert!(heap.is_private_anonymous());
+        let file = parse(b"7f00-7f01 r-xp 00001000 fd:00 1234   /usr/lib/a b.so").unwrap();
+        assert_eq!((file.inode, file.name), (1234, &b"/usr/lib/a b.so"[..]));
+        assert!(!file.is_private_anonymous());
+        assert!(parse(b"1000-2000 ---p 00000000 00:00 0 ").unwrap().is_private_anonymous());
+        let shared = parse(b"1000-2000 rw-s 00000000 00:01 55 /dev/zero (deleted)").unwrap();
+        assert!(!shared.is_private_anonymous());
+        let stack = parse(b"7ffc0000-7ffc2000 rw-p 00000000 00:00 0    [stack]").unwrap();
+        assert!(!stack.is_private_anonymous());
+        for garbage in [&b""[..], b"x", b"1-2", b"1000-2000 rw", b"1000-2000 rw-p 0 00"] {
+            assert_eq!(parse(garbage), None);
+        }
+    }
+
+    #[test]
+    fn flags_say_what_a_child_does_not_inherit() {
+        let r = Reservation::new(4 * crate::PAGE_SIZE).unwrap();
+        r.commit(0, 4 * crate::PAGE_SIZE).unwrap();
+        // SAFETY: advice on memory of our own that holds nothing.
+        let wiped = unsafe {
+            let at = r.as_ptr().add(crate::PAGE_SIZE).cast();
+            rustix::mm::madvise(at, crate::PAGE_SIZE, rustix::mm::Advice::LinuxWipeOnFork)
+        };
+        wiped.unwrap();
+        let mut found = Vec::new();
+        let mut buffer = [0; 512];
+        for_each_with_flags(&mut buffer, |mapping, flags| {
+            if mapping.range.start >= r.as_ptr() as usize
+                && mapping.range.end <= r.as_ptr() as usize + r.len()
+            {
+                assert!(mapping.is_private_anonymous() && flags.has(*b"rd"));
+                found.push(flags.has(*b"wf"));
+            }
+        })
+        .unwrap();
+        assert_eq!(found, [false, true, false]);
+    }
+
+    #[test]
+    fn finds_a_mapping_through_a_small_buffer() {
+        let r = Reservation::new(4 * crate::PAGE_SIZE).unwrap();
+        r.commit(0, 4 * crate::PAGE_SIZE).unwrap();
+        let start = r.as_ptr() as usize;
+        for size in [80, 200, 4096, 1 << 20] {
+            let mut buffer = vec![0; size];
+            let mut found = 0;
+            for_each(&mut buffer, |m| found += usize::from(m.range.start == start && m.writable))
+                .unwrap();
+            assert_eq!(found, 1, "buffer of {size}");
+        }
+    }
+}

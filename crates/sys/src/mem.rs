@@ -1,0 +1,161 @@
+//! Address space of our own: reserved at once, given memory piece by piece.
+
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+
+use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use crate::{Errno, PAGE_SIZE};
+
+/// A range of address space with nothing in it: inaccessible until committed, never merged with a
+/// neighbour's mapping (an inaccessible page stands at either end), never given huge pages.
+///
+/// Offsets and lengths are in bytes, from the start of the usable part, multiples of
+/// [`PAGE_SIZE`].
+#[derive(Debug)]
+pub struct Reservation {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the reservation is plain address space; who may touch which part of it is for its user
+// to arrange.
+unsafe impl Send for Reservation {}
+// SAFETY: as above; the methods only make system calls on the range.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Reserves `len` bytes (rounded up to whole pages) and a guard page on both sides.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the address space is limited (`ulimit -v`).
+    pub fn new(len: usize) -> Result<Self, Errno> {
+        let len = len.next_multiple_of(PAGE_SIZE);
+        // SAFETY: a fresh private mapping at an address of the kernel's choice.
+        let start = unsafe {
+            mm::mmap_anonymous(
+                ptr::null_mut(),
+                len + 2 * PAGE_SIZE,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        // SAFETY: the guard page at the start is part of the mapping.
+        let base = unsafe { NonNull::new_unchecked(start.cast::<u8>().add(PAGE_SIZE)) };
+        let reservation = Reservation { base, len };
+        // Without this a first touch could bring 2 MiB at once. EINVAL: a kernel without huge
+        // pages, where there is nothing to refuse.
+        // SAFETY: advice on our own mapping changes no content.
+        match unsafe { mm::madvise(base.as_ptr().cast(), len, Advice::LinuxNoHugepage) } {
+            Ok(()) | Err(Errno::INVAL) => Ok(reservation),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// First usable byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Usable bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first byte and of the byte behind the last, the guard pages included: what
+    /// must never be treated as the program's memory.
+    pub fn guarded_range(&self) -> core::ops::Range<usize> {
+        let base = self.base.as_ptr() as usize;
+        base - PAGE_SIZE..base + self.len + PAGE_SIZE
+    }
+
+    fn part(&self, offset: usize, len: usize) -> *mut c_void {
+        assert!(
+            offset.is_multiple_of(PAGE_SIZE)
+                && len.is_multiple_of(PAGE_SIZE)
+                && offset.checked_add(len).is_some_and(|end| end <= self.len),
+            "a part of the reservation"
+        );
+        // SAFETY: in bounds, asserted above.
+        unsafe { self.base.as_ptr().add(offset).cast() }
+    }
+
+    /// Makes a part readable and writable. Memory comes when it is first touched, and reads as
+    /// zero.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the system does not overcommit and has no memory to promise, or when the
+    /// process has too many mappings.
+    pub fn commit(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let at = self.part(offset, len);
+        // SAFETY: widens the access to a part of our own mapping.
+        unsafe { mm::mprotect(at, len, MprotectFlags::READ | MprotectFlags::WRITE) }
+    }
+
+    /// Makes the kernel put memory behind a committed part now, so that a later touch cannot fail.
+    ///
+    /// # Errors
+    /// `ENOMEM` or `EFAULT` when there is no memory; `EINVAL` before Linux 5.14.
+    pub fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let at = self.part(offset, len);
+        // SAFETY: populating changes no content.
+        unsafe { mm::madvise(at, len, Advice::LinuxPopulateWrite) }
+    }
+
+    /// Gives the memory of a committed part back to the system. The part stays committed and
+    /// reads as zero.
+    ///
+    /// # Safety
+    /// Nothing may rely on what the part holds, and no reference into it may be alive.
+    pub unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let at = self.part(offset, len);
+        // SAFETY: the caller gives up the content.
+        unsafe { mm::madvise(at, len, Advice::LinuxDontNeed) }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let range = self.guarded_range();
+        // SAFETY: the mapping is ours, and nobody can name the reservation any more.
+        let unmapped = unsafe { mm::munmap(range.start as *mut c_void, range.len()) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn committed_memory_reads_zero_and_keeps_what_is_written() {
+        let r = Reservation::new(64 * PAGE_SIZE).unwrap();
+        r.commit(2 * PAGE_SIZE, PAGE_SIZE).unwrap();
+        r.populate(2 * PAGE_SIZE, PAGE_SIZE).unwrap();
+        // SAFETY: the page is committed and ours alone.
+        unsafe {
+            let p = r.as_ptr().add(2 * PAGE_SIZE);
+            assert_eq!(*p, 0);
+            *p = 7;
+            assert_eq!(*p, 7);
+            r.release(2 * PAGE_SIZE, PAGE_SIZE).unwrap();
+            assert_eq!(*p, 0);
+        }
+    }
+
+    #[test]
+    fn more_than_the_address_space_is_an_error() {
+        assert!(Reservation::new(1 << 60).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "a part of the reservation")]
+    fn a_part_beyond_the_end_is_refused() {
+        let r = Reservation::new(PAGE_SIZE).unwrap();
+        let _ = r.commit(PAGE_SIZE, PAGE_SIZE);
+    }
+}

@@ -1,0 +1,193 @@
+//! What `/proc/self` says about the process the agent lives in.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+
+use crate::maps::number;
+use crate::{Errno, PAGE_SIZE};
+
+/// `/proc/self/statm`, kept open.
+#[derive(Debug)]
+pub struct Statm {
+    fd: OwnedFd,
+}
+
+impl Statm {
+    /// # Errors
+    /// What open(2) says.
+    pub fn open() -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(Statm { fd: rustix::fs::open(c"/proc/self/statm", flags, Mode::empty())? })
+    }
+
+    /// Reads the counters.
+    ///
+    /// # Errors
+    /// What read(2) says.
+    pub fn read(&self) -> Result<Memory, Errno> {
+        let mut text = [0; 128];
+        let length = rustix::io::pread(&self.fd, &mut text, 0)?;
+        let mut fields = text[..length].split(|&b| b == b' ').map(|field| number(field, 10));
+        let mut bytes = || {
+            let (pages, _) = fields.next().flatten().ok_or(Errno::PROTO)?;
+            Ok(pages * PAGE_SIZE as u64)
+        };
+        let (mapped_bytes, resident, shared) = (bytes()?, bytes()?, bytes()?);
+        Ok(Memory { mapped_bytes, anonymous_bytes: resident.saturating_sub(shared) })
+    }
+}
+
+/// What `/proc/self/statm` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Address space with mappings in it.
+    pub mapped_bytes: u64,
+    /// Anonymous memory in RAM: all resident pages less those of files and shared memory. The
+    /// kernel keeps the counters per processor and adds them up loosely (within a few hundred
+    /// KiB).
+    pub anonymous_bytes: u64,
+}
+
+/// Proportional share of anonymous memory: a page that `fork` left shared counts by the fraction
+/// of a page each process has of it. Walks the page tables: about 10 ms for a GiB.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/self/smaps_rollup` (Linux 4.14; `Pss_Anon` 5.3).
+pub fn proportional_anonymous_bytes() -> Result<u64, Errno> {
+    let mut text = [0; 2048];
+    let length = read_file(c"/proc/self/smaps_rollup", &mut text)?;
+    let line = text[..length]
+        .split(|&b| b == b'\n')
+        .find_map(|line| line.strip_prefix(b"Pss_Anon:"))
+        .ok_or(Errno::PROTO)?;
+    let (kibibytes, _) = number(line.trim_ascii_start(), 10).ok_or(Errno::PROTO)?;
+    Ok(kibibytes * 1024)
+}
+
+/// The processor a thread of this process last ran on.
+///
+/// # Errors
+/// `ENOENT` for a thread that is gone.
+pub fn last_processor(thread: u32) -> Result<usize, Errno> {
+    // "/proc/self/task/4294967295/stat"
+    let mut path = [0u8; 40];
+    let mut length = 0;
+    let mut push = |bytes: &[u8]| {
+        path[length..length + bytes.len()].copy_from_slice(bytes);
+        length += bytes.len();
+    };
+    push(b"/proc/self/task/");
+    let mut digits = [0u8; 10];
+    push(decimal(thread, &mut digits));
+    push(b"/stat\0");
+    let path = core::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
+    let mut text = [0; 1024];
+    let length = read_file(path, &mut text)?;
+    // The name in parentheses may hold anything; the fields after it are numbers, of which the
+    // processor is number 39 counting from 1, the state right behind the name being number 3.
+    let text = &text[..length];
+    let after_name = text.iter().rposition(|&b| b == b')').ok_or(Errno::PROTO)? + 2;
+    let field = text[after_name..].split(|&b| b == b' ').nth(39 - 3).ok_or(Errno::PROTO)?;
+    number(field, 10).map(|(processor, _)| processor as usize).ok_or(Errno::PROTO)
+}
+
+/// How many threads the process has.
+///
+/// # Errors
+/// What stat(2) says of `/proc/self/task`.
+pub fn thread_count() -> Result<u64, Errno> {
+    // A folder has a link for itself, its parent and each folder in it; /proc keeps to that.
+    Ok(rustix::fs::stat(c"/proc/self/task")?.st_nlink as u64 - 2)
+}
+
+/// Has the first thread of the process ended, and with what status for wait(2)? A process whose
+/// last thread ends takes the status of its first.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/self/stat`.
+pub fn leader_exit_status() -> Result<Option<i32>, Errno> {
+    let mut text = [0; 1024];
+    let length = read_file(c"/proc/self/stat", &mut text)?;
+    let text = text[..length].trim_ascii_end();
+    let after_name = text.iter().rposition(|&b| b == b')').ok_or(Errno::PROTO)? + 2;
+    let mut fields = text[after_name..].split(|&b| b == b' ');
+    if fields.next() != Some(b"Z") {
+        return Ok(None);
+    }
+    // The exit code is the last field (number 52).
+    let status = fields.next_back().and_then(|field| number(field, 10)).ok_or(Errno::PROTO)?;
+    Ok(Some(status.0 as i32))
+}
+
+fn read_file(path: &core::ffi::CStr, text: &mut [u8]) -> Result<usize, Errno> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut filled = 0;
+    while filled < text.len() {
+        match rustix::io::read(&file, &mut text[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
+fn decimal(mut value: u32, digits: &mut [u8; 10]) -> &[u8] {
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return &digits[start..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::Reservation;
+
+    #[test]
+    fn anonymous_memory_grows_by_what_is_touched() {
+        const BYTES: usize = 64 << 20;
+        let statm = Statm::open().unwrap();
+        let before =
+            (statm.read().unwrap().anonymous_bytes, proportional_anonymous_bytes().unwrap());
+        let r = Reservation::new(BYTES).unwrap();
+        r.commit(0, BYTES).unwrap();
+        r.populate(0, BYTES).unwrap();
+        let after =
+            (statm.read().unwrap().anonymous_bytes, proportional_anonymous_bytes().unwrap());
+        // Other tests of this process run beside and allocate a little.
+        for (before, after) in [(before.0, after.0), (before.1, after.1)] {
+            let grown = after - before;
+            assert!(grown.abs_diff(BYTES as u64) < 4 << 20, "grown by {grown}");
+        }
+    }
+
+    #[test]
+    fn the_processor_of_a_pinned_thread() {
+        let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let here = last_processor(me).unwrap();
+        assert!(here < 4096);
+        assert!(last_processor(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn this_process_has_not_ended() {
+        assert_eq!(leader_exit_status(), Ok(None));
+    }
+
+    #[test]
+    fn threads_are_counted() {
+        let before = thread_count().unwrap();
+        let (stop, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || wait.recv());
+        assert!(thread_count().unwrap() > 1 && before >= 1);
+        drop(stop);
+        assert!(thread.join().unwrap().is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! System calls that no wrapper fits: made on threads libc does not know, or in a signal handler
+//! that stands in for a system call of the program.
+
+use core::arch::asm;
+
+use crate::Errno;
+
+/// System call numbers used through [`syscall6`] and its kin.
+#[cfg(target_arch = "x86_64")]
+pub mod nr {
+    pub const MMAP: usize = 9;
+    pub const RT_SIGACTION: usize = 13;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_SIGRETURN: usize = 15;
+    pub const CLONE: usize = 56;
+    pub const FORK: usize = 57;
+    pub const VFORK: usize = 58;
+    pub const EXIT: usize = 60;
+    pub const PRCTL: usize = 157;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const EXIT_GROUP: usize = 231;
+    pub const CLONE3: usize = 435;
+}
+
+#[cfg(target_arch = "aarch64")]
+pub mod nr {
+    pub const EXIT: usize = 93;
+    pub const EXIT_GROUP: usize = 94;
+    pub const CLOCK_GETTIME: usize = 113;
+    pub const RT_SIGACTION: usize = 134;
+    pub const RT_SIGPROCMASK: usize = 135;
+    pub const RT_SIGRETURN: usize = 139;
+    pub const PRCTL: usize = 167;
+    pub const CLONE: usize = 220;
+    pub const MMAP: usize = 222;
+    pub const CLONE3: usize = 435;
+}
+
+/// Makes a system call and returns the kernel's word: a result, or `-errno` in -4095..0.
+///
+/// # Safety
+/// The call itself must be sound with these arguments.
+#[inline]
+pub unsafe fn syscall6(
+    number: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    let result: isize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the kernel keeps all registers but rax, rcx and r11; the caller vouches for the call.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the kernel keeps all registers but x0; the caller vouches for the call.
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a as isize => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// [`syscall6`] with two arguments.
+///
+/// # Safety
+/// As [`syscall6`].
+#[inline]
+pub unsafe fn syscall2(number: usize, a: usize, b: usize) -> isize {
+    // SAFETY: passed on to the caller.
+    unsafe { syscall6(number, a, b, 0, 0, 0, 0) }
+}
+
+/// [`syscall6`] with five arguments.
+///
+/// # Safety
+/// As [`syscall6`].
+#[inline]
+pub unsafe fn syscall5(number: usize, a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
+    // SAFETY: passed on to the caller.
+    unsafe { syscall6(number, a, b, c, d, e, 0) }
+}
+
+/// The kernel's word as a `Result`.
+#[inline]
+pub fn check(result: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&result) {
+        Err(Errno::from_raw_os_error(-result as i32))
+    } else {
+        Ok(result as usize)
+    }
+}
+
+/// Ends the whole process, every thread of it, with this exit status.
+pub fn exit_group(status: i32) -> ! {
+    loop {
+        // SAFETY: exit_group takes no pointers and does not return.
+        unsafe { syscall2(nr::EXIT_GROUP, status as usize, 0) };
+    }
+}

@@ -1,0 +1,235 @@
+//! Threads that libc does not know.
+//!
+//! They belong to the process, so they live and die with it, but:
+//! - they have their **own table of file descriptors**: what the program closes does not close
+//!   theirs, the program never sees theirs, and none of the program's pipes is held open by them;
+//! - they take no signals;
+//! - they have no thread-local storage of their own, so nothing that uses errno may run on them.
+
+use core::arch::naked_asm;
+use core::ops::Range;
+
+use crate::{Errno, raw};
+
+const CLONE_VM: usize = 0x100;
+const CLONE_FILES: usize = 0x400;
+const CLONE_SIGHAND: usize = 0x800;
+const CLONE_THREAD: usize = 0x1_0000;
+
+const SIG_SETMASK: usize = 2;
+
+/// What a new thread runs. It must not return.
+pub type Entry = extern "C" fn(*mut ()) -> !;
+
+/// Which file descriptors a new thread has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Files {
+    /// A table of its own, a copy of the caller's: the new thread should call
+    /// [`close_all_files`] before anything else.
+    Own,
+    /// The caller's.
+    Shared,
+}
+
+/// Starts a thread on the given stack and returns its id.
+///
+/// # Errors
+/// `EAGAIN` or `ENOMEM` when there may be no more threads.
+///
+/// # Safety
+/// `stack` must be writable memory that nobody else uses for as long as the thread lives, and
+/// `argument` must be what `entry` expects.
+pub unsafe fn spawn(
+    stack: Range<*mut u8>,
+    files: Files,
+    entry: Entry,
+    argument: *mut (),
+) -> Result<u32, Errno> {
+    let mut flags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD;
+    if files == Files::Shared {
+        flags |= CLONE_FILES;
+    }
+    // The new thread inherits the mask; it must never run a handler of the program.
+    let caller_mask = block_all_signals();
+    // SAFETY: the caller vouches for stack and argument.
+    let result = unsafe { clone_thread(flags, stack.end, entry, argument) };
+    set_signal_mask(caller_mask);
+    raw::check(result).map(|id| id as u32)
+}
+
+/// Blocks every signal for the calling thread and returns the mask it had.
+pub fn block_all_signals() -> u64 {
+    exchange_signal_mask(u64::MAX)
+}
+
+/// Sets the calling thread's mask of blocked signals.
+pub fn set_signal_mask(mask: u64) {
+    exchange_signal_mask(mask);
+}
+
+fn exchange_signal_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: two words of the size the kernel is told.
+    unsafe {
+        raw::syscall5(
+            raw::nr::RT_SIGPROCMASK,
+            SIG_SETMASK,
+            (&raw const mask) as usize,
+            (&raw mut old) as usize,
+            size_of::<u64>(),
+            0,
+        )
+    };
+    old
+}
+
+/// Closes every file descriptor of the calling thread's table.
+pub fn close_all_files() {
+    #[cfg(target_arch = "x86_64")]
+    const CLOSE: usize = 3;
+    #[cfg(target_arch = "aarch64")]
+    const CLOSE: usize = 57;
+    const CLOSE_RANGE: usize = 436;
+    const HIGHEST_FALLBACK: usize = 1 << 16;
+
+    // SAFETY: descriptors are numbers; the caller wants them all gone.
+    let result = unsafe { raw::syscall5(CLOSE_RANGE, 0, u32::MAX as usize, 0, 0, 0) };
+    if raw::check(result).is_err() {
+        // Before Linux 5.9.
+        for fd in 0..HIGHEST_FALLBACK {
+            // SAFETY: as above.
+            unsafe { raw::syscall2(CLOSE, fd, 0) };
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn clone_thread(
+    flags: usize,
+    stack_end: *mut u8,
+    entry: Entry,
+    argument: *mut (),
+) -> isize {
+    naked_asm!(
+        // Entry and argument wait on the new stack; the child has no other way to them.
+        "and rsi, -16",
+        "sub rsi, 16",
+        "mov [rsi], rdx",
+        "mov [rsi + 8], rcx",
+        "mov eax, {clone}",
+        "xor edx, edx",
+        "xor r10d, r10d",
+        "xor r8d, r8d",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "ret",
+        "2:",
+        "xor ebp, ebp",
+        "pop rax",
+        "pop rdi",
+        "call rax",
+        "ud2",
+        clone = const raw::nr::CLONE,
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn clone_thread(
+    flags: usize,
+    stack_end: *mut u8,
+    entry: Entry,
+    argument: *mut (),
+) -> isize {
+    naked_asm!(
+        "and x1, x1, #-16",
+        "stp x2, x3, [x1, #-16]!",
+        "mov x2, #0",
+        "mov x3, #0",
+        "mov x4, #0",
+        "mov x8, {clone}",
+        "svc #0",
+        "cbz x0, 2f",
+        "ret",
+        "2:",
+        "mov x29, #0",
+        "mov x30, #0",
+        "ldp x1, x0, [sp], #16",
+        "blr x1",
+        "brk #1",
+        clone = const raw::nr::CLONE,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PAGE_SIZE;
+    use crate::mem::Reservation;
+    use core::sync::atomic::{AtomicU32, Ordering};
+    use rustix::fd::AsRawFd;
+    use rustix::thread::futex;
+
+    #[repr(C)]
+    struct Meeting {
+        fd: i32,
+        fd_open_in_thread: AtomicU32,
+        mask_full: AtomicU32,
+        done: AtomicU32,
+    }
+
+    extern "C" fn entry(argument: *mut ()) -> ! {
+        // SAFETY: the test passes a meeting that lives until `done`.
+        let meeting = unsafe { &*argument.cast::<Meeting>() };
+        close_all_files();
+        // SAFETY: only asked whether the number is open in this thread's table.
+        let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(meeting.fd) };
+        meeting
+            .fd_open_in_thread
+            .store(u32::from(rustix::io::fcntl_getfd(fd).is_ok()), Ordering::SeqCst);
+        let mask = block_all_signals();
+        // KILL and STOP cannot be blocked.
+        let full = !(1u64 << 8 | 1 << 18);
+        meeting.mask_full.store(u32::from(mask & full == full), Ordering::SeqCst);
+        meeting.done.store(1, Ordering::SeqCst);
+        let _ = futex::wake(&meeting.done, futex::Flags::PRIVATE, 1);
+        loop {
+            // SAFETY: ends this thread only.
+            unsafe { raw::syscall2(raw::nr::EXIT, 0, 0) };
+        }
+    }
+
+    #[test]
+    fn a_thread_has_its_own_files_and_takes_no_signals() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let stack = Reservation::new(16 * PAGE_SIZE).unwrap();
+        stack.commit(0, stack.len()).unwrap();
+        let meeting = Box::leak(Box::new(Meeting {
+            fd: file.as_raw_fd(),
+            fd_open_in_thread: AtomicU32::new(9),
+            mask_full: AtomicU32::new(9),
+            done: AtomicU32::new(0),
+        }));
+        let start = stack.as_ptr();
+        // SAFETY: the stack is leaked below, the meeting is leaked.
+        let id = unsafe {
+            spawn(
+                start..start.add(stack.len()),
+                Files::Own,
+                entry,
+                (meeting as *mut Meeting).cast(),
+            )
+        };
+        assert!(id.unwrap() > 0);
+        while meeting.done.load(Ordering::SeqCst) == 0 {
+            let _ = futex::wait(&meeting.done, futex::Flags::PRIVATE, 0, None);
+        }
+        std::mem::forget(stack);
+        assert_eq!(meeting.fd_open_in_thread.load(Ordering::SeqCst), 0);
+        assert_eq!(meeting.mask_full.load(Ordering::SeqCst), 1);
+        // Closing in the thread left ours alone.
+        assert!(rustix::io::fcntl_getfd(&file).is_ok());
+    }
+}
