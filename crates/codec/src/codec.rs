@@ -1,0 +1,215 @@
+//! The codecs by the names users type, and the encodings by the numbers entries record.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::error::{UnknownCodec, UnknownEncoding};
+
+/// A codec with its level: how a page is compressed. Several codecs may share an [`Encoding`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Codec {
+    /// LZ4 block format, greedy search.
+    Lz4,
+    /// zstd at a level.
+    Zstd(ZstdLevel),
+    /// WKdm (Wilson, Kaplan, Smaragdakis 1999).
+    Wkdm,
+    /// PBPM (Yang, Dick, Lekatsas, Chakradhar 2010).
+    Pbpm,
+}
+
+impl Codec {
+    /// The codecs to list in help texts and to try in a comparison. Levels of zstd other than
+    /// these are accepted by name.
+    pub const ALL: &[Codec] = &[
+        Codec::Lz4,
+        Codec::Zstd(ZstdLevel::FASTEST),
+        Codec::Zstd(ZstdLevel::DENSER),
+        Codec::Wkdm,
+        Codec::Pbpm,
+    ];
+
+    /// The canonical name, which [`Codec::from_name`] reads back.
+    pub fn name(self) -> &'static str {
+        match self {
+            Codec::Lz4 => "lz4",
+            Codec::Zstd(level) => level.codec_name(),
+            Codec::Wkdm => "wkdm",
+            Codec::Pbpm => "pbpm",
+        }
+    }
+
+    /// The codec of that name, or `None`. `zstd` alone is level 1.
+    pub fn from_name(name: &str) -> Option<Codec> {
+        match name {
+            "lz4" => Some(Codec::Lz4),
+            "wkdm" => Some(Codec::Wkdm),
+            "pbpm" => Some(Codec::Pbpm),
+            "zstd" => Some(Codec::Zstd(ZstdLevel::FASTEST)),
+            _ => ZSTD_NAMES
+                .iter()
+                .zip(1..)
+                .find(|&(&known, _)| known == name)
+                .and_then(|(_, level)| ZstdLevel::new(level))
+                .map(Codec::Zstd),
+        }
+    }
+
+    /// The format this codec writes.
+    pub const fn encoding(self) -> Encoding {
+        match self {
+            Codec::Lz4 => Encoding::Lz4,
+            Codec::Zstd(_) => Encoding::Zstd,
+            Codec::Wkdm => Encoding::Wkdm,
+            Codec::Pbpm => Encoding::Pbpm,
+        }
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Codec {
+    type Err = UnknownCodec;
+
+    fn from_str(name: &str) -> Result<Self, UnknownCodec> {
+        Codec::from_name(name).ok_or(UnknownCodec)
+    }
+}
+
+/// A compression level of zstd, 1 to 19. From 11 on, a compressor's scratch more than doubles.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ZstdLevel(u8);
+
+/// The name of each level's codec, level 1 first.
+const ZSTD_NAMES: [&str; 19] = [
+    "zstd-1", "zstd-2", "zstd-3", "zstd-4", "zstd-5", "zstd-6", "zstd-7", "zstd-8", "zstd-9",
+    "zstd-10", "zstd-11", "zstd-12", "zstd-13", "zstd-14", "zstd-15", "zstd-16", "zstd-17",
+    "zstd-18", "zstd-19",
+];
+
+impl ZstdLevel {
+    /// Level 1, what `zstd` without a number means.
+    pub const FASTEST: ZstdLevel = ZstdLevel(1);
+    /// Level 3, libzstd's own default.
+    pub const DENSER: ZstdLevel = ZstdLevel(3);
+
+    /// The level of that number, or `None` outside 1 to 19.
+    pub const fn new(level: u8) -> Option<ZstdLevel> {
+        if level >= 1 && level as usize <= ZSTD_NAMES.len() { Some(ZstdLevel(level)) } else { None }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    fn codec_name(self) -> &'static str {
+        ZSTD_NAMES.get(usize::from(self.0).wrapping_sub(1)).copied().unwrap_or("zstd")
+    }
+}
+
+/// The format of an object. The numbers are stable, fit four bits, and 0 is never used.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Encoding {
+    /// Raw LZ4 block.
+    Lz4 = 1,
+    /// Length and content of one zstd compressed block; see [`zstd`](crate::zstd).
+    Zstd = 2,
+    /// See [`wkdm`](crate::wkdm).
+    Wkdm = 3,
+    /// See [`pbpm`](crate::pbpm).
+    Pbpm = 4,
+}
+
+impl Encoding {
+    /// Every encoding, by number.
+    pub const ALL: &[Encoding] = &[Encoding::Lz4, Encoding::Zstd, Encoding::Wkdm, Encoding::Pbpm];
+
+    /// The format's name, without a level.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Encoding::Lz4 => "lz4",
+            Encoding::Zstd => "zstd",
+            Encoding::Wkdm => "wkdm",
+            Encoding::Pbpm => "pbpm",
+        }
+    }
+}
+
+impl TryFrom<u8> for Encoding {
+    type Error = UnknownEncoding;
+
+    fn try_from(number: u8) -> Result<Self, UnknownEncoding> {
+        match number {
+            1 => Ok(Encoding::Lz4),
+            2 => Ok(Encoding::Zstd),
+            3 => Ok(Encoding::Wkdm),
+            4 => Ok(Encoding::Pbpm),
+            _ => Err(UnknownEncoding(number)),
+        }
+    }
+}
+
+impl From<Encoding> for u8 {
+    fn from(encoding: Encoding) -> u8 {
+        encoding as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn names_read_back() {
+        for &codec in Codec::ALL {
+            assert_eq!(Codec::from_name(codec.name()), Some(codec));
+            assert_eq!(codec.name().parse(), Ok(codec));
+            assert_eq!(codec.to_string(), codec.name());
+        }
+        for number in 1..=19 {
+            let level = ZstdLevel::new(number).unwrap();
+            let codec = Codec::Zstd(level);
+            assert_eq!(codec.name(), std::format!("zstd-{number}"));
+            assert_eq!(Codec::from_name(codec.name()), Some(codec));
+        }
+        assert_eq!(Codec::from_name("zstd"), Codec::from_name("zstd-1"));
+    }
+
+    #[test]
+    fn unknown_names_and_levels_are_refused() {
+        for name in
+            ["", "LZ4", "zstd-", "zstd-0", "zstd-20", "zstd-01", "zstd-+1", "lz4-1", " wkdm", "raw"]
+        {
+            assert_eq!(Codec::from_name(name), None, "{name:?}");
+            assert_eq!(name.parse::<Codec>(), Err(UnknownCodec));
+        }
+        assert_eq!(ZstdLevel::new(0), None);
+        assert_eq!(ZstdLevel::new(20), None);
+        let message = UnknownCodec.to_string();
+        for codec in Codec::ALL {
+            assert!(message.contains(codec.name()), "{message}");
+        }
+    }
+
+    #[test]
+    fn encodings_keep_their_numbers() {
+        assert_eq!(
+            Encoding::ALL.iter().map(|&e| u8::from(e)).collect::<std::vec::Vec<_>>(),
+            [1, 2, 3, 4]
+        );
+        for number in 0..=255u8 {
+            match Encoding::try_from(number) {
+                Ok(encoding) => assert_eq!(u8::from(encoding), number),
+                Err(error) => assert_eq!(error, UnknownEncoding(number)),
+            }
+        }
+        assert!(Encoding::try_from(0).is_err() && Encoding::try_from(5).is_err());
+    }
+}

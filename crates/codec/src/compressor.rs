@@ -1,0 +1,79 @@
+//! Compressing with any codec, over scratch that the caller owns.
+
+use crate::codec::Codec;
+use crate::error::{DoesNotFit, ScratchError};
+use crate::{Page, lz4, pbpm, wkdm, zstd};
+
+/// Enough scratch for any codec at any level, for static arrays. 112 KiB are enough for every codec
+/// in [`Codec::ALL`] and for zstd up to level 10; [`compress_scratch_bytes`] is exact.
+pub const MAX_COMPRESS_SCRATCH_BYTES: usize = 288 << 10;
+
+/// Bytes of scratch that [`Compressor::new`] needs for `codec`. Alignment and contents do not
+/// matter.
+pub fn compress_scratch_bytes(codec: Codec) -> usize {
+    match codec {
+        Codec::Lz4 => lz4::SCRATCH_BYTES,
+        Codec::Zstd(level) => zstd::compress_scratch_bytes(level),
+        Codec::Wkdm => wkdm::SCRATCH_BYTES,
+        Codec::Pbpm => pbpm::SCRATCH_BYTES,
+    }
+}
+
+/// Compresses pages, one at a time, with one codec.
+///
+/// The same page gives the same object whatever was compressed before and however much room there
+/// is beyond the object's length.
+pub struct Compressor<'a> {
+    codec: Codec,
+    engine: Engine<'a>,
+}
+
+enum Engine<'a> {
+    Lz4(&'a mut [u8; lz4::SCRATCH_BYTES]),
+    Zstd(zstd::Encoder<'a>),
+    Wkdm(&'a mut [u8; wkdm::SCRATCH_BYTES]),
+    Pbpm(&'a mut [u8; pbpm::SCRATCH_BYTES]),
+}
+
+impl<'a> Compressor<'a> {
+    /// A compressor that works in the first [`compress_scratch_bytes`] of `scratch`.
+    ///
+    /// # Errors
+    /// [`ScratchError::TooSmall`] if `scratch` is shorter than that.
+    pub fn new(codec: Codec, scratch: &'a mut [u8]) -> Result<Self, ScratchError> {
+        let too_small = ScratchError::TooSmall {
+            needed_bytes: compress_scratch_bytes(codec),
+            given_bytes: scratch.len(),
+        };
+        let engine = match codec {
+            Codec::Lz4 => Engine::Lz4(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Zstd(level) => Engine::Zstd(zstd::Encoder::new(level, scratch)?),
+            Codec::Wkdm => Engine::Wkdm(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Pbpm => Engine::Pbpm(scratch.first_chunk_mut().ok_or(too_small)?),
+        };
+        Ok(Compressor { codec, engine })
+    }
+
+    /// The codec this compressor was built for.
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// Compresses `page` into the front of `out` and returns the object's length in bytes. What
+    /// `out` holds behind the object, or after an error, is unspecified.
+    ///
+    /// `out` may have any length. Limit it to what is worth storing: encoders give up as soon as
+    /// they know that the object will be longer.
+    ///
+    /// # Errors
+    /// [`DoesNotFit`] when the object would be longer than `out`, and for pages that zstd finds
+    /// incompressible.
+    pub fn compress(&mut self, page: &Page, out: &mut [u8]) -> Result<usize, DoesNotFit> {
+        match &mut self.engine {
+            Engine::Lz4(scratch) => lz4::compress(page, scratch, out),
+            Engine::Zstd(encoder) => encoder.compress(page, out),
+            Engine::Wkdm(scratch) => wkdm::compress(page, scratch, out),
+            Engine::Pbpm(scratch) => pbpm::compress(page, scratch, out),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Decompressing any encoding, over scratch that the caller owns.
+
+use crate::codec::Encoding;
+use crate::error::{DecodeError, ScratchError};
+use crate::{Page, lz4, pbpm, wkdm, zstd};
+
+/// Enough scratch for every encoding, for static arrays; [`decompress_scratch_bytes`] is exact.
+pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 104 << 10;
+
+/// The word codecs' tapes, at the front of the scratch; libzstd's context follows.
+const TAPE_BYTES: usize = if wkdm::SCRATCH_BYTES > pbpm::SCRATCH_BYTES {
+    wkdm::SCRATCH_BYTES
+} else {
+    pbpm::SCRATCH_BYTES
+};
+
+/// Bytes of scratch that a [`Decompressor`] needs to decode `encoding`. Scratch for several
+/// encodings is the largest of theirs, not the sum. Alignment and contents do not matter.
+pub fn decompress_scratch_bytes(encoding: Encoding) -> usize {
+    match encoding {
+        Encoding::Lz4 => 0,
+        Encoding::Wkdm | Encoding::Pbpm => TAPE_BYTES,
+        Encoding::Zstd => TAPE_BYTES + zstd::decompress_scratch_bytes(),
+    }
+}
+
+/// Decompresses objects of every encoding it has scratch for.
+pub struct Decompressor<'a> {
+    tapes: Option<&'a mut [u8; TAPE_BYTES]>,
+    zstd: Option<zstd::Decoder<'a>>,
+}
+
+impl<'a> Decompressor<'a> {
+    /// A decompressor of the encodings whose [`decompress_scratch_bytes`] are at most the length
+    /// of `scratch`.
+    ///
+    /// # Errors
+    /// [`ScratchError::Refused`] if libzstd does not accept its part.
+    pub fn new(scratch: &'a mut [u8]) -> Result<Self, ScratchError> {
+        let Some((tapes, rest)) = scratch.split_first_chunk_mut() else {
+            return Ok(Decompressor { tapes: None, zstd: None });
+        };
+        let zstd = if rest.len() >= zstd::decompress_scratch_bytes() {
+            Some(zstd::Decoder::new(rest)?)
+        } else {
+            None
+        };
+        Ok(Decompressor { tapes: Some(tapes), zstd })
+    }
+
+    /// Decompresses `object` into `page`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when `object` is not a page in `encoding`, or when there is no scratch for
+    /// `encoding`; `page` then holds anything.
+    pub fn decompress(
+        &mut self,
+        encoding: Encoding,
+        object: &[u8],
+        page: &mut Page,
+    ) -> Result<(), DecodeError> {
+        let no_scratch = DecodeError::NoScratch { encoding };
+        match encoding {
+            Encoding::Lz4 => lz4::decompress(object, page),
+            Encoding::Zstd => self.zstd.as_mut().ok_or(no_scratch)?.decompress(object, page),
+            Encoding::Wkdm => {
+                let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
+                wkdm::decompress(object, tapes.ok_or(no_scratch)?, page)
+            }
+            Encoding::Pbpm => {
+                let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
+                pbpm::decompress(object, tapes.ok_or(no_scratch)?, page)
+            }
+        }
+    }
+}

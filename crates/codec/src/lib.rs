@@ -1,0 +1,55 @@
+//! Page codecs: one 4,096-byte page in, an object of at most about that size out, and back.
+//!
+//! The crate runs inside other programs' processes, on threads that libc does not know. So it is
+//! `no_std`, allocates nothing, makes no system call and touches no thread-local storage: working
+//! memory is a byte slice that the caller owns, sized by [`compress_scratch_bytes`] and
+//! [`decompress_scratch_bytes`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`codec`] | [`Codec`] (what a user chooses by name) and [`Encoding`] (what an entry records) |
+//! | [`compressor`], [`decompressor`] | the two entry points, each over a caller's scratch |
+//! | [`same_filled`](mod@same_filled) | the test that comes before any codec |
+//! | [`lz4`], [`zstd`], [`wkdm`], [`pbpm`] | one format each, as plain functions |
+//! | [`error`] | what can go wrong, and with which values |
+//!
+//! Whatever bytes a decoder is given, it returns a page or a [`DecodeError`]; it never panics and
+//! never reads or writes outside the slices it was handed. A page or an error is all that is
+//! promised for a damaged object: finding every damaged bit is the work of the store's checksum.
+//!
+//! `unsafe` is confined to `arch`, where the C library zstd is called.
+
+#![no_std]
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+#[cfg(test)]
+extern crate std;
+
+#[allow(unsafe_code)]
+mod arch;
+mod bits;
+pub mod codec;
+pub mod compressor;
+pub mod decompressor;
+pub mod error;
+pub mod lz4;
+pub mod pbpm;
+pub mod same_filled;
+pub mod wkdm;
+pub mod zstd;
+
+pub use codec::{Codec, Encoding, ZstdLevel};
+pub use compressor::{Compressor, MAX_COMPRESS_SCRATCH_BYTES, compress_scratch_bytes};
+pub use decompressor::{Decompressor, MAX_DECOMPRESS_SCRATCH_BYTES, decompress_scratch_bytes};
+pub use error::{DecodeError, DoesNotFit, ScratchError, UnknownCodec, UnknownEncoding};
+pub use same_filled::same_filled;
+
+/// Bytes in a page. Formats, scratch sizes and position types all rest on it.
+pub const PAGE_SIZE: usize = 4096;
+
+/// The uncompressed bytes of one page.
+pub type Page = [u8; PAGE_SIZE];
+
+/// 32-bit words in a page, the unit of WKdm and PBPM.
+const PAGE_WORDS: usize = PAGE_SIZE / 4;

@@ -1,0 +1,17 @@
+//! LZ4, raw block format (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>): the whole
+//! page is one independent block, whose decoded length is known to be a page.
+
+mod decode;
+mod encode;
+
+pub use decode::decompress;
+pub use encode::{SCRATCH_BYTES, compress};
+
+/// Shortest copy.
+const MATCH_MIN: usize = 4;
+/// The last five bytes of a block are literals.
+const LAST_LITERALS: usize = 5;
+/// The last copy of a block starts at least twelve bytes before its end.
+const LAST_MATCH_DISTANCE: usize = 12;
+/// A length field of four bits with this value goes on in the bytes that follow.
+const LENGTH_CONTINUES: usize = 15;

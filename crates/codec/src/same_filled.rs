@@ -1,0 +1,66 @@
+//! The test for a page that is one repeated word, which needs no object at all.
+
+use crate::Page;
+
+/// Words whose differences are gathered before one branch. In four lanes, which become vector
+/// registers: with a single one the compiler goes back to a branch a word, at 60 % of the speed.
+const BLOCK: usize = 32;
+const LANES: usize = 4;
+
+/// The word, if the page is one 64-bit word repeated 512 times. Read as little-endian.
+///
+/// Most other pages are told apart by their first two words. 64 bits rather than 32 because arrays
+/// of `double` and of pointers repeat with that period; it covers every shorter period too.
+#[inline]
+pub fn same_filled(page: &Page) -> Option<u64> {
+    let (words, _) = page.as_chunks::<8>();
+    if words[0] != words[1] {
+        return None;
+    }
+    let word = u64::from_le_bytes(words[0]);
+    for block in words.as_chunks::<BLOCK>().0 {
+        let mut differences = [0; LANES];
+        for lanes in block.as_chunks::<LANES>().0 {
+            for (difference, &bytes) in differences.iter_mut().zip(lanes) {
+                *difference |= u64::from_le_bytes(bytes) ^ word;
+            }
+        }
+        if differences != [0; LANES] {
+            return None;
+        }
+    }
+    Some(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PAGE_SIZE;
+
+    fn filled(word: u64) -> Page {
+        let mut page = [0; PAGE_SIZE];
+        for chunk in page.chunks_exact_mut(8) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        page
+    }
+
+    #[test]
+    fn one_word_repeated() {
+        for word in [0, 1, u64::MAX, 0x0123_4567_89ab_cdef, 0x2020_2020_2020_2020, 1 << 63] {
+            assert_eq!(same_filled(&filled(word)), Some(word));
+        }
+    }
+
+    #[test]
+    fn any_single_flipped_bit_is_seen() {
+        for word in [0, 0x0123_4567_89ab_cdef] {
+            let mut page = filled(word);
+            for bit in 0..PAGE_SIZE * 8 {
+                page[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(same_filled(&page), None, "bit {bit}");
+                page[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+}

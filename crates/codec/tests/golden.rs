@@ -1,0 +1,184 @@
+//! Objects that must never change: worked out by hand from the formats' descriptions, and
+//! fingerprints of everything the encoders make of a fixed set of pages.
+
+mod corpus;
+
+use corpus::{fingerprint, from_words, pages};
+use ramfold_codec::{
+    Codec, Compressor, Decompressor, Encoding, PAGE_SIZE, Page, compress_scratch_bytes,
+    decompress_scratch_bytes, pbpm, wkdm,
+};
+
+fn compress(codec: Codec, page: &Page) -> Vec<u8> {
+    let mut scratch = vec![0; compress_scratch_bytes(codec)];
+    let mut compressor = Compressor::new(codec, &mut scratch).expect("enough scratch");
+    let mut out = vec![0; 2 * PAGE_SIZE];
+    let length = compressor.compress(page, &mut out).expect("these pages compress");
+    out.truncate(length);
+    out
+}
+
+fn decompress(encoding: Encoding, object: &[u8]) -> Box<Page> {
+    let mut scratch = vec![0; decompress_scratch_bytes(encoding)];
+    let mut decompressor = Decompressor::new(&mut scratch).expect("scratch is accepted");
+    let mut page = Box::new([0; PAGE_SIZE]);
+    decompressor.decompress(encoding, object, &mut page).expect("a valid object");
+    page
+}
+
+#[track_caller]
+fn both_ways(codec: Codec, page: &Page, object: &[u8]) {
+    assert_eq!(compress(codec, page), object);
+    assert!(*decompress(codec.encoding(), object) == *page);
+}
+
+#[test]
+fn lz4_of_one_repeated_byte() {
+    // Token: one literal, a copy of 15 or more. The literal. Distance 1. The copy ends five bytes
+    // before the page does, so it is 4,090 long: 4 for the shortest, 15 in the token, 15 * 255 +
+    // 246 after it. Token: five literals.
+    let mut object = vec![0x1f, b'a', 1, 0];
+    object.extend([255; 15]);
+    object.extend([246, 0x50, b'a', b'a', b'a', b'a', b'a']);
+    both_ways(Codec::Lz4, &[b'a'; PAGE_SIZE], &object);
+}
+
+#[test]
+fn zstd_of_one_repeated_byte() {
+    // Written by hand rather than by libzstd, which may choose otherwise. Length of the block, 5.
+    // Literals header: type 1 (one byte repeated), size format 3, 20 bits of size: 1 | 3 << 2 |
+    // 4096 << 4. The byte. No sequences.
+    let object = [5, 0, 0x0d, 0x00, 0x01, b'a', 0];
+    assert!(*decompress(Encoding::Zstd, &object) == [b'a'; PAGE_SIZE]);
+}
+
+#[test]
+fn wkdm_of_almost_nothing() {
+    // Form 1, no words.
+    both_ways(Codec::Wkdm, &[0; PAGE_SIZE], &[1, 0]);
+    // Form 1, two words: place, word.
+    let page = from_words(|nth| match nth {
+        5 => 0x1234_5678,
+        1023 => 9,
+        _ => 0,
+    });
+    let object = [1, 2, 5, 0, 0x78, 0x56, 0x34, 0x12, 0xff, 0x03, 9, 0, 0, 0];
+    both_ways(Codec::Wkdm, &page, &object);
+}
+
+#[test]
+fn wkdm_of_few_words() {
+    // Sixteen times A, B, 0, A; then zeros, with C at the end.
+    const A: u32 = 0x1122_3344; // bits 10 to 17: 0x8c
+    const B: u32 = 0x1122_3301; // equal above bit 10; the low ten bits are 0x301
+    const C: u32 = 0x0000_0155; // bits 10 to 17: 0; the entry it finds is still zero
+    let slot_of_a = u32::from(wkdm::SLOT[0x8c]);
+    let slot_of_c = u32::from(wkdm::SLOT[0]);
+    assert_ne!(slot_of_a, slot_of_c);
+    let page = from_words(|nth| match (nth, nth % 4) {
+        (1023, _) => C,
+        (64.., _) | (_, 2) => 0,
+        (_, 1) => B,
+        _ => A,
+    });
+    // Tags: the first A misses (2), each B matches in part (1), a zero is 0, and the A after a B or
+    // an A matches in part (1) or exactly (3): A after the zero finds B in the slot, since a zero
+    // stores nothing, so it is 1; the A that opens the next four finds that A, so it is 3. In fours
+    // from the second on: 3 1 0 1.
+    //
+    // Four codes of each group of 16 share a byte, codes n, n + 4, n + 8 and n + 12, and these are
+    // equal but for the very first: 11_11_11_10, 01_01_01_01, 0, 01_01_01_01, then 11_11_11_11 and
+    // so on.
+    let mut tags = vec![0xfe, 0x55, 0, 0x55];
+    for _ in 1..4 {
+        tags.extend([0xff, 0x55, 0, 0x55]);
+    }
+    tags.resize(255, 0);
+    tags.push(0b01_00_00_00); // C: code 15 of the last group, a partial match with zero
+    // Slots: 15 exact, 32 partial matches of A and B, one of C: 48, in six words. Two codes n and n
+    // + 4 of eight share a byte; C's is the last.
+    let mut slots = vec![(slot_of_a | slot_of_a << 4) as u8; 24];
+    slots[23] = (slot_of_a | slot_of_c << 4) as u8;
+    // Low bits of the partial matches: B, A, sixteen times, then C: 33 in eleven words.
+    let mut lows: Vec<u32> = (0..32).map(|nth| if nth % 2 == 0 { 0x301 } else { 0x344 }).collect();
+    lows.push(0x155);
+    let lows =
+        lows.chunks(3).flat_map(|three| (three[0] | three[1] << 10 | three[2] << 20).to_le_bytes());
+    // Header: form 0 and nothing; slots at 8 + 256 + 4, low bits 24 later, end 44 later.
+    let mut object = vec![0, 0, 0x0c, 0x01, 0x24, 0x01, 0x50, 0x01];
+    object.extend(tags);
+    object.extend(A.to_le_bytes());
+    object.extend(slots);
+    object.extend(lows);
+    both_ways(Codec::Wkdm, &page, &object);
+}
+
+#[test]
+fn pbpm_of_every_pattern() {
+    // The third byte from the low end is 0x34 in the words that use the dictionary, but for the
+    // last.
+    let set = pbpm::SET[0x34];
+    assert_ne!(set, pbpm::SET[0xad]);
+    let (way_0, way_1) = (2 * set, 2 * set + 1);
+    let words = [
+        (0x0000_00ab, "zzzx: 11 00, ab"),
+        (0x00cd_00ef, "zxzx: 11 11, ef cd"),
+        (0x1234_5678, "xxxx: 01, the word; enters way 0"),
+        (0x1234_5678, "mmmm: 10, way 0"),
+        (0x1234_5699, "mmmx: 11 10, way 0, 99; enters way 1"),
+        (0x1234_aaaa, "mmxx: 11 01, way 1, which is nearer, aa aa; enters way 0, the older"),
+        (0x0000_0000, "zzzz: 00"),
+        (0xdead_beef, "xxxx: 01, the word"),
+        (0x1234_5678, "mmmx: 11 10, way 1, 78; enters way 1, now the older"),
+        (0x1234_aaaa, "mmmm: 10, way 0"),
+    ];
+    let page = from_words(|nth| words.get(nth).map_or(0, |&(word, _)| word));
+    let data =
+        [0xab, 0xef, 0xcd, 0x78, 0x56, 0x34, 0x12, 0x99, 0xaa, 0xaa, 0xef, 0xbe, 0xad, 0xde, 0x78];
+    // First codes: 11 11 01 10, 11 11 00 01, 11 10 and zeros; codes n, n + 4, n + 8 and n + 12 of a
+    // group of 16 share a byte, from its low end.
+    let mut codes1 = [0; 256];
+    codes1[..4].copy_from_slice(&[0b00_11_11_11, 0b00_10_11_11, 0b00_00_00_01, 0b00_00_01_10]);
+    // Second codes, of the five long ones: 00 11 10 01, 10.
+    let codes2 = [0b10_00, 0b11, 0b10, 0b01];
+    // Indices: ways 0, 0, 1, 1, then 0; codes n and n + 4 of eight share a byte.
+    let indices = [way_0 | way_0 << 4, way_0, way_1, way_1];
+    // Header: variant 0, 15 bytes of data.
+    let object = [&[15, 0][..], &data, &codes1, &codes2, &indices].concat();
+    both_ways(Codec::Pbpm, &page, &object);
+    both_ways(Codec::Pbpm, &[0; PAGE_SIZE], &[0; 2 + 256]);
+}
+
+/// A change here is a change of what an encoder writes. Of LZ4, WKdm and PBPM that is a change of
+/// this crate, wanted or not; of zstd it may be libzstd's, whose new output old decoders still
+/// read.
+#[test]
+fn fingerprints_of_what_the_encoders_write() {
+    let pages = pages(1, 4);
+    assert_eq!(fingerprint(pages.iter().map(|(_, page)| &page[..])), 0xf8795ac2f4aeb37d);
+    let written = ["lz4", "zstd-1", "zstd-3", "wkdm", "pbpm"].map(|name| {
+        let codec: Codec = name.parse().expect("a codec's name");
+        let mut scratch = vec![0; compress_scratch_bytes(codec)];
+        let mut compressor = Compressor::new(codec, &mut scratch).expect("enough scratch");
+        let mut out = [0; 2 * PAGE_SIZE];
+        let objects: Vec<Vec<u8>> = pages
+            .iter()
+            .map(|(_, page)| {
+                let length = compressor.compress(page, &mut out).unwrap_or(0);
+                out[..length].to_vec()
+            })
+            .collect();
+        let bytes = objects.iter().map(Vec::len).sum::<usize>();
+        (name, bytes, fingerprint(objects.iter().map(|object| &object[..])))
+    });
+    assert_eq!(
+        written,
+        [
+            ("lz4", 245914, 0x9152d149f46da615),
+            ("zstd-1", 131839, 0xc4c1ad80234c6a14),
+            ("zstd-3", 131232, 0x5fb77dc3af5435ee),
+            ("wkdm", 258590, 0x93209f15a68c7c85),
+            ("pbpm", 240527, 0xee54f3a688830f92),
+        ]
+    );
+}
