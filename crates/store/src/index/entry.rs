@@ -1,0 +1,300 @@
+//! An entry: what is known of one page, in 64 bits.
+//!
+//! ```text
+//!  63  61 60    53 52      49 48        36 35                              0
+//! +------+--------+----------+------------+---------------------------------+
+//! | kind |  mark  | encoding |   length   |  location (units of 16 bytes)   |  object
+//! +------+--------+----------+-------+----+---------------------------------+
+//! | kind |  mark  |    check (21)    |             pattern (32)             |  same-filled
+//! +------+--------+------------------+--------------------------------------+
+//! | kind |  mark  |                            0                            |  ghost
+//! +------+--------+---------------------------------------------------------+
+//! |                                    0                                    |  empty
+//! +-------------------------------------------------------------------------+
+//! ```
+//!
+//! The kinds' numbers differ in two bits, so that no single flipped bit turns one into another: a
+//! page that is here never seems to be absent.
+
+use crate::pool::{Object, ObjectRef};
+
+/// What a page's entry says, with the right to the object where there is one.
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// Nothing is known of the page.
+    Empty,
+    /// The page was here and was taken.
+    Ghost,
+    /// The page is this 32-bit pattern over and over.
+    SameFilled {
+        pattern: u32,
+        /// Of [`CHECK_BITS`].
+        check: u32,
+    },
+    /// The page is an object; under encoding 0 a 64-bit word that the page is over and over.
+    Object { object: Object, encoding: u8 },
+}
+
+/// A look at a [`Content`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum View<'a> {
+    Empty,
+    Ghost,
+    SameFilled {
+        pattern: u32,
+        check: u32,
+    },
+    Object {
+        object: ObjectRef<'a>,
+        encoding: u8,
+    },
+    /// Bits that no entry has.
+    Damaged,
+}
+
+/// Stands for an encoding where the object is a same-filled word.
+pub(crate) const WORD_ENCODING: u8 = 0;
+
+/// Room beside a pattern for a check of it.
+pub(crate) const CHECK_BITS: u32 = 21;
+
+const KIND_SHIFT: u32 = 61;
+const MARK_SHIFT: u32 = 53;
+const ENCODING_SHIFT: u32 = Object::BITS;
+const CHECK_SHIFT: u32 = 32;
+const PLACE_MASK: u64 = (1 << Object::BITS) - 1;
+const CHECK_MASK: u64 = (1 << CHECK_BITS) - 1;
+
+const EMPTY: u64 = 0b000;
+const GHOST: u64 = 0b011;
+const SAME_FILLED: u64 = 0b101;
+const OBJECT: u64 = 0b110;
+
+const _: () = {
+    assert!(Object::BITS + 4 == MARK_SHIFT && MARK_SHIFT + 8 == KIND_SHIFT);
+    assert!(CHECK_SHIFT + CHECK_BITS == MARK_SHIFT);
+    assert!(crate::ENCODING_MAX < 16);
+};
+
+/// The entry's bits. Whoever has the entry in memory, under its lock, owns the object it names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Entry(u64);
+
+impl Entry {
+    pub(crate) const EMPTY: Entry = Entry(EMPTY);
+
+    #[inline]
+    pub(super) fn new(content: Content, mark: u8) -> Entry {
+        let (kind, rest) = match content {
+            Content::Empty => return Entry::EMPTY,
+            Content::Ghost => (GHOST, 0),
+            Content::SameFilled { pattern, check } => {
+                let check = u64::from(check) & CHECK_MASK;
+                (SAME_FILLED, check << CHECK_SHIFT | u64::from(pattern))
+            }
+            Content::Object { object, encoding } => {
+                (OBJECT, object.into_bits() | u64::from(encoding) << ENCODING_SHIFT)
+            }
+        };
+        Entry(kind << KIND_SHIFT | u64::from(mark) << MARK_SHIFT | rest)
+    }
+
+    fn kind(self) -> u64 {
+        self.0 >> KIND_SHIFT
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.kind() == EMPTY
+    }
+
+    /// Neither empty nor a ghost.
+    pub(super) fn is_live(self) -> bool {
+        matches!(self.kind(), SAME_FILLED | OBJECT)
+    }
+
+    pub(super) fn is_ghost(self) -> bool {
+        self.kind() == GHOST
+    }
+
+    /// A pattern in the entry or a word in the pool.
+    pub(super) fn is_same_filled(self) -> bool {
+        self.kind() == SAME_FILLED || self.kind() == OBJECT && self.encoding() == WORD_ENCODING
+    }
+
+    /// An object proper, not a word.
+    pub(super) fn is_object(self) -> bool {
+        self.kind() == OBJECT && self.encoding() != WORD_ENCODING
+    }
+
+    /// The encoding's number, of an object.
+    pub(super) fn encoding(self) -> u8 {
+        (self.0 >> ENCODING_SHIFT & 0xf) as u8
+    }
+
+    /// Bytes in the pool, without the seal.
+    #[inline]
+    pub(super) fn object_len(self) -> usize {
+        // SAFETY: the object is looked at, not kept.
+        match unsafe { self.view() } {
+            View::Object { object, .. } => object.len(),
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn mark(self) -> u8 {
+        if self.is_empty() { 0 } else { (self.0 >> MARK_SHIFT) as u8 }
+    }
+
+    pub(super) fn with_mark(self, mark: u8) -> Entry {
+        Entry(self.0 & !(0xff << MARK_SHIFT) | u64::from(mark) << MARK_SHIFT)
+    }
+
+    pub(super) fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// # Safety
+    /// The entry's owner keeps it as it is for at least `'a`, if the object is looked into.
+    #[inline]
+    pub(super) unsafe fn view<'a>(self) -> View<'a> {
+        match self.kind() {
+            EMPTY => View::Empty,
+            GHOST => View::Ghost,
+            SAME_FILLED => View::SameFilled { pattern: self.0 as u32, check: self.check() },
+            OBJECT => {
+                // SAFETY: the bits came from an object. The look does not own it: it is never
+                // freed, and lives as long as the entry (the caller).
+                match unsafe { ObjectRef::from_bits(self.0 & PLACE_MASK) } {
+                    Some(object) => View::Object { object, encoding: self.encoding() },
+                    None => View::Damaged,
+                }
+            }
+            _ => View::Damaged,
+        }
+    }
+
+    /// The entry's content, and the right to its object.
+    ///
+    /// # Safety
+    /// The entry was taken out of its place, or is overwritten, by the owner of that.
+    #[inline]
+    pub(super) unsafe fn into_content(self) -> Content {
+        match self.kind() {
+            GHOST => Content::Ghost,
+            SAME_FILLED => Content::SameFilled { pattern: self.0 as u32, check: self.check() },
+            // SAFETY: the bits came from an object, whose owner gives it up (the caller).
+            OBJECT => match unsafe { Object::from_bits(self.0 & PLACE_MASK) } {
+                Some(object) => Content::Object { object, encoding: self.encoding() },
+                None => Content::Empty,
+            },
+            // Damaged bits own nothing that could be freed.
+            _ => Content::Empty,
+        }
+    }
+
+    fn check(self) -> u32 {
+        (self.0 >> CHECK_SHIFT & CHECK_MASK) as u32
+    }
+}
+
+impl Content {
+    /// The object, if there is one.
+    #[inline]
+    pub(crate) fn into_object(self) -> Option<Object> {
+        match self {
+            Content::Object { object, .. } => Some(object),
+            Content::Empty | Content::Ghost | Content::SameFilled { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Entry {
+    pub(super) fn flip_bit(&mut self, bit: u32) {
+        self.0 ^= 1 << bit;
+    }
+
+    /// The object's name, without the right to look into it.
+    pub(crate) fn object(self) -> Option<ObjectRef<'static>> {
+        // SAFETY: only its place and length are used.
+        match unsafe { self.view() } {
+            View::Object { object, .. } => Some(object),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+
+    #[test]
+    fn every_field_comes_back_and_the_mark_disturbs_none() {
+        let pool = Pool::new(1 << 20, 0).unwrap();
+        for mark in [0, 1, 0x80, 0xff] {
+            assert_eq!(Entry::new(Content::Empty, mark), Entry::EMPTY);
+            assert_eq!(Entry::EMPTY.with_mark(mark).mark(), 0);
+
+            let ghost = Entry::new(Content::Ghost, mark);
+            assert!(ghost.is_ghost() && !ghost.is_live() && !ghost.is_empty());
+            assert_eq!(ghost.mark(), mark);
+
+            let content = Content::SameFilled { pattern: 0x8000_0001, check: 0x1f_fff0 };
+            let same = Entry::new(content, mark).with_mark(!mark);
+            assert!(same.is_live() && same.is_same_filled());
+            assert_eq!((same.mark(), same.object_len()), (!mark, 0));
+            // SAFETY: nothing is owned.
+            let view = unsafe { same.view() };
+            assert!(matches!(view, View::SameFilled { pattern: 0x8000_0001, check: 0x1f_fff0 }));
+
+            for (len, encoding) in [(1, 1), (4096, 15), (1234, 8)] {
+                let object = pool.put(&vec![7; len], 5).unwrap();
+                let bits = object.as_ref().len();
+                let entry = Entry::new(Content::Object { object, encoding }, mark);
+                assert!(entry.is_object() && entry.is_live());
+                assert_eq!((entry.mark(), entry.encoding()), (mark, encoding));
+                assert_eq!((entry.object_len(), bits), (len, len));
+                // SAFETY: the entry is given up here.
+                match unsafe { entry.into_content() } {
+                    Content::Object { object, encoding: e } => {
+                        assert_eq!(e, encoding);
+                        assert_eq!(pool.get(object.as_ref()).unwrap().0, vec![7; len]);
+                        pool.free(object);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert_eq!(pool.counts().used_slots, 0);
+    }
+
+    #[test]
+    fn impossible_bits_are_damage() {
+        for bits in [1 << KIND_SHIFT, 2 << KIND_SHIFT, 4 << KIND_SHIFT, 7 << KIND_SHIFT] {
+            // SAFETY: nothing is owned.
+            unsafe {
+                assert!(matches!(Entry(bits).view(), View::Damaged));
+                assert!(matches!(Entry(bits).into_content(), Content::Empty));
+            }
+            assert!(!Entry(bits).is_empty() && !Entry(bits).is_live());
+        }
+        // An object without a length.
+        // SAFETY: nothing is owned.
+        assert!(matches!(unsafe { Entry(OBJECT << KIND_SHIFT).view() }, View::Damaged));
+    }
+
+    #[test]
+    fn no_flipped_bit_makes_one_kind_another() {
+        for kind in [EMPTY, GHOST, SAME_FILLED, OBJECT] {
+            for bit in 0..3 {
+                // SAFETY: nothing is owned.
+                let view = unsafe { Entry((kind ^ 1 << bit) << KIND_SHIFT).view() };
+                assert!(matches!(view, View::Damaged));
+            }
+        }
+    }
+}

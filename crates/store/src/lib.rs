@@ -1,0 +1,35 @@
+//! Where compressed pages live: a [`Store`] maps a page's [`Key`] to a same-filled word or to an
+//! object (compressed bytes and the number of the encoding they are in).
+//!
+//! The store runs inside other people's processes, on threads that libc does not know. It therefore
+//! has no heap, no libc and no thread-local storage: its memory comes from address space of its
+//! own, its locks are futex words, and nothing it does while it holds a lock can panic.
+//!
+//! From the bottom up: `pool` cuts 64 KiB spans into equal slots and hands them out by size;
+//! `index` finds a page's entry; `seal` is the checksum that ties the two together; `store`
+//! joins them under the verbs store, load and invalidate. `docs/store.md` has the layouts.
+
+#![cfg_attr(not(test), no_std)]
+
+mod error;
+mod index;
+mod pool;
+mod seal;
+mod statistics;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use error::{LoadError, StoreError};
+pub use statistics::{Rejects, Statistics};
+pub use store::{Config, Kind, Loaded, MemoryRanges, Paused, Store};
+
+/// Names a page. Neighbouring pages should have neighbouring keys: 64 of them share a leaf of the
+/// index. A page number (address / 4096) is a good key.
+pub type Key = u64;
+
+/// Longest object, in bytes: a page stored raw.
+pub const OBJECT_BYTES_MAX: usize = 4096;
+
+/// Largest encoding number; 0 is not one.
+pub const ENCODING_MAX: u8 = 15;

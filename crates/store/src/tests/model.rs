@@ -1,0 +1,231 @@
+//! Random operations on a store and on a map, from a seed, compared after each.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::{MIB, Page, Random, store_of, test_duration, test_seed};
+use crate::{Key, Kind, Store, StoreError};
+
+/// What is known of a key: its page, or that it was taken; and its mark.
+#[derive(Clone, Debug)]
+struct Known {
+    page: Option<Page>,
+    mark: u8,
+}
+
+#[derive(Default)]
+struct Model {
+    known: BTreeMap<Key, Known>,
+}
+
+impl Model {
+    fn mark(&self, key: Key) -> u8 {
+        self.known.get(&key).map_or(0, |known| known.mark)
+    }
+
+    fn page(&self, key: Key) -> Option<&Page> {
+        self.known.get(&key).and_then(|known| known.page.as_ref())
+    }
+
+    fn keys(&self, first: Key, last: Key) -> Vec<Key> {
+        self.known.range(first..=last).map(|(&key, _)| key).collect()
+    }
+
+    fn live(&self, first: Key, last: Key) -> u64 {
+        self.known.range(first..=last).filter(|(_, known)| known.page.is_some()).count() as u64
+    }
+
+    fn remove(&mut self, first: Key, last: Key) -> u64 {
+        let live = self.live(first, last);
+        self.keys(first, last).iter().for_each(|key| drop(self.known.remove(key)));
+        live
+    }
+
+    fn rekey(&mut self, from: Key, to: Key, count: u64) -> u64 {
+        let last = from + (count - 1);
+        self.remove(to, to + (count - 1));
+        let live = self.live(from, last);
+        for key in self.keys(from, last) {
+            let known = self.known.remove(&key).unwrap();
+            self.known.insert(to + (key - from), known);
+        }
+        live
+    }
+
+    fn compare_all(&self, store: &Store) {
+        let mut seen = BTreeMap::new();
+        store.for_each(|key, kind| assert!(seen.insert(key, kind).is_none(), "{key:#x} twice"));
+        assert!(seen.keys().eq(self.known.keys()));
+        let (mut objects, mut same_filled, mut ghosts, mut bytes, mut slots) = (0, 0, 0, 0, 0);
+        for (key, known) in &self.known {
+            let expected = match &known.page {
+                None => Kind::Ghost,
+                Some(Page::SameFilled(_)) => Kind::SameFilled,
+                Some(Page::Object { encoding, bytes }) => {
+                    Kind::Object { encoding: *encoding, len: bytes.len() }
+                }
+            };
+            assert_eq!(seen[key], expected);
+            match &known.page {
+                None => ghosts += 1,
+                Some(Page::SameFilled(word)) => {
+                    same_filled += 1;
+                    if *word as u32 != (*word >> 32) as u32 {
+                        bytes += 8;
+                        slots += 1;
+                    }
+                }
+                Some(Page::Object { bytes: object, .. }) => {
+                    objects += 1;
+                    slots += 1;
+                    bytes += object.len() as u64;
+                }
+            }
+        }
+        let s = store.statistics();
+        assert_eq!((s.objects, s.same_filled, s.ghosts), (objects, same_filled, ghosts));
+        assert_eq!((s.object_bytes, s.slots), (bytes, slots));
+        store.audit();
+    }
+}
+
+/// Keys in clusters: dense, lonely, at the ends of groups and of the key space.
+fn any_key(random: &mut Random) -> Key {
+    let cluster = random.below(8);
+    let small = random.below(150);
+    match cluster {
+        0..4 => random.below(1500),
+        4 => (1 << 35) + random.below(200) * 64 + small % 2,
+        5 => random.below(40) << 52 | small,
+        6 => Key::MAX - small,
+        _ => 5_000_000 + random.below(30_000),
+    }
+}
+
+fn any_count(random: &mut Random) -> u64 {
+    match random.below(6) {
+        0 => 1 << random.below(64),
+        1 => random.below(5000),
+        _ => random.below(100),
+    }
+}
+
+fn step(store: &Store, model: &mut Model, random: &mut Random) {
+    let key = any_key(random);
+    match random.below(100) {
+        0..40 => {
+            let page = Page::any(random);
+            match page.store(store, key) {
+                Ok(()) => {
+                    let mark = model.mark(key);
+                    model.known.insert(key, Known { page: Some(page), mark });
+                }
+                // The key keeps what it had.
+                Err(StoreError::PoolFull { .. } | StoreError::MetadataFull { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        40..55 => {
+            let loaded = store.load(key, Page::keep).unwrap();
+            assert_eq!(loaded.as_ref(), model.page(key));
+        }
+        55..75 => {
+            let taken = store.take(key, Page::keep).unwrap();
+            let expected = model.known.get_mut(&key).and_then(|known| known.page.take());
+            assert_eq!(taken, expected);
+        }
+        75..80 => {
+            let live = model.remove(key, key) == 1;
+            assert_eq!(store.contains(key), live);
+            assert_eq!(store.invalidate(key), live);
+        }
+        80..90 => {
+            assert_eq!(store.mark(key), model.mark(key));
+            let mark = random.next() as u8;
+            assert_eq!(store.set_mark(key, mark), model.mark(key));
+            if let Some(known) = model.known.get_mut(&key) {
+                known.mark = mark;
+            }
+        }
+        90..95 => {
+            let count = any_count(random);
+            // The large ones seldom, or nothing would be left to work on.
+            let count = if random.below(20) == 0 { count } else { count % 200 };
+            let live = match count {
+                0 => 0,
+                _ => model.remove(key, key.saturating_add(count - 1)),
+            };
+            assert_eq!(store.invalidate_range(key, count), live);
+        }
+        95..98 => {
+            let (to, count) = (any_key(random), any_count(random));
+            let end = |first: Key| count == 0 || first.checked_add(count - 1).is_some();
+            match store.rekey_range(key, to, count) {
+                Ok(moved) if count == 0 => assert_eq!(moved, 0),
+                Ok(moved) => assert_eq!(moved, model.rekey(key, to, count)),
+                Err(StoreError::RangesOverlap { .. }) => assert!(key.abs_diff(to) < count),
+                Err(StoreError::RangeBeyondEnd { first, .. }) => assert!(!end(first)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        98 => {
+            if random.below(10) == 0 {
+                store.compact();
+            }
+            if store.reserve_low() {
+                store.refill_reserve().unwrap();
+            }
+        }
+        _ => {
+            if random.below(100) == 0 {
+                let ghosts = model.known.values().filter(|known| known.page.is_none()).count();
+                assert_eq!(store.forget_ghosts(), ghosts as u64);
+                model.known.retain(|_, known| known.page.is_some());
+            }
+        }
+    }
+}
+
+fn run(store: &Store, seed: u64) {
+    let (start, duration) = (Instant::now(), test_duration());
+    let mut random = Random::new(seed);
+    let mut model = Model::default();
+    let mut steps = 0u64;
+    while start.elapsed() < duration {
+        for _ in 0..5000 {
+            step(store, &mut model, &mut random);
+        }
+        steps += 5000;
+        model.compare_all(store);
+    }
+    // Everything can still be taken, and then nothing is left.
+    for (key, known) in &model.known {
+        assert_eq!(store.take(*key, Page::keep).unwrap(), known.page);
+    }
+    assert_eq!(store.invalidate_range(0, u64::MAX), 0);
+    store.invalidate(Key::MAX);
+    store.audit();
+    let s = store.statistics();
+    assert_eq!((s.pages(), s.ghosts, s.leaves, s.slots), (0, 0, 0, 0));
+    assert_eq!(s.pool_total_bytes, s.pool_reserve_bytes);
+    println!("{steps} steps from seed {seed}");
+}
+
+#[test]
+fn agrees_with_a_map() {
+    let store = store_of(64 * MIB, MIB);
+    store.refill_reserve().unwrap();
+    run(&store, test_seed());
+}
+
+#[test]
+fn agrees_with_a_map_without_a_reserve() {
+    run(&store_of(64 * MIB, 0), test_seed() + 1);
+}
+
+#[test]
+fn agrees_with_a_map_while_the_pool_is_full() {
+    let store = store_of(MIB, MIB / 4);
+    run(&store, test_seed() + 2);
+    assert!(store.statistics().rejects.pool_full > 0);
+}
