@@ -1,0 +1,361 @@
+//! The agent of one process: its memory, what its threads share, and how they start.
+//!
+//! Nothing here may live in memory that can be evicted, so everything is in address space of the
+//! agent's own: `home`, reserved when the program starts and hardly touched while the agent
+//! sleeps, and the store's and staging's reservations, made when memory runs short.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use ramfold_codec::{Codec, Encoding, ZstdLevel};
+use ramfold_store::Store;
+use ramfold_sys::mem::Reservation;
+use ramfold_sys::sync::{Mutex, MutexGuard};
+use ramfold_sys::thread::{self, Files};
+use ramfold_sys::uffd::Uffd;
+use ramfold_sys::{Errno, PAGE_SIZE};
+use rustix::thread::sched_yield;
+
+use crate::fault::Handler;
+use crate::reclaim::Reclaimer;
+use crate::regions::Regions;
+use crate::session::{Once, Process, Session};
+use crate::staging::{CHUNK_PAGES, Slot, Staging};
+
+/// What the fault handler and the reclaimer must see alike. Whoever reads a message from the
+/// userfaultfd or moves pages holds this.
+///
+/// Lock order: `core` before any lock of the store.
+#[repr(C)]
+pub struct Core {
+    pub regions: Regions,
+    pub staging: Staging,
+    /// The mappings changed in a way the events do not describe fully: look at them again.
+    pub rescan_wanted: bool,
+}
+
+/// What exists once the agent looks after memory.
+pub struct Active {
+    pub uffd: Uffd,
+    /// A child that bypasses libc's fork is reported, so that it can be given its memory.
+    pub told_of_forks: bool,
+    pub store: Store,
+    pub staging_memory: Reservation,
+}
+
+/// All of the agent. Zeroed memory is a valid start; there is one for each process.
+#[repr(C)]
+pub struct Agent {
+    session: AtomicPtr<Session>,
+    process: AtomicPtr<Process>,
+    home_start: usize,
+    home_end: usize,
+    /// Ranges are registered, and pages may be missing that only the agent can bring back.
+    active: AtomicBool,
+    /// Could not become active, and said why: not tried again.
+    pub gave_up: AtomicBool,
+    /// Forks must go through the agent: it is active, or about to be.
+    pub trap_forks: AtomicBool,
+    /// Forks under way that began while that was not so.
+    pub plain_forks: AtomicU32,
+    /// One fork at a time goes through the agent; its state is here.
+    pub trap: Mutex<crate::fork::Trap>,
+    /// A fork is copying the process: the forking thread holds `core`, and the handler must read
+    /// on without it.
+    pub copying: AtomicBool,
+    /// The handler has read messages, or is about to, that it cannot act upon while the process is
+    /// being copied. Until it has, nobody else may act on what the address space was.
+    pub delayed: AtomicBool,
+    /// Memory may be shared with a relative by fork, so that a page may cost less than a page.
+    pub shares_memory: AtomicBool,
+    /// What the process costs now, as far as known: the kernel's count when it was last asked,
+    /// corrected by what was brought in and freed since.
+    pub cost_estimate: AtomicU64,
+    /// Reclaim found nothing more to take: faults need not wait for it.
+    pub stuck: AtomicBool,
+    /// A fault waits for memory to be freed.
+    pub faults_wait: AtomicBool,
+    /// The monitor sleeps and wants to be woken when memory runs short.
+    pub monitor_sleeps: AtomicBool,
+    /// Futex: raised when memory was freed.
+    pub progress: AtomicU32,
+    /// Futex: raised when the agent's threads look after the memory of a forked child.
+    pub taken_over: AtomicU32,
+    /// Use [`Agent::lock_core`].
+    pub core: Mutex<Core>,
+    active_parts: UnsafeCell<MaybeUninit<Active>>,
+    pub monitor: UnsafeCell<MaybeUninit<Reclaimer>>,
+    pub handler: UnsafeCell<MaybeUninit<Handler>>,
+}
+
+// SAFETY: the cells are each touched by one thread (monitor, handler) or written before the
+// `active` flag is set and only read after it was seen set.
+unsafe impl Sync for Agent {}
+
+/// The agent of this process, once there is one.
+static AGENT: AtomicPtr<Agent> = AtomicPtr::new(ptr::null_mut());
+
+const STACK_BYTES: usize = 256 << 10;
+/// Stacks, in order: monitor, handler, fork. A page that cannot be touched lies above each.
+const STACKS: usize = 3;
+const STACK_STRIDE: usize = STACK_BYTES + PAGE_SIZE;
+const AGENT_OFFSET: usize = STACKS * STACK_STRIDE;
+
+/// One of the agent's stacks.
+#[derive(Clone, Copy)]
+pub enum Stack {
+    Monitor = 0,
+    Handler = 1,
+    Fork = 2,
+}
+
+impl Agent {
+    /// The agent of this process.
+    pub fn get() -> Option<&'static Agent> {
+        // SAFETY: set once to an agent that is never freed.
+        unsafe { AGENT.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Makes the agent of this process, asleep, and starts its monitor.
+    ///
+    /// # Errors
+    /// What the kernel says when there is no address space or no thread to be had.
+    pub fn start(session: &'static Session, process: &'static Process) -> Result<(), Errno> {
+        let codec_scratch =
+            ramfold_codec::compress_scratch_bytes(codec_of(session)).next_multiple_of(PAGE_SIZE);
+        let bytes = AGENT_OFFSET
+            + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
+            + codec_scratch
+            + ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES.next_multiple_of(PAGE_SIZE);
+        let home = Reservation::new(bytes)?;
+        for stack in 0..STACKS {
+            home.commit(stack * STACK_STRIDE, STACK_BYTES)?;
+        }
+        home.commit(AGENT_OFFSET, home.len() - AGENT_OFFSET)?;
+        let guarded = home.guarded_range();
+        // SAFETY: committed above, page-aligned, zeroed, and leaked below; zeroed memory is a
+        // valid agent.
+        let agent = unsafe { &mut *home.as_ptr().add(AGENT_OFFSET).cast::<Agent>() };
+        core::mem::forget(home);
+        agent.home_start = guarded.start;
+        agent.home_end = guarded.end;
+        agent.session.store(ptr::from_ref(session).cast_mut(), Ordering::Relaxed);
+        agent.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+        AGENT.store(agent, Ordering::Release);
+        agent.spawn_monitor().map(drop)
+    }
+
+    /// Starts the monitor thread: the first of the agent's threads in a process.
+    ///
+    /// # Errors
+    /// What clone(2) says.
+    pub fn spawn_monitor(&'static self) -> Result<u32, Errno> {
+        // SAFETY: the stack is the monitor's alone; the agent lives for ever.
+        unsafe {
+            thread::spawn(
+                self.stack(Stack::Monitor),
+                Files::Own,
+                crate::monitor::thread_main,
+                ptr::from_ref(self).cast_mut().cast(),
+            )
+        }
+    }
+
+    pub fn session(&self) -> &'static Session {
+        // SAFETY: set at start to a mapping that is never removed.
+        unsafe { &*self.session.load(Ordering::Relaxed) }
+    }
+
+    /// The account of this process in the session.
+    pub fn process(&self) -> &'static Process {
+        // SAFETY: as above.
+        unsafe { &*self.process.load(Ordering::Relaxed) }
+    }
+
+    /// A forked child has an account of its own.
+    pub fn set_process(&self, process: &'static Process) {
+        self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+    }
+
+    pub fn codec(&self) -> Codec {
+        codec_of(self.session())
+    }
+
+    /// What exists while the agent is active.
+    pub fn active(&self) -> Option<&'static Active> {
+        // SAFETY: written before the flag was set, never moved, and the agent lives for ever.
+        self.active
+            .load(Ordering::Acquire)
+            .then(|| unsafe { &*self.active_parts.get().cast::<Active>() })
+    }
+
+    /// Becomes active with these parts.
+    ///
+    /// # Safety
+    /// Only the monitor calls this, and not while the agent is active.
+    pub unsafe fn set_active(&self, parts: Active) {
+        // SAFETY: nobody reads the parts while the flag is off.
+        unsafe { (*self.active_parts.get()).write(parts) };
+        self.active.store(true, Ordering::Release);
+    }
+
+    /// In a forked child: the userfaultfd of the parent is of no use here.
+    ///
+    /// # Safety
+    /// Only the monitor of the child calls this, before there is a handler. The old descriptor is
+    /// forgotten, not closed: the monitor's table never had it.
+    pub unsafe fn replace_uffd(&self, uffd: Uffd, told_of_forks: bool) {
+        let parts = self.active_parts.get().cast::<Active>();
+        // SAFETY: the caller is alone.
+        unsafe {
+            ptr::write(&raw mut (*parts).uffd, uffd);
+            (*parts).told_of_forks = told_of_forks;
+        }
+    }
+
+    /// Locks `core` with every message that was read also acted upon: what all but the handler
+    /// itself must use.
+    pub fn lock_core(&self) -> MutexGuard<'_, Core> {
+        loop {
+            let core = self.core.lock();
+            if !self.delayed.load(Ordering::Acquire) {
+                return core;
+            }
+            drop(core);
+            sched_yield();
+        }
+    }
+
+    /// The stack for a purpose.
+    pub fn stack(&self, stack: Stack) -> Range<*mut u8> {
+        let home = ptr::from_ref(self).cast::<u8>().cast_mut().wrapping_sub(AGENT_OFFSET);
+        let start = home.wrapping_add(stack as usize * STACK_STRIDE);
+        start..start.wrapping_add(STACK_BYTES)
+    }
+
+    /// Working memory for the codec: for compression (the monitor's) and for decompression (the
+    /// handler's).
+    ///
+    /// # Safety
+    /// Each part is for one user at a time.
+    pub unsafe fn codec_scratch(&self) -> (&'static mut [u8], &'static mut [u8]) {
+        let compress = ramfold_codec::compress_scratch_bytes(self.codec());
+        let decompress = ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES;
+        let start = ptr::from_ref(self)
+            .cast::<u8>()
+            .cast_mut()
+            .wrapping_add(size_of::<Agent>().next_multiple_of(PAGE_SIZE));
+        // SAFETY: `start` reserved both parts behind the agent; the caller keeps users apart.
+        unsafe {
+            (
+                core::slice::from_raw_parts_mut(start, compress),
+                core::slice::from_raw_parts_mut(
+                    start.add(compress.next_multiple_of(PAGE_SIZE)),
+                    decompress,
+                ),
+            )
+        }
+    }
+
+    /// Is this mapping the agent's own? Such memory is never registered.
+    pub fn owns(&self, range: &Range<usize>) -> bool {
+        let overlaps = |own: &Range<usize>| range.start < own.end && own.start < range.end;
+        overlaps(&(self.home_start..self.home_end))
+            || overlaps(&crate::entry::library_range())
+            || self.active().is_some_and(|active| {
+                overlaps(&active.staging_memory.guarded_range()) || {
+                    let store = active.store.memory_ranges();
+                    overlaps(&store.pool) || store.metadata.iter().any(overlaps)
+                }
+            })
+    }
+
+    /// Address ranges of the agent outside pool and staging: what counts as metadata.
+    pub fn home_range(&self) -> Range<usize> {
+        self.home_start + PAGE_SIZE..self.home_end - PAGE_SIZE
+    }
+
+    /// Adds to what the process is thought to cost, and wakes the monitor when that runs into
+    /// the watermark.
+    pub fn add_cost(&self, bytes: u64) {
+        let cost = self.cost_estimate.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if self.monitor_sleeps.load(Ordering::Relaxed)
+            && cost > crate::cost::Watermarks::of(self.session()).high_for_estimate(self)
+            && self.monitor_sleeps.swap(false, Ordering::Relaxed)
+        {
+            self.process().wake_agent();
+        }
+    }
+
+    /// Memory was freed.
+    pub fn subtract_cost(&self, bytes: u64) {
+        let _ = self.cost_estimate.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |cost| {
+            Some(cost.saturating_sub(bytes))
+        });
+    }
+
+    /// Something happened that must not happen. The program must not go on with wrong data, nor
+    /// hang: it is ended.
+    pub fn fail(&self, what: core::fmt::Arguments<'_>) -> ! {
+        self.session().say(
+            Once::Other,
+            format_args!(
+                "ended the program (pid {}) rather than risk wrong data: {what}",
+                self.process().pid.load(Ordering::Relaxed)
+            ),
+        );
+        let me = rustix::process::getpid();
+        let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+        ramfold_sys::raw::exit_group(137)
+    }
+}
+
+impl Active {
+    /// Address of a staging slot.
+    pub fn slot_address(&self, slot: Slot) -> usize {
+        self.staging_memory.as_ptr() as usize + slot.0 as usize * PAGE_SIZE
+    }
+
+    /// The page in a staging slot.
+    ///
+    /// # Safety
+    /// The slot must hold a page, which only the reclaimer takes out.
+    pub unsafe fn slot_page(&self, slot: Slot) -> &[u8; PAGE_SIZE] {
+        // SAFETY: in bounds of the staging memory, present by the caller's word.
+        unsafe { NonNull::new_unchecked(self.slot_address(slot) as *mut [u8; PAGE_SIZE]).as_ref() }
+    }
+
+    /// Address behind the last staging slot.
+    pub fn staging_end(&self) -> usize {
+        self.staging_memory.as_ptr() as usize + self.staging_memory.len()
+    }
+
+    /// Byte range of a staging chunk.
+    pub fn chunk_range(&self, chunk: usize) -> Range<usize> {
+        let start = self.slot_address(Slot((chunk * CHUNK_PAGES) as u16));
+        start..start + CHUNK_PAGES * PAGE_SIZE
+    }
+}
+
+/// How a codec is written into the session.
+pub fn codec_number(codec: Codec) -> u32 {
+    let level = match codec {
+        Codec::Zstd(level) => level.get(),
+        _ => 0,
+    };
+    u32::from(codec.encoding() as u8) | u32::from(level) << 8
+}
+
+fn codec_of(session: &Session) -> Codec {
+    let number = session.codec.load(Ordering::Relaxed);
+    let level = || ZstdLevel::new((number >> 8) as u8).unwrap_or(ZstdLevel::FASTEST);
+    match Encoding::try_from(number as u8) {
+        Ok(Encoding::Zstd) => Codec::Zstd(level()),
+        Ok(Encoding::Wkdm) => Codec::Wkdm,
+        Ok(Encoding::Pbpm) => Codec::Pbpm,
+        Ok(Encoding::Lz4) | Err(_) => Codec::Lz4,
+    }
+}

@@ -1,0 +1,82 @@
+//! What memory costs and when it must shrink.
+//!
+//! `cost` is the anonymous memory of the process in RAM as the kernel counts it, so it includes
+//! the pool, staging and every table of ramfold. With several processes in a session each keeps
+//! its last count in its account, and the sum is held under the cap.
+
+use core::sync::atomic::Ordering;
+
+use crate::agent::Agent;
+use crate::session::Session;
+
+/// Amounts for one cap, all in bytes, each lower than the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    pub cap: u64,
+    /// Faults wait above this until something was freed.
+    pub hard: u64,
+    /// Background reclaim begins above this.
+    pub high: u64,
+    /// Background reclaim ends below this.
+    pub low: u64,
+    /// The agent begins to look after memory above this: far enough from the cap that nothing
+    /// runs past it in the time that takes.
+    pub activation: u64,
+}
+
+impl Watermarks {
+    pub fn of(session: &Session) -> Self {
+        Self::for_cap(session.memory_cap_bytes.load(Ordering::Relaxed))
+    }
+
+    /// The distance between cap and `high` covers what memory not yet registered may grow by
+    /// until the monitor looks again (a millisecond at 2 to 4 GB/s), and the kernel's imprecise
+    /// counters.
+    pub fn for_cap(cap: u64) -> Self {
+        const MIB: u64 = 1 << 20;
+        let slack = (cap / 40).clamp(MIB / 2, 16 * MIB).min(cap / 4);
+        Watermarks {
+            cap,
+            hard: cap - slack / 4,
+            high: cap - slack,
+            low: cap - slack - (slack / 2).min(2 * MIB),
+            // Until then the kernel serves first touches by itself, at GB/s, and the monitor may be
+            // kept from its processor for milliseconds.
+            activation: cap - (cap / 8).max((8 * MIB).min(cap / 3)),
+        }
+    }
+
+    /// What the estimate of this process may reach before all processes together are over the
+    /// watermark.
+    pub fn high_for_estimate(&self, agent: &Agent) -> u64 {
+        self.high.saturating_sub(others_cost(agent))
+    }
+
+    /// The same for the mark at which faults wait.
+    pub fn hard_for_estimate(&self, agent: &Agent) -> u64 {
+        self.hard.saturating_sub(others_cost(agent))
+    }
+}
+
+/// What the other processes of the session cost.
+pub fn others_cost(agent: &Agent) -> u64 {
+    let own = agent.process().cost_bytes.load(Ordering::Relaxed);
+    agent.session().cost_bytes().saturating_sub(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_in_order_for_every_cap() {
+        for shift in 14..44 {
+            for cap in [1u64 << shift, (1 << shift) * 3 / 2, (1 << shift) + 4096] {
+                let marks = Watermarks::for_cap(cap);
+                assert!(marks.cap >= marks.hard && marks.hard >= marks.high, "{marks:?}");
+                assert!(marks.high > marks.low && marks.low > 0, "{marks:?}");
+                assert!(marks.activation < marks.high, "{marks:?}");
+            }
+        }
+    }
+}

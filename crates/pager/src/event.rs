@@ -1,0 +1,49 @@
+//! Changes of the address space, as the kernel tells them.
+//!
+//! Called with `core` held and before the thread that made the change goes on to anything else.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use ramfold_sys::uffd::Event;
+
+use crate::agent::{Active, Agent, Core};
+use crate::page::pages_of;
+
+/// Makes staging, store and regions agree with what happened.
+pub fn handle(agent: &'static Agent, active: &'static Active, core: &mut Core, event: Event) {
+    let counters = &agent.process().counters;
+    match event {
+        Event::Remove(range) => {
+            counters.events_remove.fetch_add(1, Ordering::Relaxed);
+            drop_content(active, core, &range);
+        }
+        Event::Unmap(range) => {
+            counters.events_unmap.fetch_add(1, Ordering::Relaxed);
+            drop_content(active, core, &range);
+            core.regions.remove(&range);
+            core.rescan_wanted = true;
+        }
+        Event::Remap { from, to, len } => {
+            counters.events_remap.fetch_add(1, Ordering::Relaxed);
+            let (first, count) = pages_of(&(from..from + len));
+            let (target, _) = pages_of(&(to..to + len));
+            core.staging.renumber(first, target, count);
+            if let Err(error) = active.store.rekey_range(first, target, count) {
+                agent.fail(format_args!("mremap of {len} bytes from {from:#x}: {error}"));
+            }
+            // The mapping went along with its registration. It is found at its new place, and
+            // with the access it has there, by the next look at the mappings.
+            core.regions.remove(&(from..from + len));
+            core.rescan_wanted = true;
+        }
+        // The handler's own business: they need its buffers.
+        Event::Fork(_) | Event::Pagefault { .. } => {}
+    }
+}
+
+fn drop_content(active: &Active, core: &mut Core, range: &Range<usize>) {
+    let (first, count) = pages_of(range);
+    core.staging.invalidate(first, count);
+    active.store.invalidate_range(first, count);
+}

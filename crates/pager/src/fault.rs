@@ -1,0 +1,419 @@
+//! The fault handler: the thread that answers the kernel's messages.
+//!
+//! It reads a message and acts on it under one lock, because a thread that changed the address
+//! space goes on as soon as its message is read. It touches nothing that can be evicted, and
+//! waits for nothing that waits for it.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use ramfold_codec::{DecodeError, Decompressor, Encoding, Page};
+use ramfold_store::Loaded;
+use ramfold_sys::sync::MutexGuard;
+use ramfold_sys::uffd::{Event, Partial, Uffd};
+use ramfold_sys::{Errno, PAGE_SIZE, time};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::{Timespec, futex};
+
+use crate::agent::{Active, Agent, Core};
+use crate::cost::Watermarks;
+use crate::page::{self, PageNumber};
+use crate::placement::Placement;
+use crate::session::Counters;
+
+/// Most zero pages supplied at once to a run of first touches.
+const ZERO_AHEAD_MAX: usize = 16;
+/// Messages that can wait while a fork copies the process.
+const DELAYED_MAX: usize = 512;
+/// How long the handler waits for the lock before it looks whether a fork holds it.
+const LOCK_PATIENCE_NS: u32 = 200_000;
+
+/// Mark of a page that was just brought back: the next sweep of reclaim passes it by.
+pub const MARK_USED: u8 = 1;
+
+/// What the handler's thread alone uses.
+#[repr(C)]
+pub struct Handler {
+    page: Page,
+    /// Zeros to copy from. Never written: the kernel backs it with its one page of zeros.
+    zeros: [u8; ZERO_AHEAD_MAX * PAGE_SIZE],
+    delayed: [Option<Event>; DELAYED_MAX],
+    delayed_count: usize,
+    decompressor: Option<Decompressor<'static>>,
+    placement: Placement,
+    /// Where the next first touch is expected if memory grows in a row, and how many pages to
+    /// supply then.
+    growth_next: usize,
+    growth_pages: usize,
+}
+
+/// What became of a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Served {
+    Done,
+    /// The address space is changing: the thread must fault again after the event was read.
+    Again,
+}
+
+/// Entry of the handler's thread.
+pub extern "C" fn thread_main(agent: *mut ()) -> ! {
+    // SAFETY: the monitor passes the agent, which lives for ever.
+    let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
+    // SAFETY: this cell is the handler thread's, of which there is one; zeroed memory is valid
+    // but for the options, written here.
+    let handler = unsafe {
+        let handler = (*agent.handler.get()).as_mut_ptr();
+        (&raw mut (*handler).delayed_count).write(0);
+        (&raw mut (*handler).placement).write(Placement::default());
+        (&raw mut (*handler).decompressor).write(None);
+        for slot in 0..DELAYED_MAX {
+            (&raw mut (*handler).delayed[slot]).write(None);
+        }
+        &mut *handler
+    };
+    // SAFETY: the second part is the handler's.
+    let (_, scratch) = unsafe { agent.codec_scratch() };
+    match Decompressor::new(scratch) {
+        Ok(decompressor) => handler.decompressor = Some(decompressor),
+        Err(error) => agent.fail(format_args!("no memory to decompress with: {error}")),
+    }
+    let Some(active) = agent.active() else {
+        agent.fail(format_args!("the fault handler started before the agent was active"));
+    };
+    handler.run(agent, active)
+}
+
+impl Handler {
+    fn run(&mut self, agent: &'static Agent, active: &'static Active) -> ! {
+        loop {
+            // Delayed messages are due at once: a forked child may wait for its descriptor to go.
+            if !agent.delayed.load(Ordering::Relaxed) {
+                wait_for_message(&active.uffd, None);
+                self.stall_over_cap(agent);
+            }
+            match agent.core.lock_within(LOCK_PATIENCE_NS) {
+                Some(mut core) => {
+                    self.handle_delayed(agent, active, &mut core);
+                    self.handle_next(agent, active, core);
+                }
+                None if agent.copying.load(Ordering::Acquire) => {
+                    self.read_during_copy(agent, active);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Reads one message and acts on it.
+    fn handle_next(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        mut core: MutexGuard<'_, Core>,
+    ) {
+        let Some(event) = read(agent, &active.uffd) else { return };
+        let Event::Pagefault { address, write, thread, .. } = event else {
+            self.handle_event(agent, active, &mut core, event);
+            return;
+        };
+        let started = time::monotonic_ns();
+        let served = self.serve(agent, active, &mut core, address, write);
+        let process = agent.process();
+        process.counters.faults.fetch_add(1, Ordering::Relaxed);
+        process.fault_ns.record(time::monotonic_ns() - started);
+        if served == Served::Again {
+            self.read_until_event(agent, active, &mut core, address);
+            return;
+        }
+        drop(core);
+        self.placement.follow(thread);
+    }
+
+    /// A fault could not be answered because an event waits to be read. The kernel hands out
+    /// faults first, so faults are set aside until the event comes; then all of them may try
+    /// again.
+    fn read_until_event(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        address: usize,
+    ) {
+        let mut waiting = [0usize; 64];
+        waiting[0] = address;
+        let mut count = 1;
+        while count < waiting.len()
+            && let Some(event) = read(agent, &active.uffd)
+        {
+            match event {
+                Event::Pagefault { address, .. } => {
+                    waiting[count] = address;
+                    count += 1;
+                }
+                event => {
+                    self.handle_event(agent, active, core, event);
+                    break;
+                }
+            }
+        }
+        for &address in &waiting[..count] {
+            wake(&active.uffd, address);
+        }
+    }
+
+    /// While a fork copies the process nothing here may change, but its message must be read, or
+    /// the fork never ends. Messages wait until the lock is free again.
+    fn read_during_copy(&mut self, agent: &'static Agent, active: &'static Active) {
+        // Set while the fork still has the lock, and before anything is read.
+        agent.delayed.store(true, Ordering::Release);
+        while agent.copying.load(Ordering::Acquire) {
+            wait_for_message(&active.uffd, Some(1_000_000));
+            let Some(event) = read(agent, &active.uffd) else { continue };
+            if self.delayed_count < DELAYED_MAX {
+                self.delayed[self.delayed_count] = Some(event);
+                self.delayed_count += 1;
+            } else if let Event::Pagefault { address, .. } = event {
+                wake(&active.uffd, address);
+            } else {
+                agent.fail(format_args!("more than {DELAYED_MAX} messages during a fork"));
+            }
+        }
+    }
+
+    fn handle_delayed(&mut self, agent: &'static Agent, active: &'static Active, core: &mut Core) {
+        let count = core::mem::take(&mut self.delayed_count);
+        let is_fork = |event: &Option<Event>| matches!(event, Some(Event::Fork(_)));
+        let forks = self.delayed[..count].iter().filter(|event| is_fork(event)).count();
+        for index in 0..count {
+            match self.delayed[index].take() {
+                Some(Event::Pagefault { address, .. }) => wake(&active.uffd, address),
+                // The child has an agent of its own and waits for this descriptor to close. With
+                // several it cannot be told which is which, and what one of them is given too
+                // much does no harm.
+                Some(Event::Fork(child)) if forks == 1 => drop(child),
+                Some(event) => self.handle_event(agent, active, core, event),
+                None => {}
+            }
+        }
+        agent.delayed.store(false, Ordering::Release);
+    }
+
+    fn handle_event(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        event: Event,
+    ) {
+        match (event, self.decompressor.as_mut()) {
+            (Event::Fork(child), Some(decompressor)) => {
+                crate::fork::fill_child(agent, active, core, &child, decompressor, &mut self.page);
+            }
+            (event, _) => crate::event::handle(agent, active, core, event),
+        }
+    }
+
+    /// Brings in the page at `address`: from staging, from the store, or, never seen before, as
+    /// zeros.
+    fn serve(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        address: usize,
+        write: bool,
+    ) -> Served {
+        let page = page::number_of(address);
+        let counters = &agent.process().counters;
+        if let Some(slot) = core.staging.find(page) {
+            let source = active.slot_address(slot) as *const u8;
+            // SAFETY: a live slot holds the page's content, and only the reclaimer removes it.
+            let copied = unsafe { active.uffd.copy(address, source, PAGE_SIZE) };
+            let served = settle(agent, active, address, copied);
+            if served == Served::Done {
+                core.staging.kill(slot);
+                active.store.set_mark(page, MARK_USED);
+                counters.pages_second_chance.fetch_add(1, Ordering::Relaxed);
+                agent.add_cost(PAGE_SIZE as u64);
+            }
+            return served;
+        }
+        match self.load(agent, active, page) {
+            Some(()) => {
+                // SAFETY: the buffer was just filled with the page's content.
+                let copied = unsafe { active.uffd.copy(address, self.page.as_ptr(), PAGE_SIZE) };
+                let served = settle(agent, active, address, copied);
+                if served == Served::Done {
+                    forget_object(agent, active, page);
+                    counters.pages_swapped_in.fetch_add(1, Ordering::Relaxed);
+                    agent.add_cost(PAGE_SIZE as u64);
+                }
+                served
+            }
+            None => self.fill_with_zeros(agent, active, core, address, write),
+        }
+    }
+
+    /// Decompresses what the store has for a page into the buffer.
+    fn load(&mut self, agent: &Agent, active: &Active, page: PageNumber) -> Option<()> {
+        let Handler { page: buffer, decompressor, .. } = self;
+        let decompressor = decompressor.as_mut()?;
+        let loaded = active.store.load(page, |object| expand(object, decompressor, buffer));
+        match loaded {
+            Ok(None) => None,
+            Ok(Some(Ok(()))) => Some(()),
+            Ok(Some(Err(error))) => {
+                agent.fail(format_args!("page {:#x}: {error}", page::address_of(page)))
+            }
+            Err(error) => agent.fail(format_args!("page {:#x}: {error}", page::address_of(page))),
+        }
+    }
+
+    /// First touch: the page of zeros for a read, memory of its own for a write. A program that
+    /// grows page by page gets the following pages along with it.
+    fn fill_with_zeros(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        address: usize,
+        write: bool,
+    ) -> Served {
+        let counters = &agent.process().counters;
+        counters.faults_zero_filled.fetch_add(1, Ordering::Relaxed);
+        if !write {
+            return settle(agent, active, address, active.uffd.zeropage(address, PAGE_SIZE));
+        }
+        let grows = address == self.growth_next;
+        self.growth_pages = if grows { (self.growth_pages * 2).min(ZERO_AHEAD_MAX) } else { 1 };
+        let pages = pages_never_seen(active, core, address, self.growth_pages);
+        // SAFETY: the pages were never touched, so zeros are their content.
+        let copied = unsafe { active.uffd.copy(address, self.zeros.as_ptr(), pages * PAGE_SIZE) };
+        let filled = match copied {
+            Ok(()) => pages,
+            Err(partial) => partial.done / PAGE_SIZE,
+        };
+        self.growth_next = address + filled.max(1) * PAGE_SIZE;
+        agent.add_cost((filled * PAGE_SIZE) as u64);
+        count_ahead(counters, filled);
+        if filled > 0 { Served::Done } else { settle(agent, active, address, copied) }
+    }
+
+    /// Waits while the cap is reached and reclaim makes progress. Bounded: messages that are not
+    /// faults need an answer too, and reclaim itself may wait for one.
+    fn stall_over_cap(&mut self, agent: &Agent) {
+        let hard = Watermarks::of(agent.session()).hard_for_estimate(agent);
+        if agent.cost_estimate.load(Ordering::Relaxed) <= hard
+            || agent.stuck.load(Ordering::Relaxed)
+        {
+            return;
+        }
+        agent.process().counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
+        let seen = agent.progress.load(Ordering::Acquire);
+        agent.process().wake_agent();
+        agent.faults_wait.store(true, Ordering::Relaxed);
+        let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let _ = futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
+        agent.faults_wait.store(false, Ordering::Relaxed);
+    }
+}
+
+/// How many pages from `address` on, at most `wanted`, lie in registered memory and were never
+/// evicted.
+fn pages_never_seen(active: &Active, core: &Core, address: usize, wanted: usize) -> usize {
+    let seen = |page: PageNumber| core.staging.find(page).is_some() || active.store.contains(page);
+    let first = page::number_of(address);
+    let mut pages = 1;
+    while pages < wanted
+        && !seen(first + pages as u64)
+        && core.regions.contains(&(address..address + (pages + 1) * PAGE_SIZE))
+    {
+        pages += 1;
+    }
+    pages
+}
+
+/// The page is the program's again: its object goes, and a ghost says that it was used.
+fn forget_object(agent: &Agent, active: &Active, page: PageNumber) {
+    if let Err(error) = active.store.take(page, |_| ()) {
+        agent.fail(format_args!("page {:#x}: {error}", page::address_of(page)));
+    }
+    active.store.set_mark(page, MARK_USED);
+}
+
+fn count_ahead(counters: &Counters, filled: usize) {
+    if filled > 1 {
+        counters.pages_zero_filled_ahead.fetch_add(filled as u64 - 1, Ordering::Relaxed);
+    }
+}
+
+/// Makes the page of what the store holds.
+pub fn expand(
+    object: Loaded<'_>,
+    decompressor: &mut Decompressor<'_>,
+    page: &mut Page,
+) -> Result<(), DecodeError> {
+    match object {
+        Loaded::SameFilled(word) => {
+            for to in page.as_chunks_mut::<8>().0 {
+                *to = word.to_ne_bytes();
+            }
+            Ok(())
+        }
+        Loaded::Object { encoding, bytes } => {
+            let encoding = Encoding::try_from(encoding)
+                .map_err(|_| DecodeError::Malformed("number of the encoding"))?;
+            decompressor.decompress(encoding, bytes, page)
+        }
+    }
+}
+
+/// What a request of one page came to.
+fn settle(agent: &Agent, active: &Active, address: usize, result: Result<(), Partial>) -> Served {
+    match result {
+        Ok(()) => Served::Done,
+        // EEXIST: the page is there already. ENOENT: it is not ours to fill any more. Either way
+        // the thread finds out by trying again.
+        Err(Partial { errno: Errno::EXIST | Errno::NOENT, .. }) => {
+            wake(&active.uffd, address);
+            Served::Done
+        }
+        Err(Partial { errno: Errno::AGAIN, .. }) => Served::Again,
+        // The process is on its way out.
+        Err(Partial { errno: Errno::SRCH, .. }) => Served::Done,
+        // No memory at all, not even for one page: what is freed meanwhile may do.
+        Err(Partial { errno: Errno::NOMEM, .. }) => {
+            agent.process().wake_agent();
+            wake(&active.uffd, address);
+            Served::Done
+        }
+        Err(partial) => agent.fail(format_args!(
+            "cannot bring back page {address:#x}: {} (errno {})",
+            partial.errno,
+            partial.errno.raw_os_error()
+        )),
+    }
+}
+
+fn read(agent: &Agent, uffd: &Uffd) -> Option<Event> {
+    match uffd.read_event() {
+        Ok(event) => event,
+        Err(errno) => agent.fail(format_args!("cannot read from the userfaultfd: {errno}")),
+    }
+}
+
+fn wake(uffd: &Uffd, address: usize) {
+    // It fails only for ranges that cannot be.
+    let _ = uffd.wake(page_range(address));
+}
+
+fn page_range(address: usize) -> Range<usize> {
+    address..address + PAGE_SIZE
+}
+
+/// Sleeps until there is a message, or for so many nanoseconds.
+fn wait_for_message(uffd: &Uffd, timeout_ns: Option<i64>) {
+    let timeout = timeout_ns.map(|tv_nsec| Timespec { tv_sec: 0, tv_nsec });
+    // An error or a time-out only means another look.
+    let _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], timeout.as_ref());
+}

@@ -1,0 +1,247 @@
+//! Fork: a child must find every evicted page where its parent had it.
+//!
+//! The child's copy of the address space contains the parent's store and staging as they were, so
+//! it has all it needs, once it has an agent of its own. The danger is the time before: libc
+//! itself and other libraries touch memory in the child before any handler of ours would run, and
+//! an evicted page would read as zeros. So the agent does the copying itself. While a thread is in
+//! `fork`, its system calls are trapped (Syscall User Dispatch, Linux 5.11); when libc comes to
+//! the clone, the handler makes it with all state at rest, and in the child starts the new agent
+//! before it returns.
+//!
+//! A program may also clone without libc. With `CAP_SYS_PTRACE` the kernel reports that
+//! (`EVENT_FORK`), and the child is given all of its evicted pages uncompressed.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use ramfold_codec::{Decompressor, Page};
+use ramfold_sys::pagemap::Pagemap;
+use ramfold_sys::thread::{self, Files};
+use ramfold_sys::uffd::{Partial, Uffd};
+use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
+use rustix::thread::{futex, sched_yield};
+
+use crate::agent::{Active, Agent, Core, Stack};
+use crate::monitor::Monitor;
+use crate::page;
+
+#[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
+mod trap;
+
+pub use trap::Trap;
+
+/// How long a child waits for its parent to let go of the child's registrations.
+const HAND_OVER_NS: u64 = 30_000_000_000;
+
+/// Runs in the forking thread before libc forks (`pthread_atfork`).
+pub extern "C" fn before_fork() {
+    let Some(agent) = Agent::get() else { return };
+    agent.plain_forks.fetch_add(1, Ordering::SeqCst);
+    if !agent.trap_forks.load(Ordering::SeqCst) {
+        return;
+    }
+    agent.plain_forks.fetch_sub(1, Ordering::SeqCst);
+    // Held until `after_fork_in_parent` or, in the child's copy, `after_fork_in_child`.
+    core::mem::forget(agent.trap.lock());
+    trap::arm(agent);
+}
+
+/// Runs in the parent after libc forked, or failed to.
+pub extern "C" fn after_fork_in_parent() {
+    let Some(agent) = Agent::get() else { return };
+    if trap::disarm(trap::Side::Parent) {
+        // SAFETY: this thread locked it in `before_fork` and forgot the guard.
+        unsafe { agent.trap.unlock_forgotten() };
+    } else {
+        agent.shares_memory.store(true, Ordering::Relaxed);
+        agent.plain_forks.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Runs in the child after libc forked.
+pub extern "C" fn after_fork_in_child() {
+    let Some(agent) = Agent::get() else { return };
+    if trap::disarm(trap::Side::Child) {
+        // SAFETY: the only thread of the program is this one.
+        unsafe { agent.trap.reset_after_fork() };
+        if agent.active().is_some() && agent.taken_over.load(Ordering::Acquire) != own_pid() {
+            agent.fail(format_args!("a fork got past the agent"));
+        }
+        return;
+    }
+    agent.plain_forks.store(0, Ordering::SeqCst);
+    agent.shares_memory.store(true, Ordering::Relaxed);
+    agent.trap_forks.store(false, Ordering::SeqCst);
+    // SAFETY: as above; a monitor that was about to activate held it, and had done nothing yet.
+    unsafe { agent.core.reset_after_fork() };
+    let Some(process) = agent.session().claim(own_pid()) else {
+        return;
+    };
+    agent.set_process(process);
+    // Where there may be no more threads the child runs without ramfold.
+    let _ = agent.spawn_monitor();
+}
+
+/// The first thing in a child: an agent of its own. Returns when evicted pages can be touched.
+pub(super) fn begin_child(agent: &'static Agent) {
+    agent.plain_forks.store(0, Ordering::SeqCst);
+    agent.shares_memory.store(true, Ordering::Relaxed);
+    agent.delayed.store(false, Ordering::Relaxed);
+    agent.faults_wait.store(false, Ordering::Relaxed);
+    let pid = own_pid();
+    let Some(process) = agent.session().claim(pid) else {
+        if agent.active().is_some() {
+            agent.fail(format_args!("more processes than the session has room for"));
+        }
+        return;
+    };
+    agent.set_process(process);
+    let Some(active) = agent.active() else {
+        agent.trap_forks.store(false, Ordering::SeqCst);
+        let _ = agent.spawn_monitor();
+        agent.taken_over.store(pid, Ordering::Release);
+        return;
+    };
+    // SAFETY: the threads that may have held them are not in this process; what they guard was
+    // at rest, because every change is made under `core`.
+    unsafe { active.store.reset_locks_after_fork() };
+    // SAFETY: the monitor's stack holds only what the parent's monitor left.
+    let spawned = unsafe {
+        thread::spawn(
+            agent.stack(Stack::Monitor),
+            Files::Own,
+            crate::monitor::thread_main_in_child,
+            core::ptr::from_ref(agent).cast_mut().cast(),
+        )
+    };
+    if let Err(errno) = spawned {
+        agent.fail(format_args!("cannot start the agent of a forked child: {errno}"));
+    }
+    loop {
+        let seen = agent.taken_over.load(Ordering::Acquire);
+        if seen == pid {
+            return;
+        }
+        let _ = futex::wait(&agent.taken_over, futex::Flags::PRIVATE, seen, None);
+    }
+}
+
+/// In the child's monitor: registers the memory again, with a descriptor of the child's own.
+pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
+    let (uffd, told_of_forks) = crate::monitor::open_uffd_or_fail(agent);
+    // SAFETY: this is the child's monitor, and there is no handler yet.
+    unsafe { agent.replace_uffd(uffd, told_of_forks) };
+    let Some(active) = agent.active() else { return };
+    match Pagemap::open() {
+        Ok(pagemap) => monitor.set_pagemap(pagemap),
+        Err(errno) => agent.fail(format_args!("a forked child: /proc/self/pagemap: {errno}")),
+    }
+    let deadline = time::monotonic_ns() + HAND_OVER_NS;
+    let staging = active.chunk_range(0).start..active.staging_end();
+    register(agent, active, staging, deadline);
+    {
+        let core = &mut *agent.lock_core();
+        let mut last_end = 0;
+        let mut buffer = [0; 8192];
+        let result = maps::for_each_with_flags(&mut buffer, |mapping, flags| {
+            // Memory the program wants zeroed in a child (MADV_WIPEONFORK) starts afresh, as do
+            // ranges that were left out of the copy (MADV_DONTFORK).
+            let inherits =
+                mapping.is_private_anonymous() && !flags.has(*b"wf") && !agent.owns(&mapping.range);
+            if inherits {
+                forget(active, core, last_end..mapping.range.start);
+                last_end = mapping.range.end;
+                register(agent, active, mapping.range.clone(), deadline);
+            }
+        });
+        if let Err(errno) = result {
+            agent.fail(format_args!("a forked child: /proc/self/smaps: {errno}"));
+        }
+        forget(active, core, last_end..usize::MAX & !(PAGE_SIZE - 1));
+        core.rescan_wanted = true;
+    }
+    monitor.start_handler();
+    agent.trap_forks.store(true, Ordering::SeqCst);
+    agent.process().active.store(1, Ordering::Relaxed);
+    agent.taken_over.store(own_pid(), Ordering::Release);
+    let _ = futex::wake(&agent.taken_over, futex::Flags::PRIVATE, 1);
+}
+
+/// Registers a range of the child. Until the parent has closed the descriptor that the kernel
+/// made for the child, the range counts as taken.
+fn register(agent: &Agent, active: &Active, range: Range<usize>, deadline: u64) {
+    loop {
+        match active.uffd.register(range.clone(), false) {
+            Ok(()) => return,
+            Err(Errno::BUSY) if time::monotonic_ns() < deadline => sched_yield(),
+            Err(errno) => agent.fail(format_args!(
+                "a forked child cannot register {:#x}..{:#x}: {errno}",
+                range.start, range.end
+            )),
+        }
+    }
+}
+
+/// The child has nothing at these addresses.
+fn forget(active: &Active, core: &mut Core, range: Range<usize>) {
+    if !range.is_empty() {
+        let (first, count) = page::pages_of(&range);
+        core.staging.invalidate(first, count);
+        active.store.invalidate_range(first, count);
+        core.regions.remove(&range);
+    }
+}
+
+/// A child that was made without libc has no agent: it gets every evicted page, and is on its own
+/// when the descriptor closes.
+pub fn fill_child(
+    agent: &Agent,
+    active: &Active,
+    core: &mut Core,
+    child: &Uffd,
+    decompressor: &mut Decompressor<'_>,
+    buffer: &mut Page,
+) {
+    let counters = &agent.process().counters;
+    counters.forks_filled.fetch_add(1, Ordering::Relaxed);
+    let give = |page: u64, content: *const u8| {
+        counters.pages_filled_for_child.fetch_add(1, Ordering::Relaxed);
+        loop {
+            // SAFETY: the content of this page when the child was made: the lock has been held
+            // since its message was read, and the child cannot have touched the page.
+            match unsafe { child.copy(page::address_of(page), content, PAGE_SIZE) } {
+                // Present: nothing is missing. Not mapped, or gone: nothing to give it to.
+                Ok(()) | Err(Partial { errno: Errno::EXIST | Errno::NOENT | Errno::SRCH, .. }) => {
+                    return;
+                }
+                Err(Partial { errno: Errno::AGAIN | Errno::NOMEM, .. }) => {
+                    // The child is changing its address space: its event has to be read.
+                    let _ = child.read_event();
+                    sched_yield();
+                }
+                Err(partial) => agent.fail(format_args!(
+                    "cannot give page {:#x} to a forked child: {}",
+                    page::address_of(page),
+                    partial.errno
+                )),
+            }
+        }
+    };
+    core.staging.for_each_live(|slot, page| give(page, active.slot_address(slot) as *const u8));
+    active.store.for_each(|page, _| {
+        // A ghost has nothing to load.
+        match active.store.load(page, |object| crate::fault::expand(object, decompressor, buffer)) {
+            Ok(None) => {}
+            Ok(Some(Ok(()))) => give(page, buffer.as_ptr()),
+            Ok(Some(Err(error))) => {
+                agent.fail(format_args!("page {:#x}: {error}", page::address_of(page)))
+            }
+            Err(error) => agent.fail(format_args!("page {:#x}: {error}", page::address_of(page))),
+        }
+    });
+}
+
+fn own_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}

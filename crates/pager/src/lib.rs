@@ -1,0 +1,30 @@
+//! The agent that `ramfold run` loads into a program: it keeps the program's cold pages
+//! compressed.
+//!
+//! Without the feature `preload` this is an ordinary library: the launcher uses [`session`], and
+//! the parts without kernel in them are tested. With it, it is what `LD_PRELOAD` loads.
+//!
+//! The life of a page, file by file: [`monitor`] notices that memory runs short and registers the
+//! program's mappings ([`regions`]); [`reclaim`] takes pages into [`staging`] and compresses what
+//! waited there; [`fault`] brings back what the program touches; [`event`] keeps up with changes
+//! of the address space; [`fork`] gives a child its own agent.
+
+#![cfg_attr(not(test), no_std)]
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("ramfold's agent knows the system calls of x86_64 and aarch64 only");
+
+pub mod agent;
+pub mod cost;
+pub mod entry;
+pub mod event;
+pub mod fault;
+pub mod fork;
+pub mod histogram;
+pub mod monitor;
+pub mod page;
+pub mod placement;
+pub mod reclaim;
+pub mod regions;
+pub mod session;
+pub mod staging;

@@ -1,0 +1,593 @@
+//! The monitor: the agent's first thread in a process.
+//!
+//! While there is memory enough it only sleeps and looks, at intervals that grow with the
+//! distance to the cap. When the cap comes near it makes the agent active, and from then on keeps
+//! the cost under the watermark.
+
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use ramfold_store::{Config, Store};
+use ramfold_sys::mem::Reservation;
+use ramfold_sys::pagemap::{PageRegion, Pagemap};
+use ramfold_sys::proc::{self, Memory, Statm};
+use ramfold_sys::thread::{self, Files};
+use ramfold_sys::uffd::{Uffd, feature};
+use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
+use rustix::thread::{Timespec, futex};
+
+use crate::agent::{Active, Agent, Stack};
+use crate::cost::{self, Watermarks};
+use crate::reclaim::Reclaimer;
+use crate::session::Once;
+use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
+
+/// What the kernel must tell and do for memory to be looked after safely.
+pub const NEEDED_FEATURES: u64 = feature::EVENT_REMAP
+    | feature::EVENT_REMOVE
+    | feature::EVENT_UNMAP
+    | feature::THREAD_ID
+    | feature::MOVE;
+
+/// Mappings smaller than this are left alone: they hold little, and each costs a registration.
+const MAPPING_BYTES_MIN: usize = 64 << 10;
+/// A process that costs less than this is not looked after.
+const PROCESS_BYTES_MIN: u64 = 4 << 20;
+/// Below this nothing useful fits beside the agent's own tables and staging.
+const CAP_BYTES_MIN: u64 = 4 << 20;
+/// Memory cannot grow faster than this: writing zeros alone takes that long.
+const GROWTH_BYTES_PER_US: u64 = 4096;
+const SLEEP_US_MIN: u64 = 1_000;
+const SLEEP_US_MAX: u64 = 100_000;
+/// Between two measurements of what is shared: at least this long, and this many times what one
+/// takes.
+const SHARING_NS_MIN: u64 = 2_000_000;
+const SHARING_SHARE: u64 = 10;
+/// Share of the monitor's time that may go into looking at mappings, as 1 / this.
+const SCAN_SHARE: u64 = 20;
+/// How often the account is published in full.
+const PUBLISH_NS: u64 = 10_000_000;
+/// How long reclaim rests when it found nothing more to take: data that does not compress is not
+/// likely to do so a moment later.
+const BACK_OFF_NS_MIN: u64 = 100_000_000;
+const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
+/// Between two looks whether the program's last thread is gone.
+const THREAD_CHECK_NS: u64 = 1_000_000_000;
+
+/// Why the agent does not look after this process.
+enum GiveUp {
+    Open(ramfold_sys::uffd::OpenError),
+    Features(u64),
+    System(&'static str, Errno),
+    Cap(u64),
+}
+
+/// What the monitor's thread alone uses.
+pub struct Monitor {
+    agent: &'static Agent,
+    statm: Statm,
+    pagemap: Option<Pagemap>,
+    reclaimer: Option<&'static mut Reclaimer>,
+    /// When the mappings were last looked at, and how long that took.
+    scanned_ns: u64,
+    scan_took_ns: u64,
+    mapped_bytes_at_scan: u64,
+    threads_checked_ns: u64,
+    published_ns: u64,
+    /// Reclaim found nothing more to take: not tried again before this time, or before the cost
+    /// reaches this much.
+    retry_ns: u64,
+    retry_cost_bytes: u64,
+    /// How long the next wait of that kind is.
+    back_off_ns: u64,
+    /// With shared memory: what this process's share of it makes less than its resident pages,
+    /// when that was measured, and how long measuring took.
+    shared_bytes: u64,
+    shares_measured_ns: u64,
+    shares_took_ns: u64,
+    memory: Memory,
+}
+
+/// Entry of the monitor's thread in a process where nothing is registered yet.
+pub extern "C" fn thread_main(agent: *mut ()) -> ! {
+    // SAFETY: whoever spawns the monitor passes the agent, which lives for ever.
+    let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
+    thread::close_all_files();
+    Monitor::new(agent).run()
+}
+
+/// Entry of the monitor's thread in a forked child that inherited evicted pages.
+pub extern "C" fn thread_main_in_child(agent: *mut ()) -> ! {
+    // SAFETY: as above.
+    let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
+    thread::close_all_files();
+    let mut monitor = Monitor::new(agent);
+    crate::fork::take_over(agent, &mut monitor);
+    monitor.run()
+}
+
+impl Monitor {
+    fn new(agent: &'static Agent) -> Monitor {
+        let opened = Statm::open().and_then(|statm| Ok((statm.read()?, statm)));
+        match opened {
+            Ok((memory, statm)) => Monitor {
+                agent,
+                statm,
+                pagemap: None,
+                reclaimer: None,
+                scanned_ns: 0,
+                scan_took_ns: 0,
+                mapped_bytes_at_scan: 0,
+                threads_checked_ns: time::monotonic_ns(),
+                published_ns: 0,
+                retry_ns: 0,
+                retry_cost_bytes: 0,
+                back_off_ns: BACK_OFF_NS_MIN,
+                shared_bytes: 0,
+                shares_measured_ns: 0,
+                shares_took_ns: 0,
+                memory,
+            },
+            Err(errno) => {
+                if agent.active().is_some() {
+                    agent.fail(format_args!("cannot read /proc/self/statm: {errno}"));
+                }
+                agent.gave_up.store(true, Ordering::Relaxed);
+                end_this_thread();
+            }
+        }
+    }
+
+    fn run(&mut self) -> ! {
+        loop {
+            self.look();
+            if self.reclaimer.is_some() {
+                self.keep_below_cap();
+            } else if self.should_activate() {
+                match self.activate() {
+                    Ok(()) => continue,
+                    Err(reason) => self.give_up(&reason),
+                }
+            }
+            self.end_with_the_program();
+            self.sleep();
+        }
+    }
+
+    /// Asks the kernel what the process costs, and publishes it.
+    pub fn look(&mut self) {
+        // A process that cannot read its own account any more keeps its last word.
+        if let Ok(memory) = self.statm.read() {
+            self.memory = memory;
+        }
+        let agent = self.agent;
+        self.measure_sharing();
+        agent.cost_estimate.store(self.cost_bytes(), Ordering::Relaxed);
+        self.publish();
+    }
+
+    /// What the process costs: its resident anonymous pages, less what its relatives pay of them.
+    fn cost_bytes(&self) -> u64 {
+        self.memory.anonymous_bytes.saturating_sub(self.shared_bytes)
+    }
+
+    /// After a fork a page may be shared with a relative. How much that saves only a walk through
+    /// the page tables tells, so it is asked seldom.
+    fn measure_sharing(&mut self) {
+        if !self.agent.shares_memory.load(Ordering::Relaxed) {
+            return;
+        }
+        let started = time::monotonic_ns();
+        let rest = (self.shares_took_ns * SHARING_SHARE).max(SHARING_NS_MIN);
+        if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
+            return;
+        }
+        if let Ok(proportional) = proc::proportional_anonymous_bytes() {
+            self.shared_bytes = self.memory.anonymous_bytes.saturating_sub(proportional);
+        }
+        self.shares_measured_ns = time::monotonic_ns();
+        self.shares_took_ns = self.shares_measured_ns - started;
+        // All relatives are gone, or share too little to matter.
+        if self.shared_bytes < PAGE_SIZE as u64 * 64 {
+            self.agent.shares_memory.store(false, Ordering::Relaxed);
+            self.shared_bytes = 0;
+        }
+    }
+
+    fn publish(&mut self) {
+        let (agent, session, process) = (self.agent, self.agent.session(), self.agent.process());
+        let cost = self.cost_bytes();
+        process.cost_bytes.store(cost, Ordering::Relaxed);
+        process.cost_bytes_max.fetch_max(cost, Ordering::Relaxed);
+        let total = session.cost_bytes();
+        session.cost_bytes_max.fetch_max(total, Ordering::Relaxed);
+        let cap = session.memory_cap_bytes.load(Ordering::Relaxed);
+        session.over_cap_bytes_max.fetch_max(total.saturating_sub(cap), Ordering::Relaxed);
+        let now = time::monotonic_ns();
+        if let Some(active) = agent.active()
+            && now - self.published_ns >= PUBLISH_NS
+        {
+            self.published_ns = now;
+            let store = active.store.statistics();
+            process.pool_used_bytes.store(store.pool_used_bytes, Ordering::Relaxed);
+            process.pool_total_bytes.store(store.pool_total_bytes, Ordering::Relaxed);
+            process.compressed_bytes.store(store.object_bytes, Ordering::Relaxed);
+            process.pages_stored.store(store.objects + store.same_filled, Ordering::Relaxed);
+            process.counters.pool_reserve_misses.store(store.reserve_misses, Ordering::Relaxed);
+            process.metadata_bytes.store(
+                store.metadata_bytes + self.resident_bytes(agent.home_range()),
+                Ordering::Relaxed,
+            );
+            process.staging_bytes.store(
+                self.resident_bytes(active.chunk_range(0).start..active.staging_end()),
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// Memory behind a range of the agent's own.
+    fn resident_bytes(&self, range: core::ops::Range<usize>) -> u64 {
+        let Some(pagemap) = &self.pagemap else { return 0 };
+        let mut runs = [PageRegion::default(); 32];
+        let (mut at, mut bytes) = (range.start, 0);
+        while at < range.end {
+            let Ok(found) = pagemap.present_anonymous(at..range.end, &mut runs) else { break };
+            bytes += runs[..found.runs].iter().map(|run| run.end - run.start).sum::<u64>();
+            if found.end <= at {
+                break;
+            }
+            at = found.end;
+        }
+        bytes
+    }
+
+    fn should_activate(&self) -> bool {
+        let marks = Watermarks::of(self.agent.session());
+        let total = cost::others_cost(self.agent) + self.cost_bytes();
+        total > marks.activation
+            && self.cost_bytes() > PROCESS_BYTES_MIN.min(marks.cap / 4)
+            && !self.agent.gave_up.load(Ordering::Relaxed)
+    }
+
+    /// From here on memory is looked after: opens a userfaultfd, sets the reserve aside, starts
+    /// the fault handler and registers the program's mappings.
+    fn activate(&mut self) -> Result<(), GiveUp> {
+        let agent = self.agent;
+        let marks = Watermarks::of(agent.session());
+        if marks.cap < CAP_BYTES_MIN {
+            return Err(GiveUp::Cap(marks.cap));
+        }
+        // No fork may copy the process half-way between asleep and active: new forks wait for
+        // the lock, those that began before are let through.
+        let mut core = agent.lock_core();
+        agent.trap_forks.store(true, Ordering::SeqCst);
+        while agent.plain_forks.load(Ordering::SeqCst) > 0 {
+            rustix::thread::sched_yield();
+        }
+        let (uffd, told_of_forks) = open_uffd()?;
+        let pagemap = Pagemap::open().map_err(|e| GiveUp::System("/proc/self/pagemap", e))?;
+        let chunks = (marks.cap as usize / (128 * CHUNK_PAGES * PAGE_SIZE)).clamp(2, CHUNKS_MAX);
+        let staging_bytes = chunks * CHUNK_PAGES * PAGE_SIZE;
+        let staging_memory = Reservation::new(staging_bytes)
+            .and_then(|memory| memory.commit(0, staging_bytes).map(|()| memory))
+            .map_err(|e| GiveUp::System("address space for staging", e))?;
+        // The pool cannot grow past the cap by much; what it is given is address space only.
+        let store = Store::new(&Config {
+            pool_bytes_max: (marks.cap as usize).saturating_mul(2).max(256 << 20),
+            reserve_bytes: (marks.cap as usize / 128).clamp(256 << 10, 4 << 20),
+            metadata_bytes_max: (marks.cap as usize / 4).max(64 << 20),
+        })
+        .map_err(|_| GiveUp::System("address space for the pool", Errno::NOMEM))?;
+        let start = staging_memory.as_ptr() as usize;
+        uffd.register(start..start + staging_bytes, false)
+            .map_err(|e| GiveUp::System("registering staging", e))?;
+        // SAFETY: this is the monitor, and the agent is not active.
+        unsafe { agent.set_active(Active { uffd, told_of_forks, store, staging_memory }) };
+        self.pagemap = Some(pagemap);
+        core.staging.set_chunks(chunks);
+        self.start_handler();
+        drop(core);
+        self.scan_mappings();
+        agent.process().active.store(1, Ordering::Relaxed);
+        agent.session().processes_activated.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Starts the fault handler and makes the reclaimer ready, when the agent is active.
+    pub fn start_handler(&mut self) {
+        let agent = self.agent;
+        // SAFETY: the handler's stack is nobody else's, and the agent lives for ever.
+        let spawned = unsafe {
+            thread::spawn(
+                agent.stack(Stack::Handler),
+                Files::Shared,
+                crate::fault::thread_main,
+                ptr::from_ref(agent).cast_mut().cast(),
+            )
+        };
+        if let Err(errno) = spawned {
+            agent.fail(format_args!("cannot start the fault handler: {errno}"));
+        }
+        // SAFETY: the cell is this thread's alone.
+        let cell = unsafe { &mut *agent.monitor.get() };
+        // SAFETY: the compression part of the scratch memory is this thread's.
+        let (scratch, _) = unsafe { agent.codec_scratch() };
+        match Reclaimer::new_in(cell, agent, scratch) {
+            Ok(reclaimer) => self.reclaimer = Some(reclaimer),
+            Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
+        }
+    }
+
+    /// In a forked child: its own view of its pages.
+    pub fn set_pagemap(&mut self, pagemap: Pagemap) {
+        self.pagemap = Some(pagemap);
+    }
+
+    fn give_up(&self, reason: &GiveUp) {
+        let agent = self.agent;
+        agent.gave_up.store(true, Ordering::Relaxed);
+        agent.trap_forks.store(false, Ordering::SeqCst);
+        let session = agent.session();
+        let hint = "`ramfold doctor` says what works here";
+        match reason {
+            GiveUp::Open(error) => session.say(
+                Once::NoUserfaultfd,
+                format_args!(
+                    "runs without ramfold: userfaultfd is not permitted (/dev/userfaultfd: {}, system call: {}); {hint}",
+                    error.device, error.system_call
+                ),
+            ),
+            GiveUp::Features(missing) => session.say(
+                Once::NoUserfaultfd,
+                format_args!(
+                    "runs without ramfold: this kernel's userfaultfd lacks features {missing:#x} (Linux 6.8 has them); {hint}"
+                ),
+            ),
+            GiveUp::System(what, errno) => session.say(
+                Once::NoAddressSpace,
+                format_args!("runs without ramfold: {what}: {errno}; {hint}"),
+            ),
+            GiveUp::Cap(cap) => session.say(
+                Once::CapTooSmall,
+                format_args!(
+                    "runs without ramfold: --memory {cap} bytes is less than the {CAP_BYTES_MIN} bytes that the agent itself needs room in"
+                ),
+            ),
+        }
+    }
+
+    fn keep_below_cap(&mut self) {
+        let agent = self.agent;
+        self.scan_mappings_if_changed();
+        let marks = Watermarks::of(agent.session());
+        let others = cost::others_cost(agent);
+        if others + self.cost_bytes() <= marks.high {
+            agent.stuck.store(false, Ordering::Relaxed);
+            return;
+        }
+        if agent.stuck.load(Ordering::Relaxed)
+            && time::monotonic_ns() < self.retry_ns
+            && self.cost_bytes() < self.retry_cost_bytes
+        {
+            return;
+        }
+        if others > 0 {
+            agent.session().bury_the_dead();
+            self.wake_others();
+        }
+        // Each process gives way in proportion to what it costs.
+        let own = self.cost_bytes();
+        let total = cost::others_cost(agent) + own;
+        let excess = total.saturating_sub(marks.low);
+        let share = (u128::from(excess) * u128::from(own) / u128::from(total.max(1))) as u64;
+        let goal = own - share.min(own);
+        let reached = self.reclaim(goal);
+        self.look();
+        let total = cost::others_cost(agent) + self.cost_bytes();
+        // Faults do not wait for what reclaim cannot give.
+        agent.stuck.store(total > marks.high, Ordering::Relaxed);
+        if reached || total <= marks.high {
+            self.back_off_ns = BACK_OFF_NS_MIN;
+            self.retry_ns = 0;
+            return;
+        }
+        self.retry_ns = time::monotonic_ns() + self.back_off_ns;
+        self.retry_cost_bytes = self.cost_bytes() + (marks.cap - marks.high);
+        self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
+        if total > marks.cap && self.back_off_ns >= 4 * BACK_OFF_NS_MIN {
+            agent.session().say(
+                Once::CapNotHeld,
+                format_args!(
+                    "the cap of {} MiB cannot be held: what could be taken out does not compress; the program goes on, at {} MiB now",
+                    marks.cap >> 20,
+                    total >> 20
+                ),
+            );
+        }
+    }
+
+    /// Takes pages out until the process costs no more than `goal` bytes. `false` when there is
+    /// nothing more to take.
+    fn reclaim(&mut self, goal: u64) -> bool {
+        let agent = self.agent;
+        let (Some(active), Some(pagemap)) = (agent.active(), self.pagemap.take()) else {
+            return false;
+        };
+        let Some(reclaimer) = self.reclaimer.take() else { return false };
+        reclaimer.begin();
+        let reached = loop {
+            if let Ok(memory) = self.statm.read() {
+                self.memory = memory;
+            }
+            agent.cost_estimate.store(self.cost_bytes(), Ordering::Relaxed);
+            // What the program maps meanwhile grows unseen until it is registered.
+            self.scan_mappings_if_grown();
+            if self.cost_bytes() <= goal {
+                break true;
+            }
+            if !reclaimer.step(active, &pagemap) {
+                break false;
+            }
+        };
+        self.reclaimer = Some(reclaimer);
+        self.pagemap = Some(pagemap);
+        reached
+    }
+
+    fn wake_others(&self) {
+        let own = self.agent.process();
+        for process in self.agent.session().used_processes() {
+            if !ptr::eq(process, own) && process.cost_bytes.load(Ordering::Relaxed) > 0 {
+                process.wake_agent();
+            }
+        }
+    }
+
+    fn scan_mappings_if_changed(&mut self) {
+        let changed = self.memory.mapped_bytes != self.mapped_bytes_at_scan
+            || self.agent.lock_core().rescan_wanted;
+        let since = time::monotonic_ns() - self.scanned_ns;
+        if changed && since > self.scan_took_ns * SCAN_SHARE {
+            self.scan_mappings();
+        } else {
+            self.scan_mappings_if_grown();
+        }
+    }
+
+    /// New mappings that could take the process past its cap are registered at once.
+    fn scan_mappings_if_grown(&mut self) {
+        let marks = Watermarks::of(self.agent.session());
+        let grown = self.memory.mapped_bytes.saturating_sub(self.mapped_bytes_at_scan);
+        if grown > (marks.cap - marks.high) / 2 {
+            self.scan_mappings();
+        }
+    }
+
+    /// Registers every private anonymous mapping that is large enough.
+    pub fn scan_mappings(&mut self) {
+        let agent = self.agent;
+        let Some(active) = agent.active() else { return };
+        let started = time::monotonic_ns();
+        agent.process().counters.mapping_scans.fetch_add(1, Ordering::Relaxed);
+        agent.lock_core().rescan_wanted = false;
+        // The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that
+        // changes between the look and the call is registered as what it has become, or not.
+        let mut full = false;
+        let mut buffer = [0; 8192];
+        let result = maps::for_each(&mut buffer, |mapping| {
+            if !mapping.is_private_anonymous()
+                || mapping.range.len() < MAPPING_BYTES_MIN
+                || agent.owns(&mapping.range)
+            {
+                return;
+            }
+            let mut core = agent.lock_core();
+            // Staging is readable and writable, and MOVE wants both sides alike. Other mappings
+            // are registered all the same: what is reserved without access today is made
+            // writable tomorrow, and is then known from its first page on.
+            let movable = mapping.readable && mapping.writable && !mapping.executable;
+            if !movable {
+                core.regions.remove(&mapping.range);
+            } else if core.regions.contains(&mapping.range) {
+                return;
+            }
+            // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
+            if active.uffd.register(mapping.range.clone(), false).is_ok() && movable {
+                full |= !core.regions.insert(mapping.range.clone());
+            }
+        });
+        if let Err(errno) = result {
+            agent.session().say(
+                Once::Other,
+                format_args!(
+                    "cannot read /proc/self/maps: {errno}; new memory is not looked after"
+                ),
+            );
+        }
+        if full {
+            agent.session().say(
+                Once::TooManyMappings,
+                format_args!(
+                    "more than {} separate mappings: what is beyond that is not compressed",
+                    crate::regions::REGIONS_MAX
+                ),
+            );
+        }
+        self.mapped_bytes_at_scan = self.memory.mapped_bytes;
+        self.scanned_ns = time::monotonic_ns();
+        self.scan_took_ns = self.scanned_ns - started;
+    }
+
+    /// A process whose last thread makes the exit system call itself would live on with the
+    /// agent's threads alone.
+    fn end_with_the_program(&mut self) {
+        let now = time::monotonic_ns();
+        if now - self.threads_checked_ns < THREAD_CHECK_NS {
+            return;
+        }
+        self.threads_checked_ns = now;
+        let own_threads = if self.reclaimer.is_some() { 2 } else { 1 };
+        // The first thread stays as a zombie until the others are gone.
+        if proc::thread_count() == Ok(own_threads + 1)
+            && let Ok(Some(status)) = proc::leader_exit_status()
+        {
+            ramfold_sys::raw::exit_group(status >> 8);
+        }
+    }
+
+    fn sleep(&mut self) {
+        let agent = self.agent;
+        let process = agent.process();
+        let seen = process.wake.load(Ordering::Acquire);
+        let marks = Watermarks::of(agent.session());
+        let active = self.reclaimer.is_some();
+        let total = agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
+        let limit = if active { marks.high } else { marks.activation };
+        let headroom = limit.saturating_sub(total);
+        let mut sleep_us = (headroom / GROWTH_BYTES_PER_US).clamp(SLEEP_US_MIN, SLEEP_US_MAX);
+        if agent.gave_up.load(Ordering::Relaxed) || agent.stuck.load(Ordering::Relaxed) {
+            sleep_us = SLEEP_US_MAX;
+        }
+        agent.monitor_sleeps.store(true, Ordering::Relaxed);
+        let timeout = Timespec {
+            tv_sec: (sleep_us / 1_000_000) as i64,
+            tv_nsec: (sleep_us % 1_000_000 * 1_000) as i64,
+        };
+        // Woken, timed out or interrupted: look again either way.
+        let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
+        agent.monitor_sleeps.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Opens a userfaultfd that tells all that must be known; whether it tells of forks too depends
+/// on privilege.
+fn open_uffd() -> Result<(Uffd, bool), GiveUp> {
+    let offered = Uffd::supported_features().map_err(GiveUp::Open)?;
+    if offered & NEEDED_FEATURES != NEEDED_FEATURES {
+        return Err(GiveUp::Features(NEEDED_FEATURES & !offered));
+    }
+    for forks in [feature::EVENT_FORK, 0] {
+        let (uffd, _) = Uffd::open().map_err(GiveUp::Open)?;
+        match uffd.enable(NEEDED_FEATURES | forks) {
+            Ok(_) => return Ok((uffd, forks != 0)),
+            Err(Errno::PERM | Errno::INVAL) if forks != 0 => {}
+            Err(errno) => return Err(GiveUp::System("userfaultfd", errno)),
+        }
+    }
+    Err(GiveUp::System("userfaultfd", Errno::PERM))
+}
+
+/// Opens a userfaultfd for a forked child, which must have one.
+pub fn open_uffd_or_fail(agent: &Agent) -> (Uffd, bool) {
+    match open_uffd() {
+        Ok(opened) => opened,
+        Err(_) => agent.fail(format_args!("a forked child got no userfaultfd")),
+    }
+}
+
+fn end_this_thread() -> ! {
+    loop {
+        // SAFETY: ends the calling thread only, which holds nothing.
+        unsafe { ramfold_sys::raw::syscall2(ramfold_sys::raw::nr::EXIT, 0, 0) };
+    }
+}

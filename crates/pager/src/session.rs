@@ -1,0 +1,442 @@
+//! What one `ramfold run` and the agents in its processes share: a piece of memory.
+//!
+//! The launcher makes it (a memfd) and reads it; every agent maps it, takes a place in it for
+//! its process and keeps its counters there. So the cap can hold for all processes together, and
+//! what happened is known also when a process is killed. Nobody trusts the memory further than
+//! for accounts and messages: no content of a page ever passes through it.
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use core::ptr::{self, NonNull};
+
+use ramfold_codec::Codec;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::futex;
+
+use crate::histogram::Histogram;
+
+/// Environment variable that leads an agent to its session: `PID:FD` of the launcher.
+pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
+
+/// Changes with every change of the structures here: an agent refuses a session it does not know.
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x01");
+
+/// Processes that can be looked after at a time; more run without.
+pub const PROCESSES_MAX: usize = 512;
+
+const MESSAGES_MAX: usize = 16;
+const MESSAGE_BYTES: usize = 400;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Totals that only grow. Zeroed memory is a valid start.
+        #[repr(C)]
+        pub struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
+
+        impl Counters {
+            /// Moves everything counted here to `other`.
+            fn drain_into(&self, other: &Counters) {
+                $(other.$name.fetch_add(self.$name.swap(0, Ordering::Relaxed), Ordering::Relaxed);)*
+            }
+
+            /// Name and value of each counter, in order.
+            pub fn for_each(&self, mut f: impl FnMut(&'static str, u64)) {
+                $(f(stringify!($name), self.$name.load(Ordering::Relaxed));)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Pages compressed (or found same-filled) and taken out of RAM.
+    pages_swapped_out,
+    /// Pages brought back from the pool.
+    pages_swapped_in,
+    /// Pages brought back from staging, before they were compressed.
+    pages_second_chance,
+    /// Of the pages swapped out: one repeated word, which costs no object.
+    pages_same_filled,
+    /// Pages put back because compression would not have saved anything.
+    pages_incompressible,
+    /// Pages taken from the program into staging.
+    pages_staged,
+    /// Faults on registered ranges, of every kind.
+    faults,
+    /// Of the faults: a page that was never touched before, filled with zeros.
+    faults_zero_filled,
+    /// Zero pages supplied ahead of a growing run of first touches.
+    pages_zero_filled_ahead,
+    /// Bytes of pages given to the codec.
+    compress_in_bytes,
+    /// Bytes of objects it made of them.
+    compress_out_bytes,
+    /// Pages MOVE refused for good: pinned by I/O.
+    refused_busy,
+    /// Pages left alone because a forked relative still has them too.
+    refused_shared,
+    /// Pages MOVE refused because the mapping is locked or its access differs.
+    refused_mapping,
+    /// Pages that fork had shared, made the process's own again to be taken.
+    pages_unshared,
+    /// Faults that waited because the cap was reached.
+    faults_stalled,
+    /// Batches reclaimed while a fault waited for them.
+    reclaim_direct,
+    /// Batches reclaimed ahead of need.
+    reclaim_background,
+    /// Changes of the address space told by the kernel.
+    events_remove,
+    events_unmap,
+    events_remap,
+    /// Forks, by kind: the child took over its memory; the child was given everything
+    /// uncompressed because it bypassed libc.
+    forks_taken_over,
+    forks_filled,
+    /// Pages that were brought back for such a child.
+    pages_filled_for_child,
+    /// Looks at all mappings of the process.
+    mapping_scans,
+    /// Times the reserve of the pool was empty.
+    pool_reserve_misses,
+    /// Times the reserve of the pool could not be filled up.
+    pool_refills_failed,
+}
+
+/// The account of one process. Zeroed memory is a free place.
+#[repr(C)]
+pub struct Process {
+    /// Zero: free. The process may be dead; its numbers stay until the place is taken again.
+    pub pid: AtomicU32,
+    /// 1 from when the agent looks after memory (its ranges are registered).
+    pub active: AtomicU32,
+    /// Futex: raised to make the agent look at its account at once.
+    pub wake: AtomicU32,
+    _reserved: u32,
+    /// All anonymous memory of the process in RAM, what ramfold itself takes included.
+    pub cost_bytes: AtomicU64,
+    /// The most of it that was seen.
+    pub cost_bytes_max: AtomicU64,
+    pub pool_used_bytes: AtomicU64,
+    pub pool_total_bytes: AtomicU64,
+    pub metadata_bytes: AtomicU64,
+    pub staging_bytes: AtomicU64,
+    /// Compressed bytes of the objects in the pool.
+    pub compressed_bytes: AtomicU64,
+    /// Pages in the pool, those that are same-filled included.
+    pub pages_stored: AtomicU64,
+    pub counters: Counters,
+    /// From reading a fault's message to having answered it.
+    pub fault_ns: Histogram,
+}
+
+/// One line for the person who started the run.
+#[repr(C)]
+struct Message {
+    /// 0 free, 1 being written, 2 complete, 3 shown.
+    state: AtomicU32,
+    length: AtomicU32,
+    text: [AtomicU64; MESSAGE_BYTES / 8],
+}
+
+/// What is said at most once in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Once {
+    CapNotHeld = 1 << 0,
+    NoUserfaultfd = 1 << 1,
+    TooManyProcesses = 1 << 2,
+    TooManyMappings = 1 << 3,
+    NoAddressSpace = 1 << 4,
+    CapTooSmall = 1 << 5,
+    Other = 1 << 6,
+}
+
+/// The shared memory. All fields are atomics: every process may write at any time.
+#[repr(C)]
+pub struct Session {
+    pub magic: AtomicU64,
+    /// What all processes of the session may cost together.
+    pub memory_cap_bytes: AtomicU64,
+    /// As `agent::codec_number` makes it.
+    pub codec: AtomicU32,
+    /// Bits of [`Once`].
+    said: AtomicU32,
+    /// Futex: counts messages.
+    pub message_count: AtomicU32,
+    /// Processes whose agent has started, ever.
+    pub processes_started: AtomicU32,
+    /// Processes whose agent became active, ever.
+    pub processes_activated: AtomicU32,
+    _reserved: u32,
+    /// The most that all processes cost together.
+    pub cost_bytes_max: AtomicU64,
+    /// The most by which that went over the cap.
+    pub over_cap_bytes_max: AtomicU64,
+    messages: [Message; MESSAGES_MAX],
+    /// What processes counted whose place was taken again.
+    pub retired: Counters,
+    pub retired_fault_ns: Histogram,
+    pub processes: [Process; PROCESSES_MAX],
+}
+
+impl Session {
+    /// Takes a place for this process: one it had before `exec`, a free one, or that of a
+    /// process that is dead.
+    pub fn claim(&self, pid: u32) -> Option<&Process> {
+        let place = self
+            .used_processes()
+            .find(|place| place.pid.load(Ordering::Acquire) == pid)
+            .or_else(|| self.claim_free(pid, 0))
+            .or_else(|| {
+                let dead = self.used_processes().find_map(|place| {
+                    let pid = place.pid.load(Ordering::Acquire);
+                    (pid != 0 && !is_alive(pid)).then_some(pid)
+                })?;
+                self.claim_free(pid, dead)
+            })?;
+        self.retire(place);
+        self.processes_started.fetch_add(1, Ordering::Relaxed);
+        Some(place)
+    }
+
+    /// The places that were ever taken: places are taken in order, and the memory behind the rest
+    /// is not there until it is touched.
+    pub fn used_processes(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().take_while(|place| place.pid.load(Ordering::Relaxed) != 0)
+    }
+
+    fn claim_free(&self, pid: u32, from: u32) -> Option<&Process> {
+        self.processes.iter().find(|place| {
+            place.pid.compare_exchange(from, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// Adds up what a process counted and clears its account.
+    fn retire(&self, place: &Process) {
+        place.counters.drain_into(&self.retired);
+        place.fault_ns.drain_into(&self.retired_fault_ns);
+        place.active.store(0, Ordering::Relaxed);
+        for gauge in [
+            &place.cost_bytes,
+            &place.cost_bytes_max,
+            &place.pool_used_bytes,
+            &place.pool_total_bytes,
+            &place.metadata_bytes,
+            &place.staging_bytes,
+            &place.compressed_bytes,
+            &place.pages_stored,
+        ] {
+            gauge.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// What the living processes cost together, by their last word.
+    pub fn cost_bytes(&self) -> u64 {
+        self.used_processes().map(|place| place.cost_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Clears the costs of processes that have ended. Asks the kernel about each: not for hot
+    /// paths.
+    pub fn bury_the_dead(&self) {
+        for place in self.used_processes() {
+            let pid = place.pid.load(Ordering::Relaxed);
+            if place.cost_bytes.load(Ordering::Relaxed) != 0 && !is_alive(pid) {
+                place.cost_bytes.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Leaves a line for the launcher to show. More than it has room for is dropped.
+    pub fn say(&self, once: Once, text: fmt::Arguments<'_>) {
+        if self.said.fetch_or(once as u32, Ordering::Relaxed) & once as u32 != 0 {
+            return;
+        }
+        let Some(message) = self.messages.iter().find(|message| {
+            message.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        }) else {
+            return;
+        };
+        let mut line = Line { bytes: [0; MESSAGE_BYTES], length: 0 };
+        // A line that is too long is cut; there is nobody to tell.
+        let _ = line.write_fmt(text);
+        let (words, _) = line.bytes.as_chunks::<8>();
+        for (to, word) in message.text.iter().zip(words) {
+            to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        }
+        message.length.store(line.length as u32, Ordering::Relaxed);
+        message.state.store(2, Ordering::Release);
+        self.message_count.fetch_add(1, Ordering::Release);
+        self.wake_messenger();
+    }
+
+    /// Sleeps until there are more messages than `seen` counted.
+    pub fn wait_for_message(&self, seen: u32) {
+        // Woken or interrupted: the caller looks again.
+        let _ = futex::wait(&self.message_count, futex::Flags::empty(), seen, None);
+    }
+
+    /// Wakes who waits for messages.
+    pub fn wake_messenger(&self) {
+        let _ = futex::wake(&self.message_count, futex::Flags::empty(), u32::MAX);
+    }
+
+    /// Hands every message that was not yet shown to `show`.
+    pub fn take_messages(&self, mut show: impl FnMut(&[u8])) {
+        for message in &self.messages {
+            let taken = message.state.compare_exchange(2, 3, Ordering::Acquire, Ordering::Relaxed);
+            if taken.is_err() {
+                continue;
+            }
+            let mut bytes = [0; MESSAGE_BYTES];
+            let (words, _) = bytes.as_chunks_mut::<8>();
+            for (to, word) in words.iter_mut().zip(&message.text) {
+                *to = word.load(Ordering::Relaxed).to_ne_bytes();
+            }
+            let length = message.length.load(Ordering::Relaxed) as usize;
+            show(&bytes[..length.min(MESSAGE_BYTES)]);
+        }
+    }
+}
+
+/// A session made by the launcher, which keeps the file that agents find it by.
+pub struct OwnedSession {
+    file: OwnedFd,
+    memory: NonNull<Session>,
+}
+
+// SAFETY: the session is atomics only.
+unsafe impl Send for OwnedSession {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedSession {}
+
+impl OwnedSession {
+    /// Makes a session with this cap. Only processes of this user can reach it, through this
+    /// process.
+    ///
+    /// # Errors
+    /// What memfd_create(2), ftruncate(2) and mmap(2) say.
+    pub fn create(memory_cap_bytes: u64, codec: Codec) -> Result<Self, Errno> {
+        let file = memfd_create(c"ramfold-session", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, size_of::<Session>() as u64)?;
+        // SAFETY: a fresh mapping of the file, which is as long as the session and zeroed.
+        let memory = unsafe {
+            let address = mmap(
+                ptr::null_mut(),
+                size_of::<Session>(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?;
+            NonNull::new_unchecked(address.cast::<Session>())
+        };
+        let session = OwnedSession { file, memory };
+        session.memory_cap_bytes.store(memory_cap_bytes, Ordering::Relaxed);
+        session.codec.store(crate::agent::codec_number(codec), Ordering::Relaxed);
+        session.magic.store(SESSION_MAGIC, Ordering::Release);
+        Ok(session)
+    }
+
+    /// The number of the file descriptor, for [`SESSION_VARIABLE`].
+    pub fn fd(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+}
+
+impl core::ops::Deref for OwnedSession {
+    type Target = Session;
+    fn deref(&self) -> &Session {
+        // SAFETY: mapped for as long as this lives, and every value is valid.
+        unsafe { self.memory.as_ref() }
+    }
+}
+
+impl Drop for OwnedSession {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and is not used again.
+        let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), size_of::<Session>()) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+impl Process {
+    /// Makes the agent of this process look at its account.
+    pub fn wake_agent(&self) {
+        self.wake.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(&self.wake, futex::Flags::empty(), 1);
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    rustix::process::Pid::from_raw(pid as i32)
+        .is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// Text in a fixed place.
+struct Line {
+    bytes: [u8; MESSAGE_BYTES],
+    length: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = &mut self.bytes[self.length..];
+        let fits = text.len().min(room.len());
+        room[..fits].copy_from_slice(&text.as_bytes()[..fits]);
+        self.length += fits;
+        if fits < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Box<Session> {
+        // SAFETY: atomics may be zero.
+        unsafe { Box::<Session>::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn a_process_keeps_its_place_through_exec_and_the_dead_make_room() {
+        let session = session();
+        let me = std::process::id();
+        let first = session.claim(me).unwrap();
+        first.counters.faults.fetch_add(5, Ordering::Relaxed);
+        first.cost_bytes.store(77, Ordering::Relaxed);
+        assert_eq!(session.cost_bytes(), 77);
+        let again = session.claim(me).unwrap();
+        assert!(core::ptr::eq(first, again));
+        assert_eq!(session.retired.faults.load(Ordering::Relaxed), 5);
+        assert_eq!(again.counters.faults.load(Ordering::Relaxed), 0);
+        assert_eq!(session.cost_bytes(), 0);
+        // Fill all places with this living process's group, one of them with a dead one.
+        let mut dead = std::process::Command::new("true").spawn().unwrap();
+        let dead_pid = dead.id();
+        dead.wait().unwrap();
+        for (index, place) in session.processes.iter().enumerate().skip(1) {
+            place.pid.store(if index == 7 { dead_pid } else { 1 }, Ordering::Relaxed);
+        }
+        let place = session.claim(4_000_000).unwrap();
+        assert!(core::ptr::eq(place, &session.processes[7]));
+        assert!(session.claim(4_000_001).is_none_or(|p| core::ptr::eq(p, &session.processes[7])));
+    }
+
+    #[test]
+    fn a_message_of_a_kind_is_shown_once() {
+        let session = session();
+        session.say(Once::CapNotHeld, format_args!("over by {} MiB", 3));
+        session.say(Once::CapNotHeld, format_args!("again"));
+        session.say(Once::Other, format_args!("{}", "x".repeat(2 * MESSAGE_BYTES)));
+        let mut seen = Vec::new();
+        session.take_messages(|m| seen.push(String::from_utf8_lossy(m).into_owned()));
+        assert_eq!(seen[0], "over by 3 MiB");
+        assert_eq!(seen[1].len(), MESSAGE_BYTES);
+        assert_eq!(seen.len(), 2);
+        session.take_messages(|_| panic!("nothing is left"));
+    }
+}
