@@ -1,0 +1,71 @@
+//! Builds the agent (crates/pager as a preloaded library) for `include_bytes!`.
+//!
+//! A nested cargo with a target folder of its own is the one way that works alike with
+//! `cargo run`, `cargo install` and a packaged crate.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, exit};
+
+fn main() {
+    let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let pager = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../pager");
+    for crate_folder in ["pager", "store", "codec", "sys"] {
+        println!("cargo::rerun-if-changed=../{crate_folder}/src");
+        println!("cargo::rerun-if-changed=../{crate_folder}/Cargo.toml");
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+
+    let target = variable("TARGET");
+    let target_folder = out.join("agent");
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo
+        .args(["rustc", "--release", "--offline", "--lib", "--crate-type", "cdylib"])
+        .args(["--features", "preload", "--target", &target])
+        .arg("--manifest-path")
+        .arg(pager.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target_folder)
+        // One unit, so that nothing of the fault path is a call into another.
+        .args([
+            "--config",
+            "profile.release.lto=\"fat\"",
+            "--config",
+            "profile.release.codegen-units=1",
+        ])
+        .args(["--config", "profile.release.strip=\"symbols\""])
+        // Symbols are bound when the library is loaded: the loader's lazy binding would touch
+        // memory of the program in the middle of a fault.
+        .args(["--", "-C", "link-arg=-Wl,-z,now", "-C", "link-arg=-Wl,--exclude-libs=ALL"]);
+    // What shapes the outer build must not leak into the inner one.
+    for name in [
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_TARGET_DIR",
+        "CARGO_BUILD_TARGET",
+        "CARGO_MAKEFLAGS",
+    ] {
+        cargo.env_remove(name);
+    }
+    for (name, _) in env::vars() {
+        if name.starts_with("CARGO_FEATURE_") || name.starts_with("CARGO_CFG_") {
+            cargo.env_remove(name);
+        }
+    }
+    match cargo.status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => {
+            eprintln!("building the agent failed ({status}): {cargo:?}");
+            exit(1);
+        }
+        Err(error) => {
+            eprintln!("cannot run cargo to build the agent: {error}: {cargo:?}");
+            exit(1);
+        }
+    }
+    let library = target_folder.join(target).join("release/libramfold_pager.so");
+    println!("cargo::rustc-env=RAMFOLD_AGENT={}", library.display());
+}

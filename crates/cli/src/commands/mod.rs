@@ -1,0 +1,6 @@
+//! The subcommands.
+
+pub mod bench;
+pub mod doctor;
+pub mod dump;
+pub mod run;

@@ -1,0 +1,266 @@
+//! `ramfold run`: starts a program with the agent in it, and waits for it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use clap::builder::PossibleValuesParser;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ramfold_codec::Codec;
+use ramfold_pager::session::{OwnedSession, SESSION_VARIABLE};
+use ramfold_sys::cgroup;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Sent};
+
+use crate::agent_library;
+use crate::commands::doctor;
+use crate::program::{self, NotRunnable};
+use crate::size::Size;
+use crate::stats;
+
+/// Of the limit around the program, what is left for all that is not its anonymous memory: page
+/// tables, the kernel's buffers, file pages in use.
+const MARGIN: f64 = 0.1;
+
+/// Run a program, and all it starts, in less memory than it needs.
+///
+/// What the cap counts is anonymous memory in RAM: the program's resident pages, the compressed
+/// ones, and ramfold's own tables. Clean file pages, which the kernel can drop, are not counted.
+/// Below the cap nothing happens and the program runs at its own speed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  ramfold run --memory 2G -- python3 train.py
+  ramfold run --memory 40% --stats stats.json -- make -j4
+
+Exit status: the program's own, 128 + N when signal N ended it; 125 when ramfold itself failed,
+126 when the program cannot be executed, 127 when it was not found.")]
+pub struct Arguments {
+    /// What the program may cost in RAM: 512M, 1.5G, 40% (of the machine's RAM) [default: the
+    /// control group's limit or the machine's RAM, less 10 %]
+    #[arg(long, short, value_name = "SIZE")]
+    memory: Option<Size>,
+
+    /// How pages are compressed
+    #[arg(long, value_name = "NAME", default_value = "lz4", value_parser = codec_names())]
+    codec: String,
+
+    /// Write what happened to FILE as JSON when the program ends, and whenever this process gets
+    /// SIGUSR2
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    program: Vec<OsString>,
+}
+
+fn codec_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(Codec::ALL.iter().map(|codec| codec.name()).chain(["zstd"]))
+}
+
+/// Runs the program and returns the exit status for the shell.
+///
+/// # Errors
+/// When the run cannot even begin. A program that cannot be looked after runs without ramfold.
+pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
+    let cap = memory_cap(arguments.memory)?;
+    let codec: Codec = arguments.codec.parse()?;
+    let path = match program::find(&arguments.program[0]) {
+        Ok(path) => path,
+        Err(error) => return Ok(not_runnable(&error)),
+    };
+    let mut command = Command::new(&path);
+    command.arg0(&arguments.program[0]).args(&arguments.program[1..]);
+
+    if let Some(reason) = reason_to_run_without(&path) {
+        say(format_args!("runs without ramfold: {reason}"));
+    }
+    let session = Arc::new(OwnedSession::create(cap, codec).context("making the session")?);
+    let library = agent_library::place()?;
+    command.env("LD_PRELOAD", preload_list(library.path()));
+    command.env(SESSION_VARIABLE, format!("{}:{}", std::process::id(), session.fd()));
+
+    let mut signals = SignalsInfo::<WithOrigin>::new(FORWARDED).context("handling signals")?;
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(not_started(&path, &error)),
+    };
+    let pid = Pid::from_raw(child.id() as i32);
+    let ended = Arc::new(AtomicBool::new(false));
+    let write_stats = {
+        let session = Arc::clone(&session);
+        let file = arguments.stats.clone();
+        move || -> anyhow::Result<()> {
+            let Some(file) = &file else { return Ok(()) };
+            write_json(file, &stats::of_session(&session, codec))
+                .with_context(|| format!("writing {}", file.display()))
+        }
+    };
+    let handle = signals.handle();
+    let forwarder = std::thread::spawn({
+        let ended = Arc::clone(&ended);
+        let write_stats = write_stats.clone();
+        move || forward_signals(&mut signals, pid, &ended, &write_stats)
+    });
+    let messenger = std::thread::spawn({
+        let (session, ended) = (Arc::clone(&session), Arc::clone(&ended));
+        move || show_messages(&session, &ended)
+    });
+
+    let status = child.wait().context("waiting for the program")?;
+    ended.store(true, Ordering::Release);
+    handle.close();
+    // Wakes the thread that waits for messages.
+    session.message_count.fetch_add(1, Ordering::Release);
+    session.wake_messenger();
+    for thread in [forwarder, messenger] {
+        thread.join().map_err(|_| anyhow::anyhow!("a thread of ramfold panicked"))?;
+    }
+    write_stats()?;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    if status.signal() == Some(Signal::SIGKILL as i32) {
+        explain_kill(&session);
+    }
+    code.context("the program's status is neither an exit nor a signal")
+}
+
+/// A line for the person who started this. Standard error is the program's too, so such lines are
+/// few.
+fn say(text: std::fmt::Arguments<'_>) {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(std::io::stderr(), "ramfold: {text}");
+}
+
+fn not_runnable(error: &NotRunnable) -> i32 {
+    say(format_args!("{error}"));
+    error.exit_status()
+}
+
+fn not_started(path: &Path, error: &std::io::Error) -> i32 {
+    say(format_args!("cannot run {}: {error}", path.display()));
+    if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
+}
+
+fn memory_cap(asked: Option<Size>) -> anyhow::Result<u64> {
+    let machine = cgroup::machine_memory_bytes().context("finding out how much RAM there is")?;
+    Ok(match asked {
+        Some(size) => size.bytes(machine),
+        None => {
+            let limit = cgroup::memory_limit_bytes().map_or(machine, |limit| limit.min(machine));
+            (limit as f64 * (1.0 - MARGIN)) as u64
+        }
+    })
+}
+
+fn reason_to_run_without(path: &Path) -> Option<String> {
+    if let Err(closed) = program::is_open(path) {
+        return Some(closed.to_string());
+    }
+    doctor::userfaultfd_problem()
+}
+
+/// The agent last, behind what the caller has there already.
+fn preload_list(library: &Path) -> OsString {
+    let mut list = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if !list.is_empty() {
+        list.push(":");
+    }
+    list.push(library);
+    list
+}
+
+fn write_json(file: &Path, value: &serde_json::Value) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    // Something like /dev/stdout or a pipe is written to, a file is replaced at once.
+    if fs::metadata(file).is_ok_and(|metadata| !metadata.is_file()) {
+        fs::write(file, text)?;
+        return Ok(());
+    }
+    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
+    let mut new = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+    new.write_all(text.as_bytes())?;
+    new.persist(file)?;
+    Ok(())
+}
+
+const FORWARDED: &[i32] = &[
+    signal_hook::consts::SIGHUP,
+    signal_hook::consts::SIGINT,
+    signal_hook::consts::SIGQUIT,
+    signal_hook::consts::SIGTERM,
+    signal_hook::consts::SIGUSR1,
+    signal_hook::consts::SIGUSR2,
+    signal_hook::consts::SIGWINCH,
+];
+
+/// Passes on what was sent to this process alone. What the terminal sends reaches the program by
+/// itself.
+fn forward_signals(
+    signals: &mut SignalsInfo<WithOrigin>,
+    program: Pid,
+    ended: &AtomicBool,
+    write_stats: &dyn Fn() -> anyhow::Result<()>,
+) {
+    for origin in signals.forever() {
+        if ended.load(Ordering::Acquire) {
+            return;
+        }
+        let by_a_process =
+            matches!(origin.cause, Cause::Sent(Sent::User | Sent::Queue | Sent::TKill));
+        if origin.signal == signal_hook::consts::SIGUSR2 {
+            if let Err(error) = write_stats() {
+                say(format_args!("{error:#}"));
+            }
+        } else if by_a_process && let Ok(signal) = Signal::try_from(origin.signal) {
+            // A program that has just ended needs it no more.
+            let _ = kill(program, signal);
+        }
+    }
+}
+
+fn show_messages(session: &OwnedSession, ended: &AtomicBool) {
+    loop {
+        let seen = session.message_count.load(Ordering::Acquire);
+        session.take_messages(|text| say(format_args!("{}", String::from_utf8_lossy(text))));
+        if ended.load(Ordering::Acquire) {
+            return;
+        }
+        session.wait_for_message(seen);
+    }
+}
+
+/// Exit status 137 is what people come to ramfold for; say what is known.
+fn explain_kill(session: &OwnedSession) {
+    let over = session.over_cap_bytes_max.load(Ordering::Relaxed);
+    let cap = session.memory_cap_bytes.load(Ordering::Relaxed);
+    if over > 0 {
+        say(format_args!(
+            "the program was killed; its memory went {} MiB over the cap of {} MiB",
+            over >> 20,
+            cap >> 20
+        ));
+    } else if let Some(limit) = cgroup::memory_limit_bytes()
+        && limit < cap
+    {
+        say(format_args!(
+            "the program was killed; --memory is {} MiB, but the control group allows {} MiB only: try --memory {}M",
+            cap >> 20,
+            limit >> 20,
+            (limit as f64 * (1.0 - MARGIN)) as u64 >> 20
+        ));
+    }
+}

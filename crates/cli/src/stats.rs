@@ -1,0 +1,84 @@
+//! What a session's accounts say, as JSON.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ramfold_codec::Codec;
+use ramfold_pager::histogram::Quantiles;
+use ramfold_pager::session::{Process, Session};
+use serde_json::{Map, Value, json};
+
+/// All processes of a session together. Sums are over all processes there were; amounts of memory
+/// are each process's last word.
+pub fn of_session(session: &Session, codec: Codec) -> Value {
+    let used =
+        || session.processes.iter().take_while(|process| process.pid.load(Ordering::Relaxed) != 0);
+    let sum = |field: fn(&Process) -> &AtomicU64| -> u64 {
+        used().map(|process| field(process).load(Ordering::Relaxed)).sum()
+    };
+    let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
+
+    let pool_total = sum(|p| &p.pool_total_bytes);
+    let metadata = sum(|p| &p.metadata_bytes);
+    let staging = sum(|p| &p.staging_bytes);
+    let cost = sum(|p| &p.cost_bytes);
+    let mut latency = Quantiles::default();
+    session.retired_fault_ns.add_to(&mut latency);
+    for process in session.used_processes() {
+        process.fault_ns.add_to(&mut latency);
+    }
+
+    let mut values = Map::new();
+    let mut put = |name: &str, value: Value| {
+        values.insert(name.to_owned(), value);
+    };
+    put("memory_cap_bytes", json!(load(&session.memory_cap_bytes)));
+    put("codec", json!(codec.name()));
+    put("cost_bytes", json!(cost));
+    put("cost_bytes_max", json!(load(&session.cost_bytes_max)));
+    put("over_cap_bytes_max", json!(load(&session.over_cap_bytes_max)));
+    put("resident_bytes", json!(cost.saturating_sub(pool_total + metadata + staging)));
+    put("pool_used_bytes", json!(sum(|p| &p.pool_used_bytes)));
+    put("pool_total_bytes", json!(pool_total));
+    put("metadata_bytes", json!(metadata));
+    put("staging_bytes", json!(staging));
+    put("compressed_bytes", json!(sum(|p| &p.compressed_bytes)));
+    put("pages_stored", json!(sum(|p| &p.pages_stored)));
+    put("processes_started", json!(session.processes_started.load(Ordering::Relaxed)));
+    put("processes_activated", json!(session.processes_activated.load(Ordering::Relaxed)));
+    put("fault_ns_p50", json!(latency.quantile_ns(0.5)));
+    put("fault_ns_p99", json!(latency.quantile_ns(0.99)));
+    put("fault_ns_p999", json!(latency.quantile_ns(0.999)));
+    for counters in
+        std::iter::once(&session.retired).chain(session.used_processes().map(|p| &p.counters))
+    {
+        counters.for_each(|name, value| {
+            let total = values.entry(name).or_insert(json!(0u64));
+            *total = json!(total.as_u64().unwrap_or(0) + value);
+        });
+    }
+    Value::Object(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramfold_pager::session::OwnedSession;
+
+    #[test]
+    fn sums_over_processes_and_over_those_that_are_gone() {
+        let session = OwnedSession::create(1 << 30, Codec::Lz4).unwrap();
+        let first = session.claim(std::process::id()).unwrap();
+        first.counters.faults.store(3, Ordering::Relaxed);
+        first.fault_ns.record(1000);
+        let again = session.claim(std::process::id()).unwrap();
+        again.counters.faults.store(4, Ordering::Relaxed);
+        again.cost_bytes.store(100, Ordering::Relaxed);
+        again.pool_total_bytes.store(30, Ordering::Relaxed);
+        let stats = of_session(&session, Codec::Lz4);
+        assert_eq!(stats["faults"], 7);
+        assert_eq!(stats["resident_bytes"], 70);
+        assert_eq!(stats["memory_cap_bytes"], 1 << 30);
+        assert_eq!(stats["codec"], "lz4");
+        assert!(stats["fault_ns_p50"].as_u64().unwrap() >= 1000);
+    }
+}

@@ -1,0 +1,148 @@
+//! Real programs, unmodified, in half of the memory they need: the same output, in a control group
+//! that would kill them if the cap did not hold.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::{LimitedGroup, RAMFOLD, run, stats, text};
+
+/// Runs a program as it is, then at half of its peak, and compares.
+fn same_in_half(name: &str, program: &[&str]) {
+    let mut plain = std::process::Command::new(program[0]);
+    plain.args(&program[1..]);
+    let plain = run(&mut plain);
+    assert!(plain.output.status.success(), "{name}: {}", text(&plain.output.stderr));
+    let cap = plain.peak_anonymous_bytes / 2;
+    assert!(cap > 16 << 20, "{name} needs more memory to be a test: {cap}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stats.json");
+    let group: Option<LimitedGroup> = None;
+    let mut command = match &group {
+        Some(group) => group.command(RAMFOLD),
+        None => std::process::Command::new(RAMFOLD),
+    };
+    command
+        .args(["run", "--memory", &cap.to_string(), "--stats"])
+        .arg(&file)
+        .arg("--")
+        .args(program);
+    let under = run(&mut command);
+    let complaint = text(&under.output.stderr);
+    assert!(under.output.status.success(), "{name}: {} {complaint}", under.output.status);
+    assert!(under.output.stdout == plain.output.stdout, "{name}: the output differs");
+    let stats = stats(&file);
+    assert!(stats["pages_swapped_out"].as_u64().unwrap() > 0, "{name}: {stats}");
+    println!(
+        "{name}: cap {} MiB, cost at most {} MiB, {} faults",
+        cap >> 20,
+        stats["cost_bytes_max"].as_u64().unwrap() >> 20,
+        stats["faults"]
+    );
+}
+
+fn write(folder: &Path, name: &str, content: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn gnu_sort() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut state = 12345u64;
+    let mut lines = String::new();
+    while lines.len() < 60 << 20 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        lines.push_str(&format!(
+            "user{:05} visited page {:04}\n",
+            state >> 40 & 0xffff,
+            state >> 52
+        ));
+    }
+    let input = write(folder.path(), "lines", &lines);
+    same_in_half("sort", &["env", "LC_ALL=C", "sort", "--parallel=2", "-S", "2G", &input]);
+}
+
+#[test]
+fn gcc() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut source = String::from("#include <stdint.h>\nstatic uint32_t state[64];\n");
+    for function in 0..6_000 {
+        source.push_str(&format!(
+            "uint32_t f{function}(uint32_t a, uint32_t b) {{\n  uint32_t c = a * {}u + b;\n  \
+             for (int i = 0; i < {}; i++) {{ c ^= state[(c + i) % 64] + b; state[c % 64] += i; }}\n  \
+             return c;\n}}\n",
+            function * 2_654_435_761u64 % 4_294_967_296,
+            function % 13 + 2,
+        ));
+    }
+    let input = write(folder.path(), "large.c", &source);
+    same_in_half("gcc", &["gcc", "-O1", "-S", "-o", "-", &input]);
+}
+
+#[test]
+fn sqlite() {
+    let script = "
+        PRAGMA temp_store = MEMORY;
+        CREATE TABLE t(a INTEGER, b TEXT);
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600000)
+        INSERT INTO t SELECT i * 7919 % 1000003, 'name of ' || (i * 31 % 5003) FROM n;
+        CREATE INDEX tb ON t(b, a);
+        SELECT b, count(*), sum(a) FROM t GROUP BY b ORDER BY b LIMIT 2000;
+        PRAGMA integrity_check;";
+    same_in_half("sqlite3", &["sqlite3", ":memory:", script]);
+}
+
+#[test]
+fn node() {
+    let script = "
+        const map = new Map();
+        for (let i = 0; i < 600000; i++) map.set('key ' + i, { id: i, name: 'n' + (i % 977), next: null });
+        let sum = 0;
+        for (let round = 0; round < 3; round++)
+            for (const [key, value] of map) { sum = (sum + value.id * key.length) % 1000000007; value.next = round; }
+        console.log(sum, map.size);";
+    same_in_half("node", &["node", "-e", script]);
+}
+
+#[test]
+fn java() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "
+        import java.util.*;
+        public class Walk {
+            public static void main(String[] a) {
+                HashMap<String, String> map = new HashMap<>();
+                for (int i = 0; i < 1000000; i++) map.put(\"key \" + i, \"value \" + (i * 31 % 4099));
+                long sum = 0;
+                for (int round = 0; round < 3; round++)
+                    for (int i = 0; i < 1000000; i++) sum += map.get(\"key \" + i).hashCode();
+                System.out.println(sum + \" \" + map.size());
+            }
+        }";
+    write(folder.path(), "Walk.java", source);
+    let compiled = std::process::Command::new("javac")
+        .arg("-d")
+        .arg(folder.path())
+        .arg(folder.path().join("Walk.java"))
+        .status();
+    assert!(compiled.unwrap().success());
+    let classes = folder.path().to_str().unwrap();
+    same_in_half("java", &["java", "-Xmx400m", "-cp", classes, "Walk"]);
+}
+
+#[test]
+fn python_with_threads_and_forks() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = write(folder.path(), "many.py", include_str!("many.py"));
+    same_in_half("python", &["/usr/bin/python3", &script]);
+}
+
+#[test]
+fn the_demo() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo.py");
+    same_in_half("demo", &["/usr/bin/python3", script]);
+}

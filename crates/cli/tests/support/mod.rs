@@ -1,0 +1,153 @@
+//! Running programs with and without ramfold, alike for all tests.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The program under test.
+pub const RAMFOLD: &str = env!("CARGO_BIN_EXE_ramfold");
+
+/// Longer than anything here takes, even on a loaded machine: a run past it hangs.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How a run ended.
+pub struct Ended {
+    pub output: Output,
+    /// Peak of the resident anonymous memory of the program and its descendants.
+    pub peak_anonymous_bytes: u64,
+}
+
+/// Runs a command to its end. Panics when it hangs.
+pub fn run(command: &mut Command) -> Ended {
+    let described = format!("{command:?}");
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{described}: {error}"));
+    let pid = child.id();
+    let waiter = thread::spawn(move || child.wait_with_output());
+    let started = Instant::now();
+    let mut peak = 0;
+    while !waiter.is_finished() {
+        peak = peak.max(tree(pid).into_iter().map(anonymous_bytes).sum());
+        if started.elapsed() > PATIENCE {
+            for pid in tree(pid) {
+                let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+            }
+            panic!("{described} hangs");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let output = waiter.join().unwrap().unwrap();
+    Ended { output, peak_anonymous_bytes: peak }
+}
+
+/// `ramfold run` with these arguments.
+pub fn ramfold<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(RAMFOLD);
+    command.arg("run").args(arguments);
+    command
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A process and all below it.
+pub fn tree(pid: u32) -> Vec<u32> {
+    let mut pids = vec![pid];
+    let mut index = 0;
+    while index < pids.len() {
+        let tasks = fs::read_dir(format!("/proc/{}/task", pids[index])).into_iter().flatten();
+        for task in tasks.flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            pids.extend(
+                children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()),
+            );
+        }
+        index += 1;
+    }
+    pids
+}
+
+fn anonymous_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB")?.parse().ok())
+        .map_or(0, |kibibytes: u64| kibibytes * 1024)
+}
+
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self")
+        .is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
+}
+
+/// A control group with a memory limit and no swap, removed at the end.
+pub struct LimitedGroup {
+    folder: PathBuf,
+    version_2: bool,
+}
+
+impl LimitedGroup {
+    /// `None` where this user cannot make one; the test then goes on without a limit.
+    pub fn new(limit_bytes: u64) -> Option<LimitedGroup> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("ramfold-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        for (root, file, version_2) in [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", false),
+            ("/sys/fs/cgroup", "memory.max", true),
+        ] {
+            let folder = Path::new(root).join(&name);
+            if fs::create_dir(&folder).is_err() {
+                continue;
+            }
+            if fs::write(folder.join(file), limit_bytes.to_string()).is_ok() {
+                let swap = if version_2 { "memory.swap.max" } else { "memory.swappiness" };
+                let _ = fs::write(folder.join(swap), "0");
+                return Some(LimitedGroup { folder, version_2 });
+            }
+            let _ = fs::remove_dir(&folder);
+        }
+        eprintln!("no control group could be made here: running without a hard limit");
+        None
+    }
+
+    /// A shell command that enters the group and becomes the program.
+    pub fn command(&self, program: &str) -> Command {
+        let file = if self.version_2 { "cgroup.procs" } else { "tasks" };
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .arg(self.folder.join(file))
+            .arg(program);
+        command
+    }
+}
+
+impl Drop for LimitedGroup {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if fs::remove_dir(&self.folder).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        eprintln!("{} could not be removed", self.folder.display());
+    }
+}
+
+/// Reads what `--stats` wrote.
+pub fn stats(path: &Path) -> serde_json::Value {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}
