@@ -1,0 +1,5 @@
+//! One file a subcommand.
+
+pub mod enter_cgroup;
+pub mod run;
+pub mod workload;

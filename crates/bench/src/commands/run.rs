@@ -1,0 +1,173 @@
+//! `ramfold-bench run`: programs under every memory system, at equal total memory.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::workload::positive;
+use crate::harness::Harness;
+use crate::host::Host;
+use crate::interrupt::Interrupted;
+use crate::machine::Environment;
+use crate::peers::{self, Ramfold};
+use crate::progress::{Progress, say};
+use crate::report::{Report, Row, Skipped, table};
+use crate::size::{Memory, Size};
+use crate::workloads::{self, Settings};
+
+/// Run programs under ramfold and under the kernel's own memory systems, in
+/// turn, at equal total memory, and compare the medians.
+///
+/// The peers swap, zram-lz4, zram-lzo-rle and zswap change settings of the
+/// kernel and need root; everything set is undone at the end, also after ^C.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    sudo ramfold bench run --workload random-rw,zipf-rw\n  \
+    ramfold bench run --peer none,ramfold --workload gnu-sort --memory 40%\n  \
+    sudo ramfold bench run --workload fit --peer none,ramfold --runs 9 --json")]
+pub struct Options {
+    /// Workloads to run [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    workload: Vec<String>,
+    /// Memory systems to run them under [default: all that work here]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    peer: Vec<String>,
+    /// Total memory: a share of what the workload needs without a cap, or a size
+    #[arg(long, value_name = "FRACTION|SIZE", default_value = "50%")]
+    memory: Memory,
+    /// Runs of each workload under each peer
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Heap of the synthetic workloads (gnu-sort: an eighth of it as text)
+    #[arg(long, default_value = "256M")]
+    size: Size,
+    /// Factor on the number of accesses of the synthetic workloads
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = positive)]
+    scale: f64,
+    /// Faulting threads of the synthetic workloads
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+    /// Seed of contents and choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Fill heaps with the raw 4 KiB pages of a file (as `ramfold dump` writes them)
+    #[arg(long, value_name = "FILE")]
+    pages: Option<PathBuf>,
+    /// Time every access of the synthetic workloads and show quantiles
+    #[arg(long)]
+    latency: bool,
+    /// Script of python-demo [default: demo/demo.py, else an embedded one]
+    #[arg(long, value_name = "FILE")]
+    demo: Option<PathBuf>,
+    /// The ramfold to measure [default: beside this program, else in PATH]
+    #[arg(long, value_name = "PATH")]
+    ramfold: Option<PathBuf>,
+    /// Folder for generated files and the swap file [root: /var/lib/ramfold-bench]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Longest time for a single run
+    #[arg(long, value_name = "SECONDS", default_value = "900", value_parser = positive)]
+    time_limit: f64,
+    /// Go on after a run that failed or gave wrong output
+    #[arg(long)]
+    keep_going: bool,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Only list workloads and peers, and which of them work here
+    #[arg(long)]
+    list: bool,
+}
+
+pub fn execute(options: Options) -> Result<ExitCode> {
+    // A damaged name should not first wait for another run to end.
+    let workloads = workloads::select(&options.workload)?;
+    let host = Host::open(options.scratch.as_deref())?;
+    let ramfold = Ramfold { given: options.ramfold.clone() };
+    if options.list {
+        return list(&host, ramfold);
+    }
+    let selection = peers::select(&host, ramfold, &options.peer)?;
+    for (peer, reason) in &selection.skipped {
+        say(&format!("ramfold-bench: without {peer}: {reason}"));
+    }
+    if let Err(reason) = &host.hierarchy {
+        say(&format!(
+            "ramfold-bench: no memory cgroup for the programs ({reason}): limits are not \
+             enforced by the kernel, and memory is sampled"
+        ));
+    }
+    let settings = Settings {
+        size_bytes: options.size.0,
+        scale: options.scale,
+        seed: options.seed,
+        thread_count: usize::from(options.threads),
+        latency: options.latency,
+        pages: options.pages,
+        demo: options.demo,
+    };
+    let harness = Harness {
+        host: &host,
+        peers: &selection.peers,
+        settings: &settings,
+        memory: options.memory,
+        runs: usize::from(options.runs),
+        keep_going: options.keep_going,
+        time_limit: Duration::try_from_secs_f64(options.time_limit)
+            .context("--time-limit is too long")?,
+    };
+    let mut progress = Progress::new(workloads.len() * harness.planned_count());
+    let mut rows: Vec<Row> = Vec::new();
+    let mut failed = false;
+    for workload in &workloads {
+        match harness.measure(workload.as_ref(), &mut progress) {
+            Ok(more) => rows.extend(more),
+            Err(error) if options.keep_going && !error.is::<Interrupted>() => {
+                failed = true;
+                progress.note(&format!("ramfold-bench: {error:#}"));
+            }
+            Err(error) => {
+                progress.clear();
+                return Err(error);
+            }
+        }
+    }
+    progress.clear();
+    failed |= rows.iter().any(|row| row.error.is_some() || !row.output_right);
+    let skipped = selection.skipped.into_iter();
+    let report = Report {
+        environment: Environment::read(host.cgroup_description(), host.root),
+        memory: options.memory.to_string(),
+        rows,
+        skipped: skipped.map(|(peer, reason)| Skipped { peer: peer.to_owned(), reason }).collect(),
+    };
+    let text = if options.json {
+        serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?
+    } else {
+        table(&report)
+    };
+    writeln!(io::stdout().lock(), "{text}").context("cannot print the report")?;
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn list(host: &Host, ramfold: Ramfold) -> Result<ExitCode> {
+    let mut text = String::from("workloads\n");
+    for workload in workloads::all() {
+        text += &format!("  {:14} {}\n", workload.name(), workload.about());
+    }
+    text += "peers\n";
+    for peer in peers::all(ramfold) {
+        text += &format!("  {:14} {}\n", peer.name(), peer.about());
+        if let Some(reason) = peers::obstacle(host, peer.as_ref()) {
+            text += &format!("  {:14} not here: {reason}\n", "");
+        }
+    }
+    write!(io::stdout().lock(), "{text}").context("cannot print the list")?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,29 @@
+//! Workloads and peers in one harness.
+//!
+//! `ramfold-bench run` puts programs (`workloads`) under the memory systems of
+//! this machine (`peers`) at equal total memory and reports medians. Order of
+//! reading: `harness` drives everything; `measure` runs one program once;
+//! `calibrate` finds the limit at which a peer costs what the others cost;
+//! `journal` takes back whatever was set on the machine.
+
+#![forbid(unsafe_code)]
+
+pub mod calibrate;
+pub mod cgroup;
+pub mod commands;
+pub mod harness;
+pub mod host;
+pub mod interrupt;
+pub mod journal;
+pub mod latency;
+pub mod machine;
+pub mod measure;
+pub mod pages;
+pub mod peers;
+pub mod progress;
+pub mod random;
+pub mod report;
+pub mod size;
+pub mod statistics;
+pub mod swap;
+pub mod workloads;

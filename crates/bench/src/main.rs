@@ -1,0 +1,46 @@
+//! The `ramfold-bench` binary: routes to one file a subcommand.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use ramfold_bench::commands::{enter_cgroup, run, workload};
+use ramfold_bench::interrupt::Interrupted;
+use ramfold_bench::progress;
+
+/// Measure ramfold and what a Linux machine has beside it, in the same run.
+#[derive(Parser)]
+#[command(name = "ramfold-bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Options),
+    #[command(hide = true)]
+    Workload(workload::Options),
+    #[command(hide = true)]
+    EnterCgroup(enter_cgroup::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(options) => run::execute(options),
+        Command::Workload(options) => workload::execute(options),
+        Command::EnterCgroup(options) => enter_cgroup::execute(options),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
+                progress::say(&format!("ramfold-bench: {interrupted}"));
+                return interrupted.exit_code();
+            }
+            progress::say(&format!("ramfold-bench: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

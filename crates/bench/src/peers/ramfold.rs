@@ -1,0 +1,174 @@
+//! The program under `ramfold run`.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::{Account, Active, Budget, Peer, RAMFOLD};
+use crate::cgroup::Swapping;
+use crate::host::Host;
+use crate::machine::{found_in_path, is_executable};
+use crate::measure::{Outcome, Program};
+
+/// Exit status of `ramfold run` for its own failures.
+const OWN_FAILURE: i32 = 125;
+
+/// What `ramfold run --stats` wrote, as far as it is known here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Statistics {
+    pub memory_cap_bytes: Option<u64>,
+    pub cost_bytes_max: Option<u64>,
+    pub resident_bytes: Option<u64>,
+    pub pool_used_bytes: Option<u64>,
+    pub pool_total_bytes: Option<u64>,
+    pub metadata_bytes: Option<u64>,
+    pub staging_bytes: Option<u64>,
+    pub pages_swapped_out: Option<u64>,
+    pub pages_swapped_in: Option<u64>,
+    pub pages_same_filled: Option<u64>,
+    pub pages_incompressible: Option<u64>,
+    pub faults: Option<u64>,
+    pub fault_ns_p50: Option<u64>,
+    pub fault_ns_p99: Option<u64>,
+    pub compressed_bytes: Option<u64>,
+    pub codec: Option<String>,
+    pub over_cap_bytes_max: Option<u64>,
+}
+
+/// The peer, with the place of the binary if one was given.
+#[derive(Clone, Debug, Default)]
+pub struct Ramfold {
+    pub given: Option<PathBuf>,
+}
+
+impl Ramfold {
+    /// The binary: as given, beside this one, or in PATH.
+    fn find(&self, own_program: &Path) -> Result<PathBuf> {
+        if let Some(given) = &self.given {
+            if !is_executable(given) {
+                bail!("{} is no executable file (--ramfold)", given.display());
+            }
+            return std::path::absolute(given)
+                .with_context(|| format!("cannot resolve {}", given.display()));
+        }
+        let beside = own_program.with_file_name(RAMFOLD);
+        if is_executable(&beside) {
+            return Ok(beside);
+        }
+        found_in_path(RAMFOLD).with_context(|| {
+            format!(
+                "the program ramfold is neither at {} nor in PATH (build it, or name it with \
+                 --ramfold PATH, or choose other peers with --peer)",
+                beside.display()
+            )
+        })
+    }
+}
+
+impl Peer for Ramfold {
+    fn name(&self) -> &'static str {
+        RAMFOLD
+    }
+
+    fn about(&self) -> &'static str {
+        "ramfold run --memory TOTAL, in a cgroup limited to TOTAL + 10 % without swap"
+    }
+
+    fn needs_root(&self) -> bool {
+        false
+    }
+
+    fn missing(&self, host: &Host) -> Option<String> {
+        self.find(&host.own_program).err().map(|error| format!("{error:#}"))
+    }
+
+    fn budget(&self, _host: &Host) -> Budget {
+        Budget::Cap
+    }
+
+    fn swapping(&self) -> Swapping {
+        Swapping::Forbidden
+    }
+
+    fn set_up(&self, host: &Host, _need_bytes: u64, limit_bytes: u64) -> Result<Box<dyn Active>> {
+        let statistics = host.scratch.join("ramfold-stats.json");
+        match fs::remove_file(&statistics) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error)
+                    .with_context(|| format!("cannot remove {}", statistics.display()));
+            }
+            _ => {}
+        }
+        let binary = self.find(&host.own_program)?;
+        Ok(Box::new(ActiveRamfold { binary, limit_bytes, statistics }))
+    }
+}
+
+struct ActiveRamfold {
+    binary: PathBuf,
+    limit_bytes: u64,
+    statistics: PathBuf,
+}
+
+impl Active for ActiveRamfold {
+    fn wrap(&self, program: &Program) -> Program {
+        let kilobytes = format!("{}K", self.limit_bytes / 1024);
+        let mut command = vec![self.binary.clone().into(), "run".into()];
+        command.extend(["--memory".into(), kilobytes.into()]);
+        command.extend(["--stats".into(), self.statistics.clone().into(), "--".into()]);
+        command.extend(program.command.iter().cloned());
+        Program { command, environment: program.environment.clone() }
+    }
+
+    fn account(&self, outcome: &Outcome) -> Result<Account> {
+        if outcome.status.code() == Some(OWN_FAILURE) {
+            bail!("{} run failed: {}", self.binary.display(), outcome.errors.trim());
+        }
+        let text = match fs::read_to_string(&self.statistics) {
+            // The program's own failure says more than the missing file.
+            Err(_) if !outcome.status.success() => return Ok(Account::default()),
+            read => read.with_context(|| {
+                let said = outcome.errors.trim();
+                format!("{} run wrote no statistics: {said}", self.binary.display())
+            })?,
+        };
+        let statistics: Statistics = serde_json::from_str(&text)
+            .with_context(|| format!("{} run wrote bad statistics", self.binary.display()))?;
+        Ok(Account {
+            pool_bytes_peak: statistics.pool_total_bytes.unwrap_or(0),
+            swap_in_pages: statistics.pages_swapped_in,
+            swap_out_pages: statistics.pages_swapped_out,
+            codec: statistics.codec.clone(),
+            statistics: Some(statistics),
+        })
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_may_lack_and_exceed_what_is_known() {
+        let text = r#"{"memory_cap_bytes": 5, "codec": "lz4", "later_addition": [1]}"#;
+        let statistics: Statistics = serde_json::from_str(text).unwrap();
+        assert_eq!(statistics.memory_cap_bytes, Some(5));
+        assert_eq!(statistics.codec.as_deref(), Some("lz4"));
+        assert_eq!(statistics.faults, None);
+    }
+
+    #[test]
+    fn a_missing_binary_is_named() {
+        let given = Ramfold { given: Some(PathBuf::from("/nonexistent/ramfold")) };
+        let error = given.find(Path::new("/nonexistent/ramfold-bench")).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/ramfold"), "{error}");
+    }
+}

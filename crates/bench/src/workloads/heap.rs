@@ -1,0 +1,429 @@
+//! A heap of pages and the ways of going over it, with every byte accounted for.
+
+use std::hint::black_box;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::synthetic::Quota;
+use crate::latency::Histogram;
+use crate::pages::{PAGE_WORDS, Page, PageSource, lz4_percent};
+use crate::random::{Random, Zipf, mix};
+
+/// Pages that LZ4 is tried on, to say how compressible the heap is.
+const LZ4_SAMPLE: usize = 512;
+/// The exponent YCSB made customary.
+const ZIPF_EXPONENT: f64 = 0.99;
+/// Accesses between two looks at the clock where time is the limit.
+const CLOCK_INTERVAL: u64 = 64;
+
+/// How pages are picked and what is done to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    order: Order,
+    writes: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Page after page, every word of each, over and over.
+    Sequential,
+    /// Any page, all equally likely.
+    Uniform,
+    /// Popularity by Zipf's law, popular pages scattered over the heap.
+    Zipf,
+}
+
+impl Pattern {
+    pub const ALL: [Self; 6] = [
+        Self { order: Order::Sequential, writes: false },
+        Self { order: Order::Sequential, writes: true },
+        Self { order: Order::Uniform, writes: false },
+        Self { order: Order::Uniform, writes: true },
+        Self { order: Order::Zipf, writes: false },
+        Self { order: Order::Zipf, writes: true },
+    ];
+
+    pub fn name(self) -> &'static str {
+        match (self.order, self.writes) {
+            (Order::Sequential, false) => "sequential-ro",
+            (Order::Sequential, true) => "sequential-rw",
+            (Order::Uniform, false) => "random-ro",
+            (Order::Uniform, true) => "random-rw",
+            (Order::Zipf, false) => "zipf-ro",
+            (Order::Zipf, true) => "zipf-rw",
+        }
+    }
+
+    pub fn about(self) -> &'static str {
+        match (self.order, self.writes) {
+            (Order::Sequential, false) => "read all pages in order, again and again",
+            (Order::Sequential, true) => "read and change all pages in order, again and again",
+            (Order::Uniform, false) => "read pages picked uniformly at random",
+            (Order::Uniform, true) => "read and change pages picked uniformly at random",
+            (Order::Zipf, false) => "read pages picked by Zipf's law with exponent 0.99",
+            (Order::Zipf, true) => "read and change pages picked by Zipf's law, exponent 0.99",
+        }
+    }
+
+    /// Accesses for each page of the heap that make a measurement: a few
+    /// seconds in half the memory at 10 to 20 us a fault.
+    pub fn accesses_per_page(self) -> f64 {
+        match self.order {
+            Order::Sequential => 4.0,
+            Order::Uniform => 4.0,
+            Order::Zipf => 8.0,
+        }
+    }
+
+    /// Unmeasured accesses for each page first: the fill leaves the last pages
+    /// resident, which is not what random picking would leave. For a scan it is.
+    fn warm_up_per_page(self) -> f64 {
+        match self.order {
+            Order::Sequential => 0.0,
+            Order::Uniform | Order::Zipf => 0.5,
+        }
+    }
+}
+
+/// The heap of one run.
+///
+/// Words 0 and 1 of each page are its stamp: page number and count of writes,
+/// and a hash of both. A page that comes back from somewhere else, or torn, or
+/// as zeros is noticed at the next access; a lost write is noticed at the end,
+/// when the counts are added up. Pages that are born zero stay unstamped (and
+/// so same-filled) until the first write.
+pub struct Heap {
+    pages: Vec<Page>,
+    born_zero: Vec<bool>,
+    seed: u64,
+}
+
+/// What a phase did.
+pub struct Walk {
+    pub access_count: u64,
+    pub write_count: u64,
+    pub elapsed: Duration,
+    pub histogram: Option<Histogram>,
+}
+
+impl Heap {
+    pub fn fill(page_count: usize, source: &PageSource, seed: u64) -> Result<Self> {
+        let mut heap = Self {
+            pages: Vec::with_capacity(page_count),
+            born_zero: Vec::with_capacity(page_count),
+            seed,
+        };
+        for index in 0..page_count {
+            let mut page = source.page(index)?;
+            let zero = page.is_zero();
+            if !zero {
+                stamp(&mut page, index, 0, seed);
+            }
+            heap.pages.push(page);
+            heap.born_zero.push(zero);
+        }
+        Ok(heap)
+    }
+
+    pub fn lz4_percent(&self) -> f64 {
+        let step = (self.pages.len() / LZ4_SAMPLE).max(1);
+        lz4_percent(self.pages.iter().step_by(step))
+    }
+
+    /// Goes over the heap, each thread over a stretch of its own.
+    pub fn walk(
+        &mut self,
+        pattern: Pattern,
+        quota: Quota,
+        thread_count: usize,
+        phase: u64,
+        latency: bool,
+    ) -> Result<Walk> {
+        let stretch_pages = self.pages.len().div_ceil(thread_count);
+        let seed = self.seed;
+        let quota = match quota {
+            Quota::Accesses(count) => Quota::Accesses(count.div_ceil(thread_count as u64)),
+            Quota::Seconds(seconds) => Quota::Seconds(seconds),
+        };
+        let stretches =
+            self.pages.chunks_mut(stretch_pages).zip(self.born_zero.chunks(stretch_pages));
+        let start = Instant::now();
+        let walks: Vec<Result<Walk>> = thread::scope(|scope| {
+            let threads: Vec<_> = stretches
+                .enumerate()
+                .map(|(number, (pages, born_zero))| {
+                    let random = Random::new(mix(seed ^ mix(phase << 32 | number as u64)));
+                    let mut stretch =
+                        Stretch { first: number * stretch_pages, pages, born_zero, seed };
+                    scope.spawn(move || stretch.walk(pattern, quota, random, latency))
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect()
+        });
+        let mut total = Walk {
+            access_count: 0,
+            write_count: 0,
+            elapsed: start.elapsed(),
+            histogram: latency.then(Histogram::default),
+        };
+        for walk in walks {
+            let walk = walk?;
+            total.access_count += walk.access_count;
+            total.write_count += walk.write_count;
+            if let (Some(total), Some(part)) = (&mut total.histogram, &walk.histogram) {
+                total.merge(part);
+            }
+        }
+        Ok(total)
+    }
+
+    /// Checks every page, and that all of `write_count` writes are there;
+    /// returns the hash of all bytes.
+    pub fn verify(&self, write_count: u64) -> Result<String> {
+        let mut hasher = Xxh3::new();
+        let mut found_count = 0u64;
+        for (index, page) in self.pages.iter().enumerate() {
+            found_count += u64::from(check(page, index, self.born_zero[index], self.seed)?);
+            hasher.update(&page.0);
+        }
+        if found_count != write_count {
+            bail!("{write_count} writes were made but {found_count} are in the heap");
+        }
+        Ok(format!("{:032x}", hasher.digest128()))
+    }
+}
+
+/// The pages of one thread.
+struct Stretch<'a> {
+    first: usize,
+    pages: &'a mut [Page],
+    born_zero: &'a [bool],
+    seed: u64,
+}
+
+impl Stretch<'_> {
+    fn walk(
+        &mut self,
+        pattern: Pattern,
+        quota: Quota,
+        mut random: Random,
+        latency: bool,
+    ) -> Result<Walk> {
+        let mut picker = Picker::new(pattern.order, self.pages.len());
+        let mut histogram = latency.then(Histogram::default);
+        let start = Instant::now();
+        let mut access_count = 0;
+        loop {
+            let done = match quota {
+                Quota::Accesses(count) => access_count >= count,
+                Quota::Seconds(seconds) => {
+                    access_count % CLOCK_INTERVAL == 0 && start.elapsed().as_secs_f64() >= seconds
+                }
+            };
+            if done {
+                break;
+            }
+            let place = picker.pick(&mut random);
+            match &mut histogram {
+                Some(histogram) => {
+                    let before = Instant::now();
+                    self.access(place, pattern, &mut random)?;
+                    histogram.record(before.elapsed().as_nanos() as u64);
+                }
+                None => self.access(place, pattern, &mut random)?,
+            }
+            access_count += 1;
+        }
+        let write_count = if pattern.writes { access_count } else { 0 };
+        Ok(Walk { access_count, write_count, elapsed: start.elapsed(), histogram })
+    }
+
+    #[inline]
+    fn access(&mut self, place: usize, pattern: Pattern, random: &mut Random) -> Result<()> {
+        let index = self.first + place;
+        let page = &mut self.pages[place];
+        let write_count = check(page, index, self.born_zero[place], self.seed)?;
+        let read = match pattern.order {
+            Order::Sequential => page.sum(),
+            Order::Uniform | Order::Zipf => page.word(random.below(PAGE_WORDS)),
+        };
+        black_box(read);
+        if pattern.writes {
+            // Beside the stamp a word moves within the page, so that the page
+            // differs from what was stored but stays as compressible.
+            let choice = mix(read ^ u64::from(write_count));
+            let word = page.word(2 + choice as u32 as usize % (PAGE_WORDS - 2));
+            page.set_word(2 + (choice >> 32) as usize % (PAGE_WORDS - 2), word);
+            stamp(page, index, write_count.wrapping_add(1), self.seed);
+        }
+        Ok(())
+    }
+}
+
+/// Picks the next page.
+enum Picker {
+    Sequential { next: usize, page_count: usize },
+    Uniform { page_count: usize },
+    Zipf { zipf: Zipf, page_count: usize, stride: usize },
+}
+
+impl Picker {
+    fn new(order: Order, page_count: usize) -> Self {
+        match order {
+            Order::Sequential => Self::Sequential { next: 0, page_count },
+            Order::Uniform => Self::Uniform { page_count },
+            Order::Zipf => Self::Zipf {
+                zipf: Zipf::new(page_count, ZIPF_EXPONENT),
+                page_count,
+                stride: scattering_stride(page_count),
+            },
+        }
+    }
+
+    #[inline]
+    fn pick(&mut self, random: &mut Random) -> usize {
+        match self {
+            Self::Sequential { next, page_count } => {
+                let place = *next;
+                *next = if place + 1 == *page_count { 0 } else { place + 1 };
+                place
+            }
+            Self::Uniform { page_count } => random.below(*page_count),
+            Self::Zipf { zipf, page_count, stride } => {
+                (zipf.sample(random) as u128 * *stride as u128 % *page_count as u128) as usize
+            }
+        }
+    }
+}
+
+/// A number without common factor with `count`, near its golden section, so
+/// that multiples of it modulo `count` visit every page and lie far apart.
+fn scattering_stride(count: usize) -> usize {
+    let divisor = |mut a: usize, mut b: usize| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let golden = (count as f64 * 0.618_033_988_749_895) as usize;
+    (golden.max(1)..).find(|&stride| divisor(stride, count) == 1).unwrap_or(1)
+}
+
+fn stamp(page: &mut Page, index: usize, write_count: u32, seed: u64) {
+    let stamp = (index as u64) << 32 | u64::from(write_count);
+    page.set_word(0, stamp);
+    page.set_word(1, mix(stamp ^ mix(seed)));
+}
+
+/// The count of writes in the page's stamp, or what is wrong with it.
+#[inline]
+fn check(page: &Page, index: usize, born_zero: bool, seed: u64) -> Result<u32> {
+    let (stamp, hash) = (page.word(0), page.word(1));
+    if stamp >> 32 == index as u64 && hash == mix(stamp ^ mix(seed)) {
+        return Ok(stamp as u32);
+    }
+    if born_zero && stamp == 0 && hash == 0 {
+        return Ok(0);
+    }
+    damaged(stamp, hash, index)
+}
+
+#[cold]
+fn damaged(stamp: u64, hash: u64, index: usize) -> Result<u32> {
+    Err(anyhow::anyhow!("its stamp reads {stamp:#018x} {hash:#018x}"))
+        .with_context(|| format!("page {index} of the heap is damaged"))
+}
+
+impl Pattern {
+    /// Accesses of the unmeasured first phase.
+    pub fn warm_up(self, page_count: usize) -> Quota {
+        Quota::Accesses((self.warm_up_per_page() * page_count as f64) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heap(page_count: usize) -> Heap {
+        Heap::fill(page_count, &PageSource::generated(4), 4).unwrap()
+    }
+
+    #[test]
+    fn every_pattern_verifies_and_repeats() {
+        for pattern in Pattern::ALL {
+            for thread_count in [1, 3] {
+                let run = || {
+                    let mut heap = heap(100);
+                    let walk = heap.walk(pattern, Quota::Accesses(900), thread_count, 1, true);
+                    let walk = walk.unwrap();
+                    assert_eq!(walk.access_count, 900);
+                    assert!(walk.histogram.unwrap().latency().is_some());
+                    heap.verify(walk.write_count).unwrap()
+                };
+                let first = run();
+                assert_eq!(first, run(), "{} is not deterministic", pattern.name());
+                let untouched = heap(100).verify(0).unwrap();
+                assert_eq!(first == untouched, !pattern.writes, "{}", pattern.name());
+            }
+        }
+    }
+
+    #[test]
+    fn damage_is_noticed() {
+        let stamped = |heap: &Heap| heap.born_zero.iter().position(|zero| !zero).unwrap();
+        let mut evicted = heap(50);
+        let index = stamped(&evicted);
+        evicted.pages[index] = Page::ZERO;
+        assert!(evicted.verify(0).is_err());
+
+        let mut swapped = heap(50);
+        let index = stamped(&swapped);
+        swapped.pages[index] = swapped.pages[49].clone();
+        swapped.born_zero[index] = false;
+        assert!(swapped.verify(0).is_err());
+
+        let mut lost = heap(50);
+        let before = lost.pages.clone();
+        let pattern = Pattern { order: Order::Sequential, writes: true };
+        let walk = lost.walk(pattern, Quota::Accesses(50), 1, 1, false).unwrap();
+        lost.pages[7] = before[7].clone();
+        assert!(lost.verify(walk.write_count).is_err());
+    }
+
+    #[test]
+    fn writes_leave_compressibility_alone() {
+        let mut heap = heap(600);
+        let before = heap.lz4_percent();
+        let pattern = Pattern { order: Order::Uniform, writes: true };
+        heap.walk(pattern, Quota::Accesses(6000), 1, 1, false).unwrap();
+        let after = heap.lz4_percent();
+        assert!((after - before).abs() < 2.0, "LZ4 made {before} %, now {after} %");
+    }
+
+    #[test]
+    fn a_walk_by_time_ends() {
+        let mut heap = heap(20);
+        let walk = heap.walk(Pattern::ALL[3], Quota::Seconds(0.01), 2, 1, false).unwrap();
+        assert!(walk.access_count > 0);
+        heap.verify(walk.write_count).unwrap();
+    }
+
+    #[test]
+    fn strides_visit_every_page() {
+        for count in [1, 2, 3, 10, 97, 1000, 65536] {
+            let stride = scattering_stride(count);
+            let mut seen = vec![false; count];
+            (0..count).for_each(|rank| seen[rank * stride % count] = true);
+            assert!(seen.iter().all(|seen| *seen), "stride {stride} of {count}");
+        }
+    }
+}
