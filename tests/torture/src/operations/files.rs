@@ -1,0 +1,129 @@
+//! read(2), write(2) and their relatives, to and from tortured memory.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use super::{Operation, Outcome, Skip, Turn, operation};
+use crate::errno::Errno;
+use crate::memory::{PAGE, Span};
+use crate::rng::Rng;
+use crate::{current, fail, files};
+
+pub const OPERATIONS: &[Operation] = &[
+    operation("file-read", 5, "pread into pages", read),
+    operation("file-write", 5, "pwrite from pages", write),
+    operation("file-readv", 4, "preadv into pieces of pages", readv),
+    operation("file-writev", 4, "pwritev from pieces of pages", writev),
+];
+
+fn open(turn: &Turn<'_>) -> Result<File, Skip> {
+    files::temporary(&turn.world.options.directory, 0)
+        .map_err(|error| Skip::errno("making a file", error.into()))
+}
+
+/// Repeats `call`, which is told how many bytes are done and returns how many it did, until all
+/// `bytes` are done. A system call that cannot reach the memory is wrong.
+pub fn repeat(name: &str, bytes: usize, mut call: impl FnMut(usize) -> isize) {
+    let mut done = 0;
+    while done < bytes {
+        let result = call(done);
+        current::beat();
+        match result {
+            0 => fail!("{name} stopped after {done} of {bytes} bytes"),
+            1.. => done += result as usize,
+            _ => match Errno::last() {
+                Errno(libc::EINTR) => {}
+                errno => fail!("{name} gave {errno} after {done} of {bytes} bytes"),
+            },
+        }
+    }
+    if done > bytes {
+        fail!("{name} did {done} bytes, {bytes} were asked for");
+    }
+}
+
+fn fill_file(file: &File, bytes: &[u8]) -> Outcome {
+    file.write_all_at(bytes, 0).map_err(|error| Skip::errno("writing a file", error.into()))
+}
+
+fn compare_file(file: &File, bytes: &mut [u8]) -> Outcome {
+    file.read_exact_at(bytes, 0).map_err(|error| Skip::errno("reading a file", error.into()))
+}
+
+fn read(turn: &mut Turn<'_>) -> Outcome {
+    let file = open(turn)?;
+    let mut region = turn.region();
+    let (first, pages) = turn.range(&region, 256);
+    region.rewrite_by(first, pages, |span, bytes| {
+        fill_file(&file, bytes)?;
+        repeat("pread", bytes.len(), |done| {
+            let rest = span.part(done, bytes.len() - done);
+            // SAFETY: the span is held and writable.
+            unsafe { libc::pread(file.as_raw_fd(), rest.void(), rest.bytes(), done as i64) }
+        });
+        Ok(())
+    })
+}
+
+fn write(turn: &mut Turn<'_>) -> Outcome {
+    let file = open(turn)?;
+    let region = turn.region();
+    let (first, pages) = turn.range(&region, 256);
+    region.export_by(first, pages, "by pwrite", |span, bytes| {
+        repeat("pwrite", bytes.len(), |done| {
+            let rest = span.part(done, bytes.len() - done);
+            // SAFETY: the span is held and readable.
+            unsafe { libc::pwrite(file.as_raw_fd(), rest.void(), rest.bytes(), done as i64) }
+        });
+        compare_file(&file, bytes)
+    })
+}
+
+/// Cuts a span into pieces of odd lengths.
+pub fn pieces(span: Span<'_>, rng: &mut Rng) -> Vec<libc::iovec> {
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    while at < span.bytes() && pieces.len() < 512 {
+        let bytes = rng.between(1, 3 * PAGE).min(span.bytes() - at);
+        pieces.push(span.part(at, bytes).iovec());
+        at += bytes;
+    }
+    if at < span.bytes() {
+        pieces.push(span.part(at, span.bytes() - at).iovec());
+    }
+    pieces
+}
+
+fn readv(turn: &mut Turn<'_>) -> Outcome {
+    let file = open(turn)?;
+    let mut region = turn.region();
+    let (first, pages) = turn.range(&region, 128);
+    let rng = &mut turn.rng;
+    region.rewrite_by(first, pages, |span, bytes| {
+        fill_file(&file, bytes)?;
+        repeat("preadv", bytes.len(), |done| {
+            let pieces = pieces(span.part(done, bytes.len() - done), rng);
+            let count = pieces.len() as i32;
+            // SAFETY: the pieces are parts of a span that is held and writable.
+            unsafe { libc::preadv(file.as_raw_fd(), pieces.as_ptr(), count, done as i64) }
+        });
+        Ok(())
+    })
+}
+
+fn writev(turn: &mut Turn<'_>) -> Outcome {
+    let file = open(turn)?;
+    let region = turn.region();
+    let (first, pages) = turn.range(&region, 128);
+    let rng = &mut turn.rng;
+    region.export_by(first, pages, "by pwritev", |span, bytes| {
+        repeat("pwritev", bytes.len(), |done| {
+            let pieces = pieces(span.part(done, bytes.len() - done), rng);
+            let count = pieces.len() as i32;
+            // SAFETY: the pieces are parts of a span that is held and readable.
+            unsafe { libc::pwritev(file.as_raw_fd(), pieces.as_ptr(), count, done as i64) }
+        });
+        compare_file(&file, bytes)
+    })
+}
