@@ -1,0 +1,37 @@
+# make demo      a real program in less than half of the memory it needs
+# make test      everything that has to pass
+# make install   ramfold and ramfold-bench, into PREFIX (/usr/local)
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: all build demo test lint install clean
+
+all: build
+
+build:
+	scripts/setup build
+	$(CARGO) build --release -p ramfold -p ramfold-bench
+
+demo:
+	scripts/setup demo
+	$(CARGO) build --release --quiet -p ramfold
+	scripts/demo
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+
+test:
+	scripts/setup test
+	$(MAKE) lint
+	$(CARGO) test --workspace --exclude ramfold --exclude ramfold-bench --exclude ramfold-torture
+	$(CARGO) test --release -p ramfold -- --test-threads=1
+
+install: build
+	install -D -m 0755 $(TARGET)/release/ramfold $(DESTDIR)$(PREFIX)/bin/ramfold
+	install -D -m 0755 $(TARGET)/release/ramfold-bench $(DESTDIR)$(PREFIX)/bin/ramfold-bench
+
+clean:
+	$(CARGO) clean
