@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
 use object::elf::{FileHeader32, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::{ReadCache, ReadRef};
 
 /// Interpreters of interpreters the kernel follows.
 const SCRIPT_DEPTH_MAX: usize = 5;
@@ -99,11 +100,13 @@ pub fn is_open(path: &Path) -> Result<(), Closed> {
     if gains_privileges(&path) {
         return Err(Closed::Privileged(path));
     }
-    let Ok(content) = fs::read(&path) else { return Ok(()) };
+    let Ok(file) = File::open(&path) else { return Ok(()) };
+    // Reads what is asked for alone: a program can be larger than the memory it is to run in.
+    let content = ReadCache::new(file);
     match has_loader(&content) {
         Some(true) => Ok(()),
         Some(false) => Err(Closed::Static(path)),
-        None if content.starts_with(b"\x7fELF") => Err(Closed::Foreign(path)),
+        None if content.read_bytes_at(0, 4) == Ok(b"\x7fELF") => Err(Closed::Foreign(path)),
         // Something that only the kernel (binfmt_misc) or execvp's fallback to sh knows to run.
         None => Ok(()),
     }
@@ -144,8 +147,12 @@ fn has_file_capabilities(path: &Path) -> bool {
 }
 
 /// `Some(false)` for a static program, `None` for what is no program of this processor.
-fn has_loader(content: &[u8]) -> Option<bool> {
-    fn interpreted<H: FileHeader<Endian = object::Endianness>>(content: &[u8]) -> Option<bool> {
+fn has_loader<'data, R: ReadRef<'data>>(content: R) -> Option<bool> {
+    fn interpreted<'data, H, R>(content: R) -> Option<bool>
+    where
+        H: FileHeader<Endian = object::Endianness>,
+        R: ReadRef<'data>,
+    {
         let header = H::parse(content).ok()?;
         let endian = header.endian().ok()?;
         let native = if cfg!(target_arch = "x86_64") {
@@ -159,8 +166,8 @@ fn has_loader(content: &[u8]) -> Option<bool> {
         let segments = header.program_headers(endian, content).ok()?;
         Some(segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP))
     }
-    interpreted::<FileHeader64<object::Endianness>>(content)
-        .or_else(|| interpreted::<FileHeader32<object::Endianness>>(content).and(None))
+    interpreted::<FileHeader64<object::Endianness>, R>(content)
+        .or_else(|| interpreted::<FileHeader32<object::Endianness>, R>(content).and(None))
 }
 
 #[cfg(test)]
@@ -208,6 +215,6 @@ mod tests {
     fn text_that_is_no_script_is_left_to_the_kernel() {
         assert_eq!(script_interpreter(b"#!\n"), None);
         assert_eq!(script_interpreter(b"echo"), None);
-        assert_eq!(has_loader(b"\x7fELF broken"), None);
+        assert_eq!(has_loader(&b"\x7fELF broken"[..]), None);
     }
 }

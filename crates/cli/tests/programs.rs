@@ -19,7 +19,7 @@ fn same_in_half(name: &str, program: &[&str]) {
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stats.json");
-    let group: Option<LimitedGroup> = None;
+    let group = LimitedGroup::new(cap + cap / 10);
     let mut command = match &group {
         Some(group) => group.command(RAMFOLD),
         None => std::process::Command::new(RAMFOLD),

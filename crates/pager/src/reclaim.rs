@@ -30,8 +30,9 @@ const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
 /// Marks in the store's entries besides `fault::MARK_USED`: how many sweeps pass an incompressible
 /// page by.
 const MARK_INCOMPRESSIBLE: u8 = 8;
-/// How far to go on behind a page that a relative still has: taking it would free nothing.
-const SHARED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
+/// How far to go on behind a page that is refused because a relative still has it too, or because
+/// of its mapping: such pages lie together, and each refusal takes a while.
+const REFUSED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
 /// How often a page that can neither be stored nor put back is tried again.
 const PUT_BACK_TRIES: usize = 10_000;
 
@@ -127,8 +128,7 @@ impl Reclaimer {
                     self.skip_in_run(bytes);
                 }
                 Taken::Busy if !pagemap.is_exclusive(range.start) => {
-                    // Pages that fork shared lie together, and each refusal takes a while.
-                    let skipped = range.len().min(SHARED_SKIP_BYTES);
+                    let skipped = range.len().min(REFUSED_SKIP_BYTES);
                     let refused = &self.agent.process().counters.refused_shared;
                     refused.fetch_add((skipped / PAGE_SIZE) as u64, Ordering::Relaxed);
                     self.skip_in_run(skipped);
@@ -209,19 +209,23 @@ impl Reclaimer {
             return Taken::Done(run.len());
         }
         let slot = active.slot_address(Slot(free.start));
-        // SAFETY: the range is registered, as the list under the lock says, so faults on it come
-        // to the handler; the slots are registered and free.
-        let moved = unsafe { active.uffd.move_pages(slot, range.start, range.len()) };
-        let bytes = match moved {
-            Ok(()) => range.len(),
-            Err(partial) => partial.done,
-        };
-        self.note_staged(&mut core, first, bytes / PAGE_SIZE);
-        match moved {
-            Ok(()) => Taken::Done(bytes),
-            // What stopped it shows when the rest is tried.
-            Err(_) if bytes > 0 => Taken::Done(bytes),
-            Err(Partial { errno, .. }) => self.refused(&mut core, errno, run),
+        let mut bytes = range.len();
+        loop {
+            // SAFETY: the range is registered, as the list under the lock says, so faults on it
+            // come to the handler; the slots are registered and free.
+            match unsafe { active.uffd.move_pages(slot, range.start, bytes) } {
+                Ok(()) => {}
+                // A run may reach over the border of two mappings, which MOVE does not.
+                Err(Partial { errno: Errno::INVAL, done: 0 }) if bytes > PAGE_SIZE => {
+                    bytes = (bytes / 2).next_multiple_of(PAGE_SIZE);
+                    continue;
+                }
+                Err(Partial { errno, done: 0 }) => return self.refused(&mut core, errno, run),
+                // What stopped it shows when the rest is tried.
+                Err(Partial { done, .. }) => bytes = done,
+            }
+            self.note_staged(&mut core, first, bytes / PAGE_SIZE);
+            return Taken::Done(bytes);
         }
     }
 
@@ -248,11 +252,12 @@ impl Reclaimer {
                 core.staging.skip_slot();
                 Taken::Done(0)
             }
-            // The mapping is locked, or its access is not like staging's any more.
+            // The mapping is locked, or its access is not like staging's any more. What lies
+            // behind it in the run may belong to another.
             _ => {
                 core.rescan_wanted = true;
                 counters.refused_mapping.fetch_add(1, Ordering::Relaxed);
-                Taken::Done(run.len())
+                Taken::Done(run.len().min(REFUSED_SKIP_BYTES))
             }
         }
     }
