@@ -13,17 +13,19 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ramfold_codec::{Codec, Encoding, ZstdLevel};
 use ramfold_store::Store;
 use ramfold_sys::mem::Reservation;
+use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::thread::{self, Files};
 use ramfold_sys::uffd::Uffd;
 use ramfold_sys::{Errno, PAGE_SIZE};
-use rustix::thread::sched_yield;
+use rustix::thread::{Pid, sched_yield};
 
 use crate::fault::Handler;
 use crate::reclaim::Reclaimer;
 use crate::regions::Regions;
 use crate::session::{Once, Process, Session};
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
+use crate::sweep::Sweep;
 
 /// What the fault handler and the reclaimer must see alike. Whoever reads a message from the
 /// userfaultfd or moves pages holds this.
@@ -33,6 +35,7 @@ use crate::staging::{CHUNK_PAGES, Slot, Staging};
 pub struct Core {
     pub regions: Regions,
     pub staging: Staging,
+    pub sweep: Sweep,
     /// The mappings changed in a way the events do not describe fully: look at them again.
     pub rescan_wanted: bool,
 }
@@ -42,6 +45,7 @@ pub struct Active {
     pub uffd: Uffd,
     /// A child that bypasses libc's fork is reported, so that it can be given its memory.
     pub told_of_forks: bool,
+    pub pagemap: Pagemap,
     pub store: Store,
     pub staging_memory: Reservation,
 }
@@ -78,6 +82,8 @@ pub struct Agent {
     pub stuck: AtomicBool,
     /// A fault waits for memory to be freed.
     pub faults_wait: AtomicBool,
+    /// Thread number of the monitor.
+    monitor_thread: AtomicU32,
     /// The monitor sleeps and wants to be woken when memory runs short.
     pub monitor_sleeps: AtomicBool,
     /// Futex: raised when memory was freed.
@@ -202,16 +208,17 @@ impl Agent {
         self.active.store(true, Ordering::Release);
     }
 
-    /// In a forked child: the userfaultfd of the parent is of no use here.
+    /// In a forked child: the parent's descriptors are of no use here.
     ///
     /// # Safety
-    /// Only the monitor of the child calls this, before there is a handler. The old descriptor is
-    /// forgotten, not closed: the monitor's table never had it.
-    pub unsafe fn replace_uffd(&self, uffd: Uffd, told_of_forks: bool) {
+    /// Only the monitor of the child calls this, before there is a handler. The old descriptors
+    /// are forgotten, not closed: the monitor's table never had them.
+    pub unsafe fn replace_files(&self, uffd: Uffd, told_of_forks: bool, pagemap: Pagemap) {
         let parts = self.active_parts.get().cast::<Active>();
         // SAFETY: the caller is alone.
         unsafe {
             ptr::write(&raw mut (*parts).uffd, uffd);
+            ptr::write(&raw mut (*parts).pagemap, pagemap);
             (*parts).told_of_forks = told_of_forks;
         }
     }
@@ -227,6 +234,16 @@ impl Agent {
             drop(core);
             sched_yield();
         }
+    }
+
+    /// Called by the monitor when it starts.
+    pub fn set_monitor_thread(&self) {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        self.monitor_thread.store(thread, Ordering::Relaxed);
+    }
+
+    pub fn monitor_thread(&self) -> Option<Pid> {
+        Pid::from_raw(self.monitor_thread.load(Ordering::Relaxed) as i32)
     }
 
     /// The stack for a purpose.

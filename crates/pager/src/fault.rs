@@ -20,6 +20,8 @@ use crate::cost::Watermarks;
 use crate::page::{self, PageNumber};
 use crate::placement::Placement;
 use crate::session::Counters;
+use crate::staging::CHUNK_PAGES;
+use crate::sweep::{self, Taken};
 
 /// Most zero pages supplied at once to a run of first touches.
 const ZERO_AHEAD_MAX: usize = 16;
@@ -27,6 +29,9 @@ const ZERO_AHEAD_MAX: usize = 16;
 const DELAYED_MAX: usize = 512;
 /// How long the handler waits for the lock before it looks whether a fork holds it.
 const LOCK_PATIENCE_NS: u32 = 200_000;
+
+/// Steps of the sweep in one fault: they may all pass pages by.
+const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
 /// Mark of a page that was just brought back: the next sweep of reclaim passes it by.
 pub const MARK_USED: u8 = 1;
@@ -89,7 +94,7 @@ impl Handler {
             // Delayed messages are due at once: a forked child may wait for its descriptor to go.
             if !agent.delayed.load(Ordering::Relaxed) {
                 wait_for_message(&active.uffd, None);
-                self.stall_over_cap(agent);
+                self.stall_over_cap(agent, active);
             }
             match agent.core.lock_within(LOCK_PATIENCE_NS) {
                 Some(mut core) => {
@@ -117,6 +122,7 @@ impl Handler {
             return;
         };
         let started = time::monotonic_ns();
+        self.take_ahead(agent, active, &mut core);
         let served = self.serve(agent, active, &mut core, address, write);
         let process = agent.process();
         process.counters.faults.fetch_add(1, Ordering::Relaxed);
@@ -126,7 +132,7 @@ impl Handler {
             return;
         }
         drop(core);
-        self.placement.follow(thread);
+        self.placement.follow(thread, agent.monitor_thread());
     }
 
     /// A fault could not be answered because an event waits to be read. The kernel hands out
@@ -244,7 +250,8 @@ impl Handler {
                 let copied = unsafe { active.uffd.copy(address, self.page.as_ptr(), PAGE_SIZE) };
                 let served = settle(agent, active, address, copied);
                 if served == Served::Done {
-                    forget_object(agent, active, page);
+                    // A ghost remembers that the page was used.
+                    active.store.discard(page, MARK_USED);
                     counters.pages_swapped_in.fetch_add(1, Ordering::Relaxed);
                     agent.add_cost(PAGE_SIZE as u64);
                 }
@@ -299,21 +306,51 @@ impl Handler {
         if filled > 0 { Served::Done } else { settle(agent, active, address, copied) }
     }
 
-    /// Waits while the cap is reached and reclaim makes progress. Bounded: messages that are not
-    /// faults need an answer too, and reclaim itself may wait for one.
-    fn stall_over_cap(&mut self, agent: &Agent) {
-        let hard = Watermarks::of(agent.session()).hard_for_estimate(agent);
-        if agent.cost_estimate.load(Ordering::Relaxed) <= hard
-            || agent.stuck.load(Ordering::Relaxed)
-        {
+    /// Fills staging for the reclaimer when it is empty: the monitor has nothing to do then, and the
+    /// faulting thread waits. See [`sweep`].
+    fn take_ahead(&self, agent: &Agent, active: &Active, core: &mut Core) {
+        let near = agent.cost_estimate.load(Ordering::Relaxed) + (CHUNK_PAGES * PAGE_SIZE) as u64
+            > Watermarks::of(agent.session()).high_for_estimate(agent);
+        if !near || core.staging.oldest().is_some() {
             return;
         }
-        agent.process().counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
-        let seen = agent.progress.load(Ordering::Acquire);
-        agent.process().wake_agent();
-        agent.faults_wait.store(true, Ordering::Relaxed);
+        for _ in 0..TAKE_STEPS_MAX {
+            if core.staging.holds_enough() {
+                break;
+            }
+            match sweep::take_next(agent, active, core) {
+                Taken::Pages | Taken::Passed => {}
+                Taken::Busy(_) | Taken::Changing | Taken::Nothing => break,
+            }
+        }
+    }
+
+    /// Once the cap is reached, waits until there is room again, while reclaim makes progress.
+    /// Bounded: messages that are not faults need an answer too, and reclaim itself may wait for
+    /// one.
+    fn stall_over_cap(&mut self, agent: &Agent, active: &Active) {
+        let marks = Watermarks::of(agent.session());
+        let cost = || agent.cost_estimate.load(Ordering::Relaxed);
+        if cost() <= marks.hard_for_estimate(agent) {
+            return;
+        }
         let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        let _ = futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
+        agent.faults_wait.store(true, Ordering::Relaxed);
+        let mut seen = agent.progress.load(Ordering::Acquire);
+        while cost() > marks.high_for_estimate(agent) && !agent.stuck.load(Ordering::Relaxed) {
+            agent.process().counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
+            if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
+                self.take_ahead(agent, active, &mut core);
+            }
+            agent.process().wake_agent();
+            // Woken, timed out or interrupted: only progress counts.
+            let _ = futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
+            let now = agent.progress.load(Ordering::Acquire);
+            if now == seen {
+                break;
+            }
+            seen = now;
+        }
         agent.faults_wait.store(false, Ordering::Relaxed);
     }
 }
@@ -331,14 +368,6 @@ fn pages_never_seen(active: &Active, core: &Core, address: usize, wanted: usize)
         pages += 1;
     }
     pages
-}
-
-/// The page is the program's again: its object goes, and a ghost says that it was used.
-fn forget_object(agent: &Agent, active: &Active, page: PageNumber) {
-    if let Err(error) = active.store.take(page, |_| ()) {
-        agent.fail(format_args!("page {:#x}: {error}", page::address_of(page)));
-    }
-    active.store.set_mark(page, MARK_USED);
 }
 
 fn count_ahead(counters: &Counters, filled: usize) {

@@ -5,8 +5,8 @@
 //! the parts without kernel in them are tested. With it, it is what `LD_PRELOAD` loads.
 //!
 //! The life of a page, file by file: [`monitor`] notices that memory runs short and registers the
-//! program's mappings ([`regions`]); [`reclaim`] takes pages into [`staging`] and compresses what
-//! waited there; [`fault`] brings back what the program touches; [`event`] keeps up with changes
+//! program's mappings ([`regions`]); the [`sweep`] takes pages into [`staging`]; [`reclaim`] compresses
+//! what waited there; [`fault`] brings back what the program touches; [`event`] keeps up with changes
 //! of the address space; [`fork`] gives a child its own agent.
 
 #![cfg_attr(not(test), no_std)]
@@ -28,3 +28,4 @@ pub mod reclaim;
 pub mod regions;
 pub mod session;
 pub mod staging;
+pub mod sweep;

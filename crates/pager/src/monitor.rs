@@ -18,7 +18,7 @@ use rustix::thread::{Timespec, futex};
 
 use crate::agent::{Active, Agent, Stack};
 use crate::cost::{self, Watermarks};
-use crate::reclaim::Reclaimer;
+use crate::reclaim::{Reclaimer, Step};
 use crate::session::Once;
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
 
@@ -66,7 +66,6 @@ enum GiveUp {
 pub struct Monitor {
     agent: &'static Agent,
     statm: Statm,
-    pagemap: Option<Pagemap>,
     reclaimer: Option<&'static mut Reclaimer>,
     /// When the mappings were last looked at, and how long that took.
     scanned_ns: u64,
@@ -113,7 +112,6 @@ impl Monitor {
             Ok((memory, statm)) => Monitor {
                 agent,
                 statm,
-                pagemap: None,
                 reclaimer: None,
                 scanned_ns: 0,
                 scan_took_ns: 0,
@@ -139,6 +137,7 @@ impl Monitor {
     }
 
     fn run(&mut self) -> ! {
+        self.agent.set_monitor_thread();
         loop {
             self.look();
             if self.reclaimer.is_some() {
@@ -227,11 +226,13 @@ impl Monitor {
 
     /// Memory behind a range of the agent's own.
     fn resident_bytes(&self, range: core::ops::Range<usize>) -> u64 {
-        let Some(pagemap) = &self.pagemap else { return 0 };
+        let Some(active) = self.agent.active() else { return 0 };
         let mut runs = [PageRegion::default(); 32];
         let (mut at, mut bytes) = (range.start, 0);
         while at < range.end {
-            let Ok(found) = pagemap.present_anonymous(at..range.end, &mut runs) else { break };
+            let Ok(found) = active.pagemap.present_anonymous(at..range.end, &mut runs) else {
+                break;
+            };
             bytes += runs[..found.runs].iter().map(|run| run.end - run.start).sum::<u64>();
             if found.end <= at {
                 break;
@@ -282,8 +283,7 @@ impl Monitor {
         uffd.register(start..start + staging_bytes, false)
             .map_err(|e| GiveUp::System("registering staging", e))?;
         // SAFETY: this is the monitor, and the agent is not active.
-        unsafe { agent.set_active(Active { uffd, told_of_forks, store, staging_memory }) };
-        self.pagemap = Some(pagemap);
+        unsafe { agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory }) };
         core.staging.set_chunks(chunks);
         self.start_handler();
         drop(core);
@@ -316,11 +316,6 @@ impl Monitor {
             Ok(reclaimer) => self.reclaimer = Some(reclaimer),
             Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
         }
-    }
-
-    /// In a forked child: its own view of its pages.
-    pub fn set_pagemap(&mut self, pagemap: Pagemap) {
-        self.pagemap = Some(pagemap);
     }
 
     fn give_up(&self, reason: &GiveUp) {
@@ -381,12 +376,13 @@ impl Monitor {
         let excess = total.saturating_sub(marks.low);
         let share = (u128::from(excess) * u128::from(own) / u128::from(total.max(1))) as u64;
         let goal = own - share.min(own);
-        let reached = self.reclaim(goal);
+        let exhausted = self.reclaim(goal);
         self.look();
         let total = cost::others_cost(agent) + self.cost_bytes();
         // Faults do not wait for what reclaim cannot give.
-        agent.stuck.store(total > marks.high, Ordering::Relaxed);
-        if reached || total <= marks.high {
+        let stuck = exhausted && total > marks.high;
+        agent.stuck.store(stuck, Ordering::Relaxed);
+        if !stuck {
             self.back_off_ns = BACK_OFF_NS_MIN;
             self.retry_ns = 0;
             return;
@@ -406,16 +402,14 @@ impl Monitor {
         }
     }
 
-    /// Takes pages out until the process costs no more than `goal` bytes. `false` when there is
-    /// nothing more to take.
+    /// Takes pages out until the process costs no more than `goal` bytes, or leaves that to the fault
+    /// handler. `true` when there is nothing more to take.
     fn reclaim(&mut self, goal: u64) -> bool {
         let agent = self.agent;
-        let (Some(active), Some(pagemap)) = (agent.active(), self.pagemap.take()) else {
-            return false;
-        };
-        let Some(reclaimer) = self.reclaimer.take() else { return false };
-        reclaimer.begin();
-        let reached = loop {
+        let Some(active) = agent.active() else { return true };
+        let Some(reclaimer) = self.reclaimer.take() else { return true };
+        agent.lock_core().sweep.encourage();
+        let exhausted = loop {
             if let Ok(memory) = self.statm.read() {
                 self.memory = memory;
             }
@@ -423,15 +417,16 @@ impl Monitor {
             // What the program maps meanwhile grows unseen until it is registered.
             self.scan_mappings_if_grown();
             if self.cost_bytes() <= goal {
-                break true;
-            }
-            if !reclaimer.step(active, &pagemap) {
                 break false;
+            }
+            match reclaimer.step(active) {
+                Step::More => {}
+                Step::Leave => break false,
+                Step::Nothing => break true,
             }
         };
         self.reclaimer = Some(reclaimer);
-        self.pagemap = Some(pagemap);
-        reached
+        exhausted
     }
 
     fn wake_others(&self) {
@@ -548,7 +543,12 @@ impl Monitor {
         if agent.gave_up.load(Ordering::Relaxed) || agent.stuck.load(Ordering::Relaxed) {
             sleep_us = SLEEP_US_MAX;
         }
-        agent.monitor_sleeps.store(true, Ordering::Relaxed);
+        agent.monitor_sleeps.store(true, Ordering::SeqCst);
+        // What was staged after the last look, by a handler that did not see this thread asleep.
+        if active && headroom == 0 && agent.lock_core().staging.oldest().is_some() {
+            agent.monitor_sleeps.store(false, Ordering::Relaxed);
+            return;
+        }
         let timeout = Timespec {
             tv_sec: (sleep_us / 1_000_000) as i64,
             tv_nsec: (sleep_us % 1_000_000 * 1_000) as i64,

@@ -3,10 +3,11 @@
 //! A handler on the faulting thread's own processor answers in 6 to 10 us: the thread sleeps in
 //! the fault anyway, so its processor is free. On another, idle processor the wake-up alone
 //! costs 25 to 75 us (virtual machines of two cores, Linux 6.18). So the handler goes where the
-//! faults come from.
+//! faults come from, and the monitor, which compresses meanwhile, keeps away from there: left to
+//! itself the kernel likes to put it beside who wakes it, the handler.
 
 use ramfold_sys::proc;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 /// Faults between two looks at where a thread runs: a look costs about as much as a fault.
 const FAULTS_PER_LOOK: u32 = 64;
@@ -22,8 +23,9 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Takes note of a fault of this thread and moves after it when it is elsewhere.
-    pub fn follow(&mut self, thread: u32) {
+    /// Takes note of a fault of this thread and moves after it when it is elsewhere; `monitor` is
+    /// sent away from there.
+    pub fn follow(&mut self, thread: u32, monitor: Option<Pid>) {
         self.faults += 1;
         let due = self.faults >= FAULTS_PER_LOOK || (thread != self.thread && self.faults >= 8);
         if self.processor.is_some() && !due {
@@ -49,8 +51,14 @@ impl Placement {
         let mut set = CpuSet::new();
         set.set(processor);
         // Where that is refused the handler runs where the kernel puts it.
-        if sched_setaffinity(None, &set).is_ok() {
-            self.processor = Some(processor);
+        if sched_setaffinity(None, &set).is_err() {
+            return;
         }
+        self.processor = Some(processor);
+        let mut others = *allowed;
+        others.unset(processor);
+        // With one processor there is nowhere else to go; a monitor that cannot be sent away only
+        // costs time.
+        let _ = sched_setaffinity(monitor, if others.count() > 0 { &others } else { allowed });
     }
 }

@@ -1,64 +1,48 @@
-//! Reclaim: pages leave the program for staging, and staging for the pool.
+//! Reclaim: staged pages are compressed into the pool, and their frames given back.
 //!
-//! Runs in the monitor's thread. Pages are taken by MOVE in batches, under the lock; they are
-//! compressed without it, on another core than the program's while there is one; the frames of a
-//! chunk are given back to the system together.
+//! Runs in the monitor's thread. Pages are compressed without the lock, on another core than the
+//! program's while there is one; the frames of a chunk are given back to the system together.
 
 use core::mem::MaybeUninit;
-use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use ramfold_codec::{Compressor, Page, ScratchError, same_filled};
-use ramfold_sys::pagemap::{PageRegion, Pagemap};
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core};
-use crate::fault::MARK_USED;
-use crate::page::{self, PageNumber};
+use crate::page;
 use crate::staging::{CHUNK_PAGES, Slot};
+use crate::sweep::{self, Taken};
 
-/// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
-/// take about 10 us when another core has to be told to forget them.
-const BATCH_PAGES: usize = 32;
-/// How far one look for victims reaches.
-const WINDOW_BYTES: usize = 4 << 20;
 /// An object larger than this saves too little to be worth its trouble: the page stays.
 const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
 /// Marks in the store's entries besides `fault::MARK_USED`: how many sweeps pass an incompressible
 /// page by.
 const MARK_INCOMPRESSIBLE: u8 = 8;
-/// How far to go on behind a page that is refused because a relative still has it too, or because
-/// of its mapping: such pages lie together, and each refusal takes a while.
-const REFUSED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
 /// How often a page that can neither be stored nor put back is tried again.
 const PUT_BACK_TRIES: usize = 10_000;
-
-/// What a MOVE of part of a run came to.
-enum Taken {
-    /// So many bytes of the run are dealt with.
-    Done(usize),
-    /// The page at the start of the rest is shared with another process, or pinned.
-    Busy,
-    /// An event waits to be read; nothing can be moved until then.
-    Changing,
-}
 
 /// What the reclaimer alone uses.
 pub struct Reclaimer {
     agent: &'static Agent,
     compressor: Compressor<'static>,
     object: [u8; OBJECT_BYTES_MAX],
-    /// Where the sweep over the address space goes on.
-    hand: usize,
-    /// Candidates found by the last look.
-    runs: [PageRegion; 64],
-    runs_found: usize,
-    runs_used: usize,
-    /// The sweep has come round this often since a page was last stored.
-    fruitless_rounds: u32,
+    /// Faults there had been when staging was last found empty.
+    faults_seen: u64,
+}
+
+/// What one step of reclaim came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Something was done, and there may be more to do.
+    More,
+    /// The fault handler goes on.
+    Leave,
+    /// There is nothing left to take.
+    Nothing,
 }
 
 impl Reclaimer {
@@ -74,218 +58,96 @@ impl Reclaimer {
             agent,
             compressor,
             object: [0; OBJECT_BYTES_MAX],
-            hand: 0,
-            runs: [PageRegion::default(); 64],
-            runs_found: 0,
-            runs_used: 0,
-            fruitless_rounds: 0,
+            faults_seen: 0,
         }))
     }
 
-    /// Begins a pursuit of memory: the sweep may go round again.
-    pub fn begin(&mut self) {
-        self.fruitless_rounds = 0;
-    }
-
-    /// Fills staging, and compresses its oldest chunk. `false` when there is nothing more to take.
-    pub fn step(&mut self, active: &Active, pagemap: &Pagemap) -> bool {
-        let counters = &self.agent.process().counters;
-        let direct = self.agent.faults_wait.load(Ordering::Relaxed);
+    /// Compresses the oldest chunk of staging. Where none is queued the fault handler is left to
+    /// take pages, for which it needs this thread to sleep, as long as faults come.
+    pub fn step(&mut self, active: &Active) -> Step {
+        let agent = self.agent;
+        let counters = &agent.process().counters;
+        let direct = agent.faults_wait.load(Ordering::Relaxed);
         let steps = if direct { &counters.reclaim_direct } else { &counters.reclaim_background };
         steps.fetch_add(1, Ordering::Relaxed);
-        let took = self.fill_staging(active, pagemap);
-        let compressed = self.compress_oldest(active);
+        if !self.compress_oldest(active) {
+            let faults = counters.faults.load(Ordering::Relaxed);
+            let faults_before = core::mem::replace(&mut self.faults_seen, faults);
+            if faults != faults_before || direct {
+                counters.reclaim_left.fetch_add(1, Ordering::Relaxed);
+                return Step::Leave;
+            }
+            if !self.fill_staging(active) {
+                // What waits in a half-filled chunk is the last of it.
+                let mut core = agent.lock_core();
+                core.staging.seal_chunk();
+                if core.staging.oldest().is_none() {
+                    return Step::Nothing;
+                }
+            }
+        }
         if active.store.reserve_low() {
             // Under the lock, so that a fork never copies a pool that is half-way through.
-            let core = self.agent.lock_core();
+            let core = agent.lock_core();
             if active.store.refill_reserve().is_err() {
                 // No loss yet: objects go into what there is, and faults do not depend on it.
                 counters.pool_refills_failed.fetch_add(1, Ordering::Relaxed);
             }
             drop(core);
         }
-        if took || compressed {
-            return true;
-        }
-        // Nothing left to take: what waits in a half-filled chunk is the last of it.
-        let mut core = self.agent.lock_core();
-        core.staging.seal_chunk();
-        core.staging.oldest().is_some()
+        Step::More
     }
 
-    /// Moves pages into staging until its chunks are full. `false` when no page could be taken.
-    fn fill_staging(&mut self, active: &Active, pagemap: &Pagemap) -> bool {
+    /// Takes pages until half of the chunks are full. `false` when no page could be taken.
+    fn fill_staging(&mut self, active: &Active) -> bool {
+        let agent = self.agent;
         let mut took = false;
-        while !self.agent.lock_core().staging.free_slots().is_empty() {
-            if self.runs_used == self.runs_found && !self.find_victims(pagemap) {
-                return took;
-            }
-            let run = self.runs[self.runs_used];
-            let range = run.start as usize..run.end as usize;
-            match self.take(active, range.clone()) {
-                Taken::Done(bytes) => {
-                    took = true;
-                    self.skip_in_run(bytes);
+        loop {
+            let taken = {
+                let core = &mut *agent.lock_core();
+                if core.staging.holds_enough() {
+                    return true;
                 }
-                Taken::Busy if !pagemap.is_exclusive(range.start) => {
-                    let skipped = range.len().min(REFUSED_SKIP_BYTES);
-                    let refused = &self.agent.process().counters.refused_shared;
-                    refused.fetch_add((skipped / PAGE_SIZE) as u64, Ordering::Relaxed);
-                    self.skip_in_run(skipped);
-                }
-                Taken::Busy => {
-                    took |= self.take_unshared(active, range.start);
-                    self.skip_in_run(PAGE_SIZE);
-                }
+                sweep::take_next(agent, active, core)
+            };
+            match taken {
+                Taken::Pages | Taken::Passed => took = true,
+                Taken::Busy(page) => took |= self.take_busy(active, page),
                 Taken::Changing => {
                     sched_yield();
                     return true;
                 }
-            }
-        }
-        true
-    }
-
-    fn skip_in_run(&mut self, bytes: usize) {
-        let run = &mut self.runs[self.runs_used];
-        run.start += bytes as u64;
-        if run.start >= run.end {
-            self.runs_used += 1;
-        }
-    }
-
-    /// Looks for pages in memory behind the hand. `false` after two rounds in which no page was
-    /// stored: the first may only have cleared marks.
-    fn find_victims(&mut self, pagemap: &Pagemap) -> bool {
-        self.runs_used = 0;
-        self.runs_found = 0;
-        while self.runs_found == 0 {
-            let region = self.agent.lock_core().regions.at_or_after(self.hand);
-            let Some(region) = region else {
-                if self.fruitless_rounds >= 2 {
-                    return false;
-                }
-                self.fruitless_rounds += 1;
-                self.hand = 0;
-                continue;
-            };
-            let start = region.start.max(self.hand);
-            let end = region.end.min(start + WINDOW_BYTES);
-            match pagemap.present_anonymous(start..end, &mut self.runs) {
-                Ok(found) => {
-                    self.runs_found = found.runs;
-                    self.hand = found.end.max(start + PAGE_SIZE);
-                }
-                Err(_) => self.hand = end,
-            }
-        }
-        true
-    }
-
-    /// Takes a batch from the start of a run of present pages.
-    fn take(&mut self, active: &Active, run: Range<usize>) -> Taken {
-        let mut core = self.agent.lock_core();
-        let first = page::number_of(run.start);
-        let pages = run.len() / PAGE_SIZE;
-        // In a second round having been used lately is no protection any more: everything was.
-        let tolerated = if self.fruitless_rounds > 0 { MARK_USED } else { 0 };
-        // Pages that were used lately, or did not compress lately, are passed by once per mark.
-        let passed = (0..pages)
-            .take_while(|&index| self.pass_by(active, first + index as u64, tolerated))
-            .count();
-        if passed > 0 {
-            return Taken::Done(passed * PAGE_SIZE);
-        }
-        let free = core.staging.free_slots();
-        let pages = pages.min(BATCH_PAGES).min(free.len()).min(
-            1 + (1..pages)
-                .take_while(|&i| active.store.mark(first + i as u64) <= tolerated)
-                .count(),
-        );
-        let range = run.start..run.start + pages * PAGE_SIZE;
-        // What has left the list since the look must not be touched: it may be memory that the
-        // program has just mapped and that nobody would bring back.
-        if pages == 0 || !core.regions.contains(&range) {
-            return Taken::Done(run.len());
-        }
-        let slot = active.slot_address(Slot(free.start));
-        let mut bytes = range.len();
-        loop {
-            // SAFETY: the range is registered, as the list under the lock says, so faults on it
-            // come to the handler; the slots are registered and free.
-            match unsafe { active.uffd.move_pages(slot, range.start, bytes) } {
-                Ok(()) => {}
-                // A run may reach over the border of two mappings, which MOVE does not.
-                Err(Partial { errno: Errno::INVAL, done: 0 }) if bytes > PAGE_SIZE => {
-                    bytes = (bytes / 2).next_multiple_of(PAGE_SIZE);
-                    continue;
-                }
-                Err(Partial { errno, done: 0 }) => return self.refused(&mut core, errno, run),
-                // What stopped it shows when the rest is tried.
-                Err(Partial { done, .. }) => bytes = done,
-            }
-            self.note_staged(&mut core, first, bytes / PAGE_SIZE);
-            return Taken::Done(bytes);
-        }
-    }
-
-    fn note_staged(&mut self, core: &mut Core, first: PageNumber, pages: usize) {
-        for page in first..first + pages as u64 {
-            core.staging.push(page);
-        }
-        if pages > 0 {
-            let staged = &self.agent.process().counters.pages_staged;
-            staged.fetch_add(pages as u64, Ordering::Relaxed);
-        }
-    }
-
-    /// MOVE refused the first page of a run.
-    fn refused(&self, core: &mut Core, errno: Errno, run: Range<usize>) -> Taken {
-        let counters = &self.agent.process().counters;
-        match errno {
-            Errno::AGAIN => Taken::Changing,
-            Errno::BUSY => Taken::Busy,
-            // The page left between the look and the call.
-            Errno::NOENT | Errno::FAULT => Taken::Done(PAGE_SIZE),
-            // A page in a slot that should be free: somebody populated all memory (mlockall).
-            Errno::EXIST => {
-                core.staging.skip_slot();
-                Taken::Done(0)
-            }
-            // The mapping is locked, or its access is not like staging's any more. What lies
-            // behind it in the run may belong to another.
-            _ => {
-                core.rescan_wanted = true;
-                counters.refused_mapping.fetch_add(1, Ordering::Relaxed);
-                Taken::Done(run.len().min(REFUSED_SKIP_BYTES))
+                Taken::Nothing => return took,
             }
         }
     }
 
-    /// Does the mark of this page say to let it be this time? Takes one off the mark.
-    fn pass_by(&self, active: &Active, page: PageNumber, tolerated: u8) -> bool {
-        let mark = active.store.mark(page);
-        if mark > 0 {
-            active.store.set_mark(page, mark - 1);
+    /// A page that MOVE calls busy is shared with a relative still: taking it would free nothing.
+    /// Or it was shared by a fork once: then a write makes it the process's own again, without
+    /// copying anything. Or it is pinned by I/O: then it stays busy and is left alone, for a device
+    /// may be writing to it.
+    fn take_busy(&mut self, active: &Active, address: usize) -> bool {
+        let agent = self.agent;
+        let counters = &agent.process().counters;
+        if !active.pagemap.is_exclusive(address) {
+            let skipped = agent.lock_core().sweep.skip_busy(address, true);
+            counters.refused_shared.fetch_add(skipped as u64, Ordering::Relaxed);
+            return false;
         }
-        mark > tolerated
-    }
-
-    /// A page that MOVE calls busy although no other process has it was shared by a fork once, or
-    /// is pinned by I/O. In the first case a write makes it the process's own again, without
-    /// copying anything. A pinned page stays busy and is left alone: a device may be writing to it.
-    fn take_unshared(&mut self, active: &Active, address: usize) -> bool {
-        let counters = &self.agent.process().counters;
         // SAFETY: populating changes no content; a range that is gone gives an error.
         let unshared = unsafe { madvise(address as *mut _, PAGE_SIZE, Advice::LinuxPopulateWrite) };
-        if unshared.is_ok()
-            && let Taken::Done(bytes) = self.take(active, address..address + PAGE_SIZE)
-            && bytes > 0
-        {
-            counters.pages_unshared.fetch_add(1, Ordering::Relaxed);
-            return true;
+        let core = &mut *agent.lock_core();
+        if unshared.is_ok() {
+            match sweep::take_next(agent, active, core) {
+                Taken::Busy(again) if again == address => {}
+                taken => {
+                    counters.pages_unshared.fetch_add(1, Ordering::Relaxed);
+                    return taken == Taken::Pages;
+                }
+            }
         }
         counters.refused_busy.fetch_add(1, Ordering::Relaxed);
+        core.sweep.skip_busy(address, false);
         false
     }
 
@@ -319,7 +181,7 @@ impl Reclaimer {
             if core.staging.is_live(slot) {
                 match active.store.store_same_filled(core.staging.page(slot), word) {
                     Ok(()) => {
-                        self.fruitless_rounds = 0;
+                        core.sweep.encourage();
                         core.staging.kill(slot);
                         counters.pages_same_filled.fetch_add(1, Ordering::Relaxed);
                         counters.pages_swapped_out.fetch_add(1, Ordering::Relaxed);
@@ -342,7 +204,7 @@ impl Reclaimer {
         });
         match stored {
             Some(length) => {
-                self.fruitless_rounds = 0;
+                core.sweep.encourage();
                 core.staging.kill(slot);
                 counters.compress_out_bytes.fetch_add(length as u64, Ordering::Relaxed);
                 counters.pages_swapped_out.fetch_add(1, Ordering::Relaxed);

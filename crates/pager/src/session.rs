@@ -64,6 +64,8 @@ counters! {
     pages_incompressible,
     /// Pages taken from the program into staging.
     pages_staged,
+    /// Times the monitor left taking pages to the fault handler.
+    reclaim_left,
     /// Faults on registered ranges, of every kind.
     faults,
     /// Of the faults: a page that was never touched before, filled with zeros.

@@ -61,9 +61,10 @@ impl Staging {
         self.chunks
     }
 
-    /// Chunks that are full and wait for compression.
-    pub fn queued(&self) -> usize {
-        self.queued
+    /// Are as many chunks queued as should be? The pages in them have their second chance; the
+    /// other chunks are for what comes while those are compressed.
+    pub fn holds_enough(&self) -> bool {
+        self.queued * 2 >= self.chunks
     }
 
     /// Frames held here at most, for the accounts: a chunk's frames are freed together.

@@ -310,10 +310,24 @@ impl Store {
         self.index.lock(key).mark()
     }
 
-    /// Sets the mark of a page that is here or a ghost, and returns the one before; of any other
-    /// page it does nothing and returns 0.
+    /// Sets the page's mark, and returns the one before. A page that nothing is known of becomes a
+    /// ghost by that, unless the mark is 0 or there is no memory for its entry.
     pub fn set_mark(&self, key: Key, mark: u8) -> u8 {
         self.index.lock(key).set_mark(mark)
+    }
+
+    /// Frees a page's object unread: the page is a ghost with this mark afterwards. `false` if it
+    /// was not here; then nothing changes.
+    pub fn discard(&self, key: Key, mark: u8) -> bool {
+        let mut entry = self.index.lock(key);
+        let live = entry.is_live();
+        if live {
+            entry.set_mark(mark);
+        }
+        let taken = entry.take();
+        drop(entry);
+        self.free(taken);
+        live
     }
 
     /// Calls `f` with every key that is here or a ghost, in no order. No lock is held while `f`

@@ -130,13 +130,13 @@ pub(super) fn begin_child(agent: &'static Agent) {
 /// In the child's monitor: registers the memory again, with a descriptor of the child's own.
 pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     let (uffd, told_of_forks) = crate::monitor::open_uffd_or_fail(agent);
-    // SAFETY: this is the child's monitor, and there is no handler yet.
-    unsafe { agent.replace_uffd(uffd, told_of_forks) };
-    let Some(active) = agent.active() else { return };
-    match Pagemap::open() {
-        Ok(pagemap) => monitor.set_pagemap(pagemap),
+    let pagemap = match Pagemap::open() {
+        Ok(pagemap) => pagemap,
         Err(errno) => agent.fail(format_args!("a forked child: /proc/self/pagemap: {errno}")),
-    }
+    };
+    // SAFETY: this is the child's monitor, and there is no handler yet.
+    unsafe { agent.replace_files(uffd, told_of_forks, pagemap) };
+    let Some(active) = agent.active() else { return };
     let deadline = time::monotonic_ns() + HAND_OVER_NS;
     let staging = active.chunk_range(0).start..active.staging_end();
     register(agent, active, staging, deadline);

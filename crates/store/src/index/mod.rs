@@ -718,15 +718,17 @@ impl Locked<'_> {
         self.entry().mark()
     }
 
-    /// Sets the mark unless the entry is empty, and returns the one before.
+    /// Sets the mark, and returns the one before. An empty entry becomes a ghost where the mark is
+    /// not 0 and there is room for it.
     pub(crate) fn set_mark(&mut self, mark: u8) -> u8 {
-        match self.find() {
-            Some((at, leaf, old)) if !old.is_empty() => {
-                self.index.put(&mut self.shard, at, leaf, self.offset, old.with_mark(mark));
-                old.mark()
-            }
-            _ => 0,
+        let old = self.entry();
+        if old.is_empty() && (mark == 0 || self.set(Content::Ghost).is_err()) {
+            return 0;
         }
+        if let Some((at, leaf, entry)) = self.find() {
+            self.index.put(&mut self.shard, at, leaf, self.offset, entry.with_mark(mark));
+        }
+        old.mark()
     }
 }
 

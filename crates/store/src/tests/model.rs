@@ -129,7 +129,15 @@ fn step(store: &Store, model: &mut Model, random: &mut Random) {
             let loaded = store.load(key, Page::keep).unwrap();
             assert_eq!(loaded.as_ref(), model.page(key));
         }
-        55..75 => {
+        55..65 => {
+            let mark = random.next() as u8;
+            let live = model.page(key).is_some();
+            assert_eq!(store.discard(key, mark), live);
+            if live {
+                model.known.insert(key, Known { page: None, mark });
+            }
+        }
+        65..75 => {
             let taken = store.take(key, Page::keep).unwrap();
             let expected = model.known.get_mut(&key).and_then(|known| known.page.take());
             assert_eq!(taken, expected);
@@ -143,8 +151,14 @@ fn step(store: &Store, model: &mut Model, random: &mut Random) {
             assert_eq!(store.mark(key), model.mark(key));
             let mark = random.next() as u8;
             assert_eq!(store.set_mark(key, mark), model.mark(key));
-            if let Some(known) = model.known.get_mut(&key) {
-                known.mark = mark;
+            let known = model.known.get_mut(&key);
+            match known {
+                Some(known) => known.mark = mark,
+                // No room for a ghost is the one excuse.
+                None if store.mark(key) == mark && mark != 0 => {
+                    model.known.insert(key, Known { page: None, mark });
+                }
+                None => assert_eq!(store.mark(key), 0),
             }
         }
         90..95 => {

@@ -49,9 +49,11 @@ fn a_store_replaces_what_was_there_and_frees_it() {
 #[test]
 fn marks_follow_a_page_until_it_is_invalidated() {
     let store = store_of(MIB, 0);
-    assert_eq!((store.set_mark(7, 9), store.mark(7)), (0, 0));
+    assert_eq!((store.set_mark(7, 0), store.statistics().ghosts), (0, 0));
+    assert_eq!((store.set_mark(7, 8), store.mark(7), store.contains(7)), (0, 8, false));
+    assert_eq!(store.statistics().ghosts, 1);
     store.store_same_filled(7, 0).unwrap();
-    assert_eq!((store.set_mark(7, 9), store.mark(7)), (0, 9));
+    assert_eq!((store.set_mark(7, 9), store.mark(7)), (8, 9));
     store.store_object(7, 1, b"page").unwrap();
     assert_eq!(store.mark(7), 9);
     assert!(store.take(7, |_| ()).unwrap().is_some());
@@ -61,6 +63,10 @@ fn marks_follow_a_page_until_it_is_invalidated() {
     assert_eq!((store.set_mark(7, 200), store.mark(7)), (9, 200));
     store.store_object(7, 1, b"page").unwrap();
     assert_eq!((store.mark(7), store.statistics().ghosts), (200, 0));
+    assert!(store.discard(7, 3));
+    assert!(!store.discard(7, 4));
+    assert_eq!((store.mark(7), store.statistics().ghosts), (3, 1));
+    store.store_object(7, 1, b"page").unwrap();
     assert!(store.invalidate(7));
     assert_eq!(store.mark(7), 0);
     store.store_object(7, 1, b"page").unwrap();

@@ -1,0 +1,210 @@
+//! The sweep: goes round the program's memory and takes pages into staging.
+//!
+//! Whoever holds the lock may take the next batch. The fault handler does so while the monitor
+//! sleeps: then no other processor runs in this address space as a rule (the faulting thread waits
+//! on the handler's own), and MOVE need not interrupt one to make it forget the pages, which costs
+//! ten times the move itself. The monitor takes pages when no faults come, or when memory is short.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use ramfold_sys::pagemap::PageRegion;
+use ramfold_sys::uffd::Partial;
+use ramfold_sys::{Errno, PAGE_SIZE};
+
+use crate::agent::{Active, Agent, Core};
+use crate::fault::MARK_USED;
+use crate::page::{self, PageNumber};
+use crate::staging::Slot;
+
+/// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
+/// take about 10 us when another core has to be told to forget them.
+const BATCH_PAGES: usize = 32;
+/// How far one look for victims reaches.
+const WINDOW_BYTES: usize = 4 << 20;
+const RUNS_MAX: usize = 64;
+/// How far to go on behind a page that is refused because a relative still has it too, or because
+/// of its mapping: such pages lie together, and each refusal takes a while.
+const REFUSED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
+
+/// Where the sweep is. All zero is a sweep that has not begun.
+#[repr(C)]
+pub struct Sweep {
+    /// Where the next look for victims begins.
+    hand: usize,
+    /// Candidates found by the last look.
+    runs: [PageRegion; RUNS_MAX],
+    runs_found: usize,
+    runs_used: usize,
+    /// The sweep has come round this often since a page was last stored.
+    fruitless_rounds: u32,
+}
+
+/// What one step of the sweep came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Pages went into staging.
+    Pages,
+    /// Pages were passed by.
+    Passed,
+    /// This page is shared with another process, or pinned; the sweep stands before it.
+    Busy(usize),
+    /// An event waits to be read; nothing can be moved until then.
+    Changing,
+    /// There is nothing left to take, or no free slot in staging.
+    Nothing,
+}
+
+impl Sweep {
+    /// A page was stored, or a new pursuit of memory begins: it pays to go round again.
+    pub fn encourage(&mut self) {
+        self.fruitless_rounds = 0;
+    }
+
+    /// Passes by a page that was called busy, if the sweep still stands before it; with
+    /// `neighbours`, those behind it too. Returns how many.
+    pub fn skip_busy(&mut self, address: usize, neighbours: bool) -> usize {
+        let Some(run) = self.runs[..self.runs_found].get(self.runs_used) else { return 0 };
+        if run.start != address as u64 {
+            return 0;
+        }
+        let rest = (run.end - run.start) as usize;
+        let bytes = if neighbours { rest.min(REFUSED_SKIP_BYTES) } else { PAGE_SIZE };
+        self.skip(bytes);
+        bytes / PAGE_SIZE
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        let run = &mut self.runs[self.runs_used];
+        run.start += bytes as u64;
+        if run.start >= run.end {
+            self.runs_used += 1;
+        }
+    }
+}
+
+/// Takes a batch of pages into staging, or passes some by.
+pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
+    if core.staging.free_slots().is_empty() || !find_victims(active, core) {
+        return Taken::Nothing;
+    }
+    let run = core.sweep.runs[core.sweep.runs_used];
+    let (taken, bytes) = take(agent, active, core, run.start as usize..run.end as usize);
+    core.sweep.skip(bytes);
+    taken
+}
+
+/// Looks for pages in memory behind the hand. `false` after two rounds in which no page was
+/// stored: the first may only have cleared marks.
+fn find_victims(active: &Active, core: &mut Core) -> bool {
+    let Core { sweep, regions, .. } = core;
+    if sweep.runs_used < sweep.runs_found {
+        return true;
+    }
+    sweep.runs_used = 0;
+    sweep.runs_found = 0;
+    while sweep.runs_found == 0 {
+        let Some(region) = regions.at_or_after(sweep.hand) else {
+            if sweep.fruitless_rounds >= 2 {
+                return false;
+            }
+            sweep.fruitless_rounds += 1;
+            sweep.hand = 0;
+            continue;
+        };
+        let start = region.start.max(sweep.hand);
+        let end = region.end.min(start + WINDOW_BYTES);
+        match active.pagemap.present_anonymous(start..end, &mut sweep.runs) {
+            Ok(found) => {
+                sweep.runs_found = found.runs;
+                sweep.hand = found.end.max(start + PAGE_SIZE);
+            }
+            Err(_) => sweep.hand = end,
+        }
+    }
+    true
+}
+
+/// Takes a batch from the start of a run of present pages. Returns also how many bytes of the run
+/// are dealt with.
+fn take(agent: &Agent, active: &Active, core: &mut Core, run: Range<usize>) -> (Taken, usize) {
+    let first = page::number_of(run.start);
+    let pages = run.len() / PAGE_SIZE;
+    // In a second round having been used lately is no protection any more: everything was.
+    let tolerated = if core.sweep.fruitless_rounds > 0 { MARK_USED } else { 0 };
+    // Pages that were used lately, or did not compress lately, are passed by once per mark.
+    let passed =
+        (0..pages).take_while(|&index| pass_by(active, first + index as u64, tolerated)).count();
+    if passed > 0 {
+        return (Taken::Passed, passed * PAGE_SIZE);
+    }
+    let free = core.staging.free_slots();
+    let pages = 1
+        + (1..pages.min(BATCH_PAGES).min(free.len()))
+            .take_while(|&index| active.store.mark(first + index as u64) <= tolerated)
+            .count();
+    let range = run.start..run.start + pages * PAGE_SIZE;
+    // What has left the list since the look must not be touched: it may be memory that the
+    // program has just mapped and that nobody would bring back.
+    if !core.regions.contains(&range) {
+        return (Taken::Passed, run.len());
+    }
+    let slot = active.slot_address(Slot(free.start));
+    let mut bytes = range.len();
+    loop {
+        // SAFETY: the range is registered, as the list under the lock says, so faults on it come
+        // to the handler; the slots are registered and free.
+        match unsafe { active.uffd.move_pages(slot, range.start, bytes) } {
+            Ok(()) => {}
+            // A run may reach over the border of two mappings, which MOVE does not.
+            Err(Partial { errno: Errno::INVAL, done: 0 }) if bytes > PAGE_SIZE => {
+                bytes = (bytes / 2).next_multiple_of(PAGE_SIZE);
+                continue;
+            }
+            Err(Partial { errno, done: 0 }) => return refused(agent, core, errno, run),
+            // What stopped it shows when the rest is tried.
+            Err(Partial { done, .. }) => bytes = done,
+        }
+        note_staged(agent, core, first, bytes / PAGE_SIZE);
+        return (Taken::Pages, bytes);
+    }
+}
+
+fn note_staged(agent: &Agent, core: &mut Core, first: PageNumber, pages: usize) {
+    for page in first..first + pages as u64 {
+        core.staging.push(page);
+    }
+    let staged = &agent.process().counters.pages_staged;
+    staged.fetch_add(pages as u64, Ordering::Relaxed);
+}
+
+/// MOVE refused the first page of a run.
+fn refused(agent: &Agent, core: &mut Core, errno: Errno, run: Range<usize>) -> (Taken, usize) {
+    match errno {
+        Errno::AGAIN => (Taken::Changing, 0),
+        Errno::BUSY => (Taken::Busy(run.start), 0),
+        // The page left between the look and the call.
+        Errno::NOENT | Errno::FAULT => (Taken::Passed, PAGE_SIZE),
+        // A page in a slot that should be free: somebody populated all memory (mlockall).
+        Errno::EXIST => {
+            core.staging.skip_slot();
+            (Taken::Passed, 0)
+        }
+        // The mapping is locked, or its access is not like staging's any more. What lies behind
+        // it in the run may belong to another.
+        _ => {
+            core.rescan_wanted = true;
+            agent.process().counters.refused_mapping.fetch_add(1, Ordering::Relaxed);
+            (Taken::Passed, run.len().min(REFUSED_SKIP_BYTES))
+        }
+    }
+}
+
+/// Does the mark of this page say to let it be this time? Takes one off the mark.
+fn pass_by(active: &Active, page: PageNumber, tolerated: u8) -> bool {
+    let mark = active.store.mark(page);
+    if mark > 0 {
+        active.store.set_mark(page, mark - 1);
+    }
+    mark > tolerated
+}
