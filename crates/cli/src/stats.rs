@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ramfold_codec::Codec;
+use ramfold_pager::choice::CodecChoice;
 use ramfold_pager::histogram::Quantiles;
 use ramfold_pager::session::{Process, Session};
 use serde_json::{Map, Value, json};
 
 /// All processes of a session together. Sums are over all processes there were; amounts of memory
 /// are each process's last word.
-pub fn of_session(session: &Session, codec: Codec) -> Value {
+pub fn of_session(session: &Session, codecs: CodecChoice) -> Value {
     let used =
         || session.processes.iter().take_while(|process| process.pid.load(Ordering::Relaxed) != 0);
     let sum = |field: fn(&Process) -> &AtomicU64| -> u64 {
@@ -32,7 +32,7 @@ pub fn of_session(session: &Session, codec: Codec) -> Value {
         values.insert(name.to_owned(), value);
     };
     put("memory_cap_bytes", json!(load(&session.memory_cap_bytes)));
-    put("codec", json!(codec.name()));
+    put("codec", json!(codecs.name()));
     put("cost_bytes", json!(cost));
     put("cost_bytes_max", json!(load(&session.cost_bytes_max)));
     put("over_cap_bytes_max", json!(load(&session.over_cap_bytes_max)));
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn sums_over_processes_and_over_those_that_are_gone() {
-        let session = OwnedSession::create(1 << 30, Codec::Lz4).unwrap();
+        let session = OwnedSession::create(1 << 30, CodecChoice::AUTO).unwrap();
         let first = session.claim(std::process::id()).unwrap();
         first.counters.faults.store(3, Ordering::Relaxed);
         first.fault_ns.record(1000);
@@ -74,11 +74,11 @@ mod tests {
         again.counters.faults.store(4, Ordering::Relaxed);
         again.cost_bytes.store(100, Ordering::Relaxed);
         again.pool_total_bytes.store(30, Ordering::Relaxed);
-        let stats = of_session(&session, Codec::Lz4);
+        let stats = of_session(&session, CodecChoice::AUTO);
         assert_eq!(stats["faults"], 7);
         assert_eq!(stats["resident_bytes"], 70);
         assert_eq!(stats["memory_cap_bytes"], 1 << 30);
-        assert_eq!(stats["codec"], "lz4");
+        assert_eq!(stats["codec"], "auto");
         assert!(stats["fault_ns_p50"].as_u64().unwrap() >= 1000);
     }
 }

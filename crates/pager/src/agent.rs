@@ -10,7 +10,7 @@ use core::ops::Range;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use ramfold_codec::{Codec, Encoding, ZstdLevel};
+use ramfold_codec::Codec;
 use ramfold_store::Store;
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::Pagemap;
@@ -20,6 +20,7 @@ use ramfold_sys::uffd::Uffd;
 use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::thread::{Pid, sched_yield};
 
+use crate::choice::CodecChoice;
 use crate::fault::Handler;
 use crate::reclaim::Reclaimer;
 use crate::regions::Regions;
@@ -130,11 +131,11 @@ impl Agent {
     /// # Errors
     /// What the kernel says when there is no address space or no thread to be had.
     pub fn start(session: &'static Session, process: &'static Process) -> Result<(), Errno> {
-        let codec_scratch =
-            ramfold_codec::compress_scratch_bytes(codec_of(session)).next_multiple_of(PAGE_SIZE);
+        let choice = choice_of(session);
         let bytes = AGENT_OFFSET
             + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
-            + codec_scratch
+            + scratch_bytes(choice.usual)
+            + scratch_bytes(choice.tight)
             + ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES.next_multiple_of(PAGE_SIZE);
         let home = Reservation::new(bytes)?;
         for stack in 0..STACKS {
@@ -186,8 +187,8 @@ impl Agent {
         self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
     }
 
-    pub fn codec(&self) -> Codec {
-        codec_of(self.session())
+    pub fn codecs(&self) -> CodecChoice {
+        choice_of(self.session())
     }
 
     /// What exists while the agent is active.
@@ -253,27 +254,26 @@ impl Agent {
         start..start.wrapping_add(STACK_BYTES)
     }
 
-    /// Working memory for the codec: for compression (the monitor's) and for decompression (the
-    /// handler's).
+    /// Working memory for the codecs. Memory that is never touched costs nothing.
     ///
     /// # Safety
     /// Each part is for one user at a time.
-    pub unsafe fn codec_scratch(&self) -> (&'static mut [u8], &'static mut [u8]) {
-        let compress = ramfold_codec::compress_scratch_bytes(self.codec());
-        let decompress = ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES;
-        let start = ptr::from_ref(self)
+    pub unsafe fn codec_scratch(&self) -> CodecScratch {
+        let choice = self.codecs();
+        let mut start = ptr::from_ref(self)
             .cast::<u8>()
             .cast_mut()
             .wrapping_add(size_of::<Agent>().next_multiple_of(PAGE_SIZE));
-        // SAFETY: `start` reserved both parts behind the agent; the caller keeps users apart.
-        unsafe {
-            (
-                core::slice::from_raw_parts_mut(start, compress),
-                core::slice::from_raw_parts_mut(
-                    start.add(compress.next_multiple_of(PAGE_SIZE)),
-                    decompress,
-                ),
-            )
+        let mut part = |bytes: usize| {
+            let part = start;
+            start = start.wrapping_add(bytes);
+            // SAFETY: `start` reserved all parts behind the agent; the caller keeps users apart.
+            unsafe { core::slice::from_raw_parts_mut(part, bytes) }
+        };
+        CodecScratch {
+            usual: part(scratch_bytes(choice.usual)),
+            tight: part(scratch_bytes(choice.tight)),
+            decompress: part(ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES),
         }
     }
 
@@ -357,22 +357,18 @@ impl Active {
     }
 }
 
-/// How a codec is written into the session.
-pub fn codec_number(codec: Codec) -> u32 {
-    let level = match codec {
-        Codec::Zstd(level) => level.get(),
-        _ => 0,
-    };
-    u32::from(codec.encoding() as u8) | u32::from(level) << 8
+/// Working memory for the two codecs of the choice (the monitor's) and for decompression (the
+/// handler's).
+pub struct CodecScratch {
+    pub usual: &'static mut [u8],
+    pub tight: &'static mut [u8],
+    pub decompress: &'static mut [u8],
 }
 
-fn codec_of(session: &Session) -> Codec {
-    let number = session.codec.load(Ordering::Relaxed);
-    let level = || ZstdLevel::new((number >> 8) as u8).unwrap_or(ZstdLevel::FASTEST);
-    match Encoding::try_from(number as u8) {
-        Ok(Encoding::Zstd) => Codec::Zstd(level()),
-        Ok(Encoding::Wkdm) => Codec::Wkdm,
-        Ok(Encoding::Pbpm) => Codec::Pbpm,
-        Ok(Encoding::Lz4) | Err(_) => Codec::Lz4,
-    }
+fn scratch_bytes(codec: Codec) -> usize {
+    ramfold_codec::compress_scratch_bytes(codec).next_multiple_of(PAGE_SIZE)
+}
+
+fn choice_of(session: &Session) -> CodecChoice {
+    CodecChoice::of_number(session.codec.load(Ordering::Relaxed))
 }

@@ -76,9 +76,9 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
         }
         &mut *handler
     };
-    // SAFETY: the second part is the handler's.
-    let (_, scratch) = unsafe { agent.codec_scratch() };
-    match Decompressor::new(scratch) {
+    // SAFETY: this part is the handler's.
+    let scratch = unsafe { agent.codec_scratch() };
+    match Decompressor::new(scratch.decompress) {
         Ok(decompressor) => handler.decompressor = Some(decompressor),
         Err(error) => agent.fail(format_args!("no memory to decompress with: {error}")),
     }

@@ -45,6 +45,10 @@ const SHARING_NS_MIN: u64 = 2_000_000;
 const SHARING_SHARE: u64 = 10;
 /// Share of the monitor's time that may go into looking at mappings, as 1 / this.
 const SCAN_SHARE: u64 = 20;
+/// The pool is compacted when as much as the cap / this lies unused in it, and then not for so many
+/// times as long as it took.
+const COMPACTION_SHARE: u64 = 32;
+const COMPACTION_REST: u64 = 20;
 /// How often the account is published in full.
 const PUBLISH_NS: u64 = 10_000_000;
 /// How long reclaim rests when it found nothing more to take: data that does not compress is not
@@ -79,6 +83,11 @@ pub struct Monitor {
     retry_cost_bytes: u64,
     /// How long the next wait of that kind is.
     back_off_ns: u64,
+    /// Memory the pool holds beyond what its objects need, as of the last full account.
+    fragmentation_bytes: u64,
+    /// When the pool was last compacted, and how long that took.
+    compacted_ns: u64,
+    compacting_took_ns: u64,
     /// With shared memory: what this process's share of it makes less than its resident pages,
     /// when that was measured, and how long measuring took.
     shared_bytes: u64,
@@ -121,6 +130,9 @@ impl Monitor {
                 retry_ns: 0,
                 retry_cost_bytes: 0,
                 back_off_ns: BACK_OFF_NS_MIN,
+                fragmentation_bytes: 0,
+                compacted_ns: 0,
+                compacting_took_ns: 0,
                 shared_bytes: 0,
                 shares_measured_ns: 0,
                 shares_took_ns: 0,
@@ -208,6 +220,7 @@ impl Monitor {
         {
             self.published_ns = now;
             let store = active.store.statistics();
+            self.fragmentation_bytes = store.pool_fragmentation_bytes;
             process.pool_used_bytes.store(store.pool_used_bytes, Ordering::Relaxed);
             process.pool_total_bytes.store(store.pool_total_bytes, Ordering::Relaxed);
             process.compressed_bytes.store(store.object_bytes, Ordering::Relaxed);
@@ -310,8 +323,8 @@ impl Monitor {
         }
         // SAFETY: the cell is this thread's alone.
         let cell = unsafe { &mut *agent.monitor.get() };
-        // SAFETY: the compression part of the scratch memory is this thread's.
-        let (scratch, _) = unsafe { agent.codec_scratch() };
+        // SAFETY: the parts for compression are this thread's.
+        let scratch = unsafe { agent.codec_scratch() };
         match Reclaimer::new_in(cell, agent, scratch) {
             Ok(reclaimer) => self.reclaimer = Some(reclaimer),
             Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
@@ -370,6 +383,7 @@ impl Monitor {
             agent.session().bury_the_dead();
             self.wake_others();
         }
+        self.compact_if_worth_it();
         // Each process gives way in proportion to what it costs.
         let own = self.cost_bytes();
         let total = cost::others_cost(agent) + own;
@@ -427,6 +441,25 @@ impl Monitor {
         };
         self.reclaimer = Some(reclaimer);
         exhausted
+    }
+
+    /// Memory is short, and some of it lies unused between the objects of the pool.
+    fn compact_if_worth_it(&mut self) {
+        let Some(active) = self.agent.active() else { return };
+        let marks = Watermarks::of(self.agent.session());
+        let now = time::monotonic_ns();
+        if self.fragmentation_bytes < marks.cap / COMPACTION_SHARE
+            || now - self.compacted_ns < self.compacting_took_ns * COMPACTION_REST
+        {
+            return;
+        }
+        active.store.compact();
+        self.agent.process().counters.compactions.fetch_add(1, Ordering::Relaxed);
+        self.compacted_ns = time::monotonic_ns();
+        self.compacting_took_ns = self.compacted_ns - now;
+        // Not known again before the next account.
+        self.fragmentation_bytes = 0;
+        self.look();
     }
 
     fn wake_others(&self) {

@@ -12,7 +12,8 @@ use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{futex, sched_yield};
 
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Agent, CodecScratch, Core};
+use crate::cost::Watermarks;
 use crate::page;
 use crate::staging::{CHUNK_PAGES, Slot};
 use crate::sweep::{self, Taken};
@@ -28,7 +29,8 @@ const PUT_BACK_TRIES: usize = 10_000;
 /// What the reclaimer alone uses.
 pub struct Reclaimer {
     agent: &'static Agent,
-    compressor: Compressor<'static>,
+    usual: Compressor<'static>,
+    tight: Compressor<'static>,
     object: [u8; OBJECT_BYTES_MAX],
     /// Faults there had been when staging was last found empty.
     faults_seen: u64,
@@ -51,12 +53,13 @@ impl Reclaimer {
     pub fn new_in(
         cell: &'static mut MaybeUninit<Reclaimer>,
         agent: &'static Agent,
-        scratch: &'static mut [u8],
+        scratch: CodecScratch,
     ) -> Result<&'static mut Reclaimer, ScratchError> {
-        let compressor = Compressor::new(agent.codec(), scratch)?;
+        let choice = agent.codecs();
         Ok(cell.write(Reclaimer {
             agent,
-            compressor,
+            usual: Compressor::new(choice.usual, scratch.usual)?,
+            tight: Compressor::new(choice.tight, scratch.tight)?,
             object: [0; OBJECT_BYTES_MAX],
             faults_seen: 0,
         }))
@@ -155,6 +158,7 @@ impl Reclaimer {
     /// queued.
     fn compress_oldest(&mut self, active: &Active) -> bool {
         let Some(chunk) = self.agent.lock_core().staging.oldest() else { return false };
+        let tight = self.pool_takes_most(active);
         let mut from = 0;
         loop {
             let next = {
@@ -162,15 +166,22 @@ impl Reclaimer {
                 core.staging.next_live(chunk, from)
             };
             let Some(slot) = next else { break };
-            self.compress(active, slot);
+            self.compress(active, slot, tight);
             from = slot.0 as usize % CHUNK_PAGES + 1;
         }
         self.free_frames(active, chunk);
         true
     }
 
+    /// Does the pool leave the program too little of the cap?
+    fn pool_takes_most(&self, active: &Active) -> bool {
+        let cap = Watermarks::of(self.agent.session()).cap;
+        let own = cap.saturating_sub(crate::cost::others_cost(self.agent));
+        active.store.cost_bytes() as u64 > own / 3 * 2
+    }
+
     /// Stores the page in a slot, or puts it back where it does not compress.
-    fn compress(&mut self, active: &Active, slot: Slot) {
+    fn compress(&mut self, active: &Active, slot: Slot, tight: bool) {
         let agent = self.agent;
         let counters = &agent.process().counters;
         // SAFETY: the slot was live; the frame stays until this thread frees the chunk, even if
@@ -191,13 +202,14 @@ impl Reclaimer {
             }
             return;
         }
-        let length = self.compressor.compress(page, &mut self.object);
+        let compressor = if tight { &mut self.tight } else { &mut self.usual };
+        let encoding = compressor.codec().encoding() as u8;
+        let length = compressor.compress(page, &mut self.object);
         counters.compress_in_bytes.fetch_add(PAGE_SIZE as u64, Ordering::Relaxed);
         let core = &mut agent.lock_core();
         if !core.staging.is_live(slot) {
             return;
         }
-        let encoding = agent.codec().encoding() as u8;
         let stored = length.ok().filter(|&length| {
             let object = &self.object[..length];
             active.store.store_object(core.staging.page(slot), encoding, object).is_ok()

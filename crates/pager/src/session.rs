@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use core::ptr::{self, NonNull};
 
-use ramfold_codec::Codec;
+use crate::choice::CodecChoice;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -100,6 +100,8 @@ counters! {
     forks_filled,
     /// Pages that were brought back for such a child.
     pages_filled_for_child,
+    /// Times the pool was compacted.
+    compactions,
     /// Looks at all mappings of the process.
     mapping_scans,
     /// Times the reserve of the pool was empty.
@@ -163,7 +165,7 @@ pub struct Session {
     pub magic: AtomicU64,
     /// What all processes of the session may cost together.
     pub memory_cap_bytes: AtomicU64,
-    /// As `agent::codec_number` makes it.
+    /// As [`CodecChoice::number`] makes it.
     pub codec: AtomicU32,
     /// Bits of [`Once`].
     said: AtomicU32,
@@ -321,7 +323,7 @@ impl OwnedSession {
     ///
     /// # Errors
     /// What memfd_create(2), ftruncate(2) and mmap(2) say.
-    pub fn create(memory_cap_bytes: u64, codec: Codec) -> Result<Self, Errno> {
+    pub fn create(memory_cap_bytes: u64, codecs: CodecChoice) -> Result<Self, Errno> {
         let file = memfd_create(c"ramfold-session", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, size_of::<Session>() as u64)?;
         // SAFETY: a fresh mapping of the file, which is as long as the session and zeroed.
@@ -338,7 +340,7 @@ impl OwnedSession {
         };
         let session = OwnedSession { file, memory };
         session.memory_cap_bytes.store(memory_cap_bytes, Ordering::Relaxed);
-        session.codec.store(crate::agent::codec_number(codec), Ordering::Relaxed);
+        session.codec.store(codecs.number(), Ordering::Relaxed);
         session.magic.store(SESSION_MAGIC, Ordering::Release);
         Ok(session)
     }

@@ -14,6 +14,7 @@ use clap::builder::PossibleValuesParser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ramfold_codec::Codec;
+use ramfold_pager::choice::CodecChoice;
 use ramfold_pager::session::{OwnedSession, SESSION_VARIABLE};
 use ramfold_sys::cgroup;
 use signal_hook::iterator::SignalsInfo;
@@ -48,8 +49,9 @@ pub struct Arguments {
     #[arg(long, short, value_name = "SIZE")]
     memory: Option<Size>,
 
-    /// How pages are compressed
-    #[arg(long, value_name = "NAME", default_value = "lz4", value_parser = codec_names())]
+    /// How pages are compressed; auto: by lz4, and by zstd when the pool would take most of the
+    /// memory
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = codec_names())]
     codec: String,
 
     /// Write what happened to FILE as JSON when the program ends, and whenever this process gets
@@ -68,7 +70,8 @@ pub struct Arguments {
 }
 
 fn codec_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(Codec::ALL.iter().map(|codec| codec.name()).chain(["zstd"]))
+    let codecs = Codec::ALL.iter().map(|codec| codec.name());
+    PossibleValuesParser::new([CodecChoice::AUTO.name()].into_iter().chain(codecs).chain(["zstd"]))
 }
 
 /// Runs the program and returns the exit status for the shell.
@@ -77,7 +80,7 @@ fn codec_names() -> PossibleValuesParser {
 /// When the run cannot even begin. A program that cannot be looked after runs without ramfold.
 pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     let cap = memory_cap(arguments.memory)?;
-    let codec: Codec = arguments.codec.parse()?;
+    let codecs: CodecChoice = arguments.codec.parse()?;
     let path = match program::find(&arguments.program[0]) {
         Ok(path) => path,
         Err(error) => return Ok(not_runnable(&error)),
@@ -88,7 +91,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     if let Some(reason) = reason_to_run_without(&path) {
         say(format_args!("runs without ramfold: {reason}"));
     }
-    let session = Arc::new(OwnedSession::create(cap, codec).context("making the session")?);
+    let session = Arc::new(OwnedSession::create(cap, codecs).context("making the session")?);
     let library = agent_library::place()?;
     command.env("LD_PRELOAD", preload_list(library.path()));
     command.env(SESSION_VARIABLE, format!("{}:{}", std::process::id(), session.fd()));
@@ -105,7 +108,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         let file = arguments.stats.clone();
         move || -> anyhow::Result<()> {
             let Some(file) = &file else { return Ok(()) };
-            write_json(file, &stats::of_session(&session, codec))
+            write_json(file, &stats::of_session(&session, codecs))
                 .with_context(|| format!("writing {}", file.display()))
         }
     };

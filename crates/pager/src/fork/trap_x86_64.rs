@@ -335,11 +335,19 @@ extern "C" fn copy_process(request: *mut ()) {
             break core;
         }
     };
+    // The monitor may be compacting the pool, for which it does not hold the lock.
+    let paused = agent.active().map(|active| active.store.pause());
     agent.copying.store(true, Ordering::Release);
     // SAFETY: the program asked for this call, which gives the child a copy of this very stack.
     let result =
         unsafe { raw::syscall6(number, call[0], call[1], call[2], call[3], call[4], call[5]) };
     agent.copying.store(false, Ordering::Release);
+    if result == 0 {
+        // The child makes its locks anew.
+        core::mem::forget(paused);
+    } else {
+        drop(paused);
+    }
     drop(core);
     if result == 0 {
         super::begin_child(agent);

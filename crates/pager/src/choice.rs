@@ -1,0 +1,85 @@
+//! Which codecs a session compresses with.
+
+use core::fmt;
+use core::str::FromStr;
+
+use ramfold_codec::{Codec, Encoding, UnknownCodec, ZstdLevel};
+
+/// The codec for most pages, and the one for when the pool itself takes most of the cap: then
+/// every byte it shrinks by spares faults, which cost more than compressing harder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodecChoice {
+    pub usual: Codec,
+    pub tight: Codec,
+}
+
+impl CodecChoice {
+    /// What is used unless somebody asks for a codec.
+    pub const AUTO: CodecChoice =
+        CodecChoice { usual: Codec::Lz4, tight: Codec::Zstd(ZstdLevel::FASTEST) };
+
+    /// One codec for everything.
+    pub fn only(codec: Codec) -> Self {
+        CodecChoice { usual: codec, tight: codec }
+    }
+
+    pub fn name(self) -> &'static str {
+        if self == Self::AUTO { "auto" } else { self.usual.name() }
+    }
+
+    /// How it is written into a session.
+    pub fn number(self) -> u32 {
+        number_of(self.usual) | number_of(self.tight) << 16
+    }
+
+    pub fn of_number(number: u32) -> Self {
+        CodecChoice { usual: codec_of(number), tight: codec_of(number >> 16) }
+    }
+}
+
+impl FromStr for CodecChoice {
+    type Err = UnknownCodec;
+
+    fn from_str(name: &str) -> Result<Self, UnknownCodec> {
+        if name == Self::AUTO.name() { Ok(Self::AUTO) } else { name.parse().map(Self::only) }
+    }
+}
+
+impl fmt::Display for CodecChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+fn number_of(codec: Codec) -> u32 {
+    let level = match codec {
+        Codec::Zstd(level) => level.get(),
+        _ => 0,
+    };
+    u32::from(codec.encoding() as u8) | u32::from(level) << 8
+}
+
+fn codec_of(number: u32) -> Codec {
+    let level = || ZstdLevel::new((number >> 8) as u8).unwrap_or(ZstdLevel::FASTEST);
+    match Encoding::try_from(number as u8) {
+        Ok(Encoding::Zstd) => Codec::Zstd(level()),
+        Ok(Encoding::Wkdm) => Codec::Wkdm,
+        Ok(Encoding::Pbpm) => Codec::Pbpm,
+        Ok(Encoding::Lz4) | Err(_) => Codec::Lz4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_choice_survives_its_name_and_its_number() {
+        let choices = Codec::ALL.iter().map(|&codec| CodecChoice::only(codec));
+        for choice in choices.chain([CodecChoice::AUTO]) {
+            assert_eq!(choice.name().parse(), Ok(choice));
+            assert_eq!(CodecChoice::of_number(choice.number()), choice);
+        }
+        assert!("best".parse::<CodecChoice>().is_err());
+    }
+}
