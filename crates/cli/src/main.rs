@@ -4,6 +4,7 @@
 
 mod agent_library;
 mod commands;
+mod file_pressure;
 mod program;
 mod size;
 mod stats;

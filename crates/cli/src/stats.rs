@@ -32,6 +32,7 @@ pub fn of_session(session: &Session, codecs: CodecChoice) -> Value {
         values.insert(name.to_owned(), value);
     };
     put("memory_cap_bytes", json!(load(&session.memory_cap_bytes)));
+    put("target_bytes", json!(load(&session.target_bytes)));
     put("codec", json!(codecs.name()));
     put("cost_bytes", json!(cost));
     put("cost_bytes_max", json!(load(&session.cost_bytes_max)));

@@ -44,12 +44,22 @@ def in_forks():
         assert status == 0, (i, status)
 
 
+def work(seed):
+    """Data of a worker's own, and some of what it inherited."""
+    own = {i: "%d of worker %d" % (i * i, seed) for i in range(60_000)}
+    hasher = hashlib.sha256()
+    for text in own.values():
+        hasher.update(text.encode())
+    for i in range(seed * 1000, seed * 1000 + 1000):
+        hasher.update(blocks[i])
+    return hasher.hexdigest()
+
+
 def main():
     print(in_threads())
     in_forks()
-    # Two workers that walk a part each.
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        print(pool.map(digest, range(2), chunksize=1))
+        print(pool.map(work, range(6), chunksize=1))
     print(subprocess.run(["echo", "from a subprocess"], capture_output=True).stdout)
     print(all(names[j] == "value %d" % j for j in range(ROWS * 2)))
 

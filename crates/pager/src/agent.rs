@@ -76,6 +76,8 @@ pub struct Agent {
     pub delayed: AtomicBool,
     /// Memory may be shared with a relative by fork, so that a page may cost less than a page.
     pub shares_memory: AtomicBool,
+    /// Since the last look at how much is shared this process has forked, or was forked.
+    pub forked: AtomicBool,
     /// What the process costs now, as far as known: the kernel's count when it was last asked,
     /// corrected by what was brought in and freed since.
     pub cost_estimate: AtomicU64,
@@ -235,6 +237,13 @@ impl Agent {
             drop(core);
             sched_yield();
         }
+    }
+
+    /// This process now shares its memory with a child, or with the parent it was forked from.
+    pub fn note_fork(&self) {
+        self.shares_memory.store(true, Ordering::Relaxed);
+        self.forked.store(true, Ordering::Relaxed);
+        self.process().wake_agent();
     }
 
     /// Called by the monitor when it starts.

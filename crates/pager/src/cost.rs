@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use crate::agent::Agent;
 use crate::session::Session;
 
-/// Amounts for one cap, all in bytes, each lower than the one before it.
+/// Amounts for one cap (or a target below it), all in bytes, each lower than the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     pub cap: u64,
@@ -26,7 +26,7 @@ pub struct Watermarks {
 
 impl Watermarks {
     pub fn of(session: &Session) -> Self {
-        Self::for_cap(session.memory_cap_bytes.load(Ordering::Relaxed))
+        Self::for_cap(session.target_bytes.load(Ordering::Relaxed))
     }
 
     /// The distance between cap and `high` covers what memory not yet registered may grow by

@@ -311,7 +311,7 @@ impl Handler {
     fn take_ahead(&self, agent: &Agent, active: &Active, core: &mut Core) {
         let near = agent.cost_estimate.load(Ordering::Relaxed) + (CHUNK_PAGES * PAGE_SIZE) as u64
             > Watermarks::of(agent.session()).high_for_estimate(agent);
-        if !near || core.staging.oldest().is_some() {
+        if !near || core.staging.oldest().is_some() || core.sweep.is_blocked() {
             return;
         }
         for _ in 0..TAKE_STEPS_MAX {

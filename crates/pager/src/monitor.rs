@@ -189,10 +189,13 @@ impl Monitor {
             return;
         }
         let started = time::monotonic_ns();
-        let rest = (self.shares_took_ns * SHARING_SHARE).max(SHARING_NS_MIN);
+        // A fork changes it all at once; nothing tells when a relative ends.
+        let share = if self.agent.forked.load(Ordering::Relaxed) { 1 } else { SHARING_SHARE };
+        let rest = (self.shares_took_ns * share).max(SHARING_NS_MIN);
         if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
             return;
         }
+        self.agent.forked.store(false, Ordering::Relaxed);
         if let Ok(proportional) = proc::proportional_anonymous_bytes() {
             self.shared_bytes = self.memory.anonymous_bytes.saturating_sub(proportional);
         }
@@ -210,7 +213,11 @@ impl Monitor {
         let cost = self.cost_bytes();
         process.cost_bytes.store(cost, Ordering::Relaxed);
         process.cost_bytes_max.fetch_max(cost, Ordering::Relaxed);
-        let total = session.cost_bytes();
+        let mut total = session.cost_bytes();
+        if total > session.cost_bytes_max.load(Ordering::Relaxed) && total > cost {
+            session.bury_the_dead();
+            total = session.cost_bytes();
+        }
         session.cost_bytes_max.fetch_max(total, Ordering::Relaxed);
         let cap = session.memory_cap_bytes.load(Ordering::Relaxed);
         session.over_cap_bytes_max.fetch_max(total.saturating_sub(cap), Ordering::Relaxed);
@@ -390,6 +397,7 @@ impl Monitor {
         let excess = total.saturating_sub(marks.low);
         let share = (u128::from(excess) * u128::from(own) / u128::from(total.max(1))) as u64;
         let goal = own - share.min(own);
+        let shared_before = agent.process().counters.refused_shared.load(Ordering::Relaxed);
         let exhausted = self.reclaim(goal);
         self.look();
         let total = cost::others_cost(agent) + self.cost_bytes();
@@ -404,12 +412,19 @@ impl Monitor {
         self.retry_ns = time::monotonic_ns() + self.back_off_ns;
         self.retry_cost_bytes = self.cost_bytes() + (marks.cap - marks.high);
         self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
-        if total > marks.cap && self.back_off_ns >= 4 * BACK_OFF_NS_MIN {
+        let cap = agent.session().memory_cap_bytes.load(Ordering::Relaxed);
+        if total > cap && self.back_off_ns >= 4 * BACK_OFF_NS_MIN {
+            let shared = agent.process().counters.refused_shared.load(Ordering::Relaxed);
+            let why = if shared > shared_before {
+                "what forked processes share cannot be taken out while they share it"
+            } else {
+                "what could be taken out does not compress"
+            };
             agent.session().say(
                 Once::CapNotHeld,
                 format_args!(
-                    "the cap of {} MiB cannot be held: what could be taken out does not compress; the program goes on, at {} MiB now",
-                    marks.cap >> 20,
+                    "the cap of {} MiB cannot be held: {why}; the program goes on, at {} MiB now",
+                    cap >> 20,
                     total >> 20
                 ),
             );

@@ -76,7 +76,8 @@ impl Reclaimer {
         if !self.compress_oldest(active) {
             let faults = counters.faults.load(Ordering::Relaxed);
             let faults_before = core::mem::replace(&mut self.faults_seen, faults);
-            if faults != faults_before || direct {
+            let blocked = agent.lock_core().sweep.is_blocked();
+            if (faults != faults_before || direct) && !blocked {
                 counters.reclaim_left.fetch_add(1, Ordering::Relaxed);
                 return Step::Leave;
             }
@@ -125,23 +126,16 @@ impl Reclaimer {
         }
     }
 
-    /// A page that MOVE calls busy is shared with a relative still: taking it would free nothing.
-    /// Or it was shared by a fork once: then a write makes it the process's own again, without
-    /// copying anything. Or it is pinned by I/O: then it stays busy and is left alone, for a device
-    /// may be writing to it.
+    /// A page that MOVE calls busy though no other process has it was shared by a fork once: then a
+    /// write makes it the process's own again, without copying anything. Or it is pinned by I/O:
+    /// then it stays busy and is left alone, for a device may be writing to it.
     fn take_busy(&mut self, active: &Active, address: usize) -> bool {
-        let agent = self.agent;
-        let counters = &agent.process().counters;
-        if !active.pagemap.is_exclusive(address) {
-            let skipped = agent.lock_core().sweep.skip_busy(address, true);
-            counters.refused_shared.fetch_add(skipped as u64, Ordering::Relaxed);
-            return false;
-        }
+        let counters = &self.agent.process().counters;
         // SAFETY: populating changes no content; a range that is gone gives an error.
         let unshared = unsafe { madvise(address as *mut _, PAGE_SIZE, Advice::LinuxPopulateWrite) };
-        let core = &mut *agent.lock_core();
+        let core = &mut *self.agent.lock_core();
         if unshared.is_ok() {
-            match sweep::take_next(agent, active, core) {
+            match sweep::take_next(self.agent, active, core) {
                 Taken::Busy(again) if again == address => {}
                 taken => {
                     counters.pages_unshared.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +144,7 @@ impl Reclaimer {
             }
         }
         counters.refused_busy.fetch_add(1, Ordering::Relaxed);
-        core.sweep.skip_busy(address, false);
+        core.sweep.skip_busy(address);
         false
     }
 

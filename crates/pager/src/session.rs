@@ -165,6 +165,8 @@ pub struct Session {
     pub magic: AtomicU64,
     /// What all processes of the session may cost together.
     pub memory_cap_bytes: AtomicU64,
+    /// What they should cost at most for now: the cap, or less where files need the room.
+    pub target_bytes: AtomicU64,
     /// As [`CodecChoice::number`] makes it.
     pub codec: AtomicU32,
     /// Bits of [`Once`].
@@ -340,6 +342,7 @@ impl OwnedSession {
         };
         let session = OwnedSession { file, memory };
         session.memory_cap_bytes.store(memory_cap_bytes, Ordering::Relaxed);
+        session.target_bytes.store(memory_cap_bytes, Ordering::Relaxed);
         session.codec.store(codecs.number(), Ordering::Relaxed);
         session.magic.store(SESSION_MAGIC, Ordering::Release);
         Ok(session)

@@ -38,6 +38,7 @@ pub struct Sweep {
     runs_used: usize,
     /// The sweep has come round this often since a page was last stored.
     fruitless_rounds: u32,
+    blocked: bool,
 }
 
 /// What one step of the sweep came to.
@@ -47,7 +48,8 @@ pub enum Taken {
     Pages,
     /// Pages were passed by.
     Passed,
-    /// This page is shared with another process, or pinned; the sweep stands before it.
+    /// This page was shared by a fork once, or is pinned; the sweep stands before it, and
+    /// [`crate::reclaim`] must see to it.
     Busy(usize),
     /// An event waits to be read; nothing can be moved until then.
     Changing,
@@ -61,17 +63,19 @@ impl Sweep {
         self.fruitless_rounds = 0;
     }
 
-    /// Passes by a page that was called busy, if the sweep still stands before it; with
-    /// `neighbours`, those behind it too. Returns how many.
-    pub fn skip_busy(&mut self, address: usize, neighbours: bool) -> usize {
-        let Some(run) = self.runs[..self.runs_found].get(self.runs_used) else { return 0 };
-        if run.start != address as u64 {
-            return 0;
+    /// The fault handler cannot go on: the sweep stands before a page that only the monitor can see
+    /// to, or there is nothing to take.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Passes by a page that was called busy, if the sweep still stands before it.
+    pub fn skip_busy(&mut self, address: usize) {
+        let run = self.runs[..self.runs_found].get(self.runs_used);
+        if run.is_some_and(|run| run.start == address as u64) {
+            self.skip(PAGE_SIZE);
+            self.blocked = false;
         }
-        let rest = (run.end - run.start) as usize;
-        let bytes = if neighbours { rest.min(REFUSED_SKIP_BYTES) } else { PAGE_SIZE };
-        self.skip(bytes);
-        bytes / PAGE_SIZE
     }
 
     fn skip(&mut self, bytes: usize) {
@@ -86,11 +90,13 @@ impl Sweep {
 /// Takes a batch of pages into staging, or passes some by.
 pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     if core.staging.free_slots().is_empty() || !find_victims(active, core) {
+        core.sweep.blocked = true;
         return Taken::Nothing;
     }
     let run = core.sweep.runs[core.sweep.runs_used];
     let (taken, bytes) = take(agent, active, core, run.start as usize..run.end as usize);
     core.sweep.skip(bytes);
+    core.sweep.blocked = matches!(taken, Taken::Busy(_));
     taken
 }
 
@@ -161,7 +167,7 @@ fn take(agent: &Agent, active: &Active, core: &mut Core, run: Range<usize>) -> (
                 bytes = (bytes / 2).next_multiple_of(PAGE_SIZE);
                 continue;
             }
-            Err(Partial { errno, done: 0 }) => return refused(agent, core, errno, run),
+            Err(Partial { errno, done: 0 }) => return refused(agent, active, core, errno, run),
             // What stopped it shows when the rest is tried.
             Err(Partial { done, .. }) => bytes = done,
         }
@@ -179,8 +185,21 @@ fn note_staged(agent: &Agent, core: &mut Core, first: PageNumber, pages: usize) 
 }
 
 /// MOVE refused the first page of a run.
-fn refused(agent: &Agent, core: &mut Core, errno: Errno, run: Range<usize>) -> (Taken, usize) {
+fn refused(
+    agent: &Agent,
+    active: &Active,
+    core: &mut Core,
+    errno: Errno,
+    run: Range<usize>,
+) -> (Taken, usize) {
+    let counters = &agent.process().counters;
     match errno {
+        // A relative still has the page: taking it would free nothing.
+        Errno::BUSY if !active.pagemap.is_exclusive(run.start) => {
+            let bytes = run.len().min(REFUSED_SKIP_BYTES);
+            counters.refused_shared.fetch_add((bytes / PAGE_SIZE) as u64, Ordering::Relaxed);
+            (Taken::Passed, bytes)
+        }
         Errno::AGAIN => (Taken::Changing, 0),
         Errno::BUSY => (Taken::Busy(run.start), 0),
         // The page left between the look and the call.
@@ -194,7 +213,7 @@ fn refused(agent: &Agent, core: &mut Core, errno: Errno, run: Range<usize>) -> (
         // it in the run may belong to another.
         _ => {
             core.rescan_wanted = true;
-            agent.process().counters.refused_mapping.fetch_add(1, Ordering::Relaxed);
+            counters.refused_mapping.fetch_add(1, Ordering::Relaxed);
             (Taken::Passed, run.len().min(REFUSED_SKIP_BYTES))
         }
     }

@@ -3,12 +3,40 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The tightest memory limit of the control groups this process is in, in bytes; `None` when
+/// A control group with a limit on memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limited {
+    pub bytes: u64,
+    folder: PathBuf,
+}
+
+/// Of the control groups this process is in, the one with the tightest memory limit; `None` when
 /// there is none (or none that can be read).
-pub fn memory_limit_bytes() -> Option<u64> {
+pub fn tightest() -> Option<Limited> {
     let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    folders(&membership, &mounts).into_iter().filter_map(|folder| limit_in(&folder)).min()
+    folders(&membership, &mounts)
+        .into_iter()
+        .filter_map(|folder| Some(Limited { bytes: limit_in(&folder)?, folder }))
+        .min_by_key(|limited| limited.bytes)
+}
+
+/// The tightest memory limit of the control groups this process is in, in bytes.
+pub fn memory_limit_bytes() -> Option<u64> {
+    tightest().map(|limited| limited.bytes)
+}
+
+impl Limited {
+    /// File pages of the group that had to be read again soon after they were dropped, ever
+    /// (`workingset_refault_file`, Linux 5.9). They say that the group has too little memory left
+    /// for files.
+    pub fn refaulted_file_pages(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
+        // Version 1 counts groups below under another name; version 2 always counts them.
+        ["total_workingset_refault_file ", "workingset_refault_file "].iter().find_map(|name| {
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+        })
+    }
 }
 
 /// RAM of the machine in bytes.
@@ -116,6 +144,19 @@ mod tests {
         fs::write(folder.path().join("memory.max"), "1048576\n").unwrap();
         fs::write(folder.path().join("memory.high"), "524288\n").unwrap();
         assert_eq!(limit_in(folder.path()), Some(524_288));
+    }
+
+    #[test]
+    fn refaults_are_read_in_both_versions() {
+        let folder = tempfile::tempdir().unwrap();
+        let limited = Limited { bytes: 1, folder: folder.path().to_owned() };
+        assert_eq!(limited.refaulted_file_pages(), None);
+        let file = folder.path().join("memory.stat");
+        fs::write(&file, "anon 5\nworkingset_refault_file 17\n").unwrap();
+        assert_eq!(limited.refaulted_file_pages(), Some(17));
+        let text = "workingset_refault_file 3\ntotal_workingset_refault_file 20\n";
+        fs::write(&file, text).unwrap();
+        assert_eq!(limited.refaulted_file_pages(), Some(20));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use signal_hook::low_level::siginfo::{Cause, Sent};
 
 use crate::agent_library;
 use crate::commands::doctor;
+use crate::file_pressure;
 use crate::program::{self, NotRunnable};
 use crate::size::Size;
 use crate::stats;
@@ -123,13 +124,19 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         move || show_messages(&session, &ended)
     });
 
+    let watcher = std::thread::spawn({
+        let (session, ended) = (Arc::clone(&session), Arc::clone(&ended));
+        move || file_pressure::watch(&session, &ended)
+    });
+
     let status = child.wait().context("waiting for the program")?;
     ended.store(true, Ordering::Release);
+    watcher.thread().unpark();
     handle.close();
     // Wakes the thread that waits for messages.
     session.message_count.fetch_add(1, Ordering::Release);
     session.wake_messenger();
-    for thread in [forwarder, messenger] {
+    for thread in [forwarder, messenger, watcher] {
         thread.join().map_err(|_| anyhow::anyhow!("a thread of ramfold panicked"))?;
     }
     write_stats()?;

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// How a run ended.
 pub struct Ended {
     pub output: Output,
-    /// Peak of the resident anonymous memory of the program and its descendants.
+    /// Peak of the anonymous memory in RAM of the program and its descendants.
     pub peak_anonymous_bytes: u64,
 }
 
@@ -78,11 +78,12 @@ pub fn tree(pid: u32) -> Vec<u32> {
     pids
 }
 
+/// Anonymous memory of a process, of what it shares with others its part.
 fn anonymous_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    status
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    rollup
         .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB")?.parse().ok())
+        .find_map(|line| line.strip_prefix("Pss_Anon:")?.trim().strip_suffix(" kB")?.parse().ok())
         .map_or(0, |kibibytes: u64| kibibytes * 1024)
 }
 

@@ -54,7 +54,7 @@ pub extern "C" fn after_fork_in_parent() {
         // SAFETY: this thread locked it in `before_fork` and forgot the guard.
         unsafe { agent.trap.unlock_forgotten() };
     } else {
-        agent.shares_memory.store(true, Ordering::Relaxed);
+        agent.note_fork();
         agent.plain_forks.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -71,7 +71,6 @@ pub extern "C" fn after_fork_in_child() {
         return;
     }
     agent.plain_forks.store(0, Ordering::SeqCst);
-    agent.shares_memory.store(true, Ordering::Relaxed);
     agent.trap_forks.store(false, Ordering::SeqCst);
     // SAFETY: as above; a monitor that was about to activate held it, and had done nothing yet.
     unsafe { agent.core.reset_after_fork() };
@@ -79,6 +78,7 @@ pub extern "C" fn after_fork_in_child() {
         return;
     };
     agent.set_process(process);
+    agent.note_fork();
     // Where there may be no more threads the child runs without ramfold.
     let _ = agent.spawn_monitor();
 }
@@ -86,7 +86,6 @@ pub extern "C" fn after_fork_in_child() {
 /// The first thing in a child: an agent of its own. Returns when evicted pages can be touched.
 pub(super) fn begin_child(agent: &'static Agent) {
     agent.plain_forks.store(0, Ordering::SeqCst);
-    agent.shares_memory.store(true, Ordering::Relaxed);
     agent.delayed.store(false, Ordering::Relaxed);
     agent.faults_wait.store(false, Ordering::Relaxed);
     let pid = own_pid();
@@ -97,6 +96,7 @@ pub(super) fn begin_child(agent: &'static Agent) {
         return;
     };
     agent.set_process(process);
+    agent.note_fork();
     let Some(active) = agent.active() else {
         agent.trap_forks.store(false, Ordering::SeqCst);
         let _ = agent.spawn_monitor();

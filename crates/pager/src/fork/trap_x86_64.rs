@@ -352,7 +352,7 @@ extern "C" fn copy_process(request: *mut ()) {
     if result == 0 {
         super::begin_child(agent);
     } else if result > 0 && agent.active().is_some() {
-        agent.shares_memory.store(true, Ordering::Relaxed);
+        agent.note_fork();
         agent.process().counters.forks_taken_over.fetch_add(1, Ordering::Relaxed);
     }
     // SAFETY: as above. The page of the program's stack may have to come in: nothing is locked.
