@@ -75,8 +75,23 @@ fn nothing_is_printed_and_stats_are_written() {
     assert!(stats["faults"].as_u64().unwrap() > 1000, "{stats}");
     let cap = stats["memory_cap_bytes"].as_u64().unwrap();
     assert_eq!(cap, 30 << 20);
+}
+
+#[test]
+fn the_cap_holds_while_the_program_grows_as_fast_as_it_can() {
+    let script = "
+blocks = [bytes([i % 7]) * 4000 for i in range(60000)]
+print(sum(block[17] for block in blocks))
+";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stats.json");
+    let path = file.to_str().unwrap();
+    let ended =
+        run(&mut ramfold(["--memory", "120M", "--stats", path, "--", PYTHON, "-c", script]));
+    assert_eq!(text(&ended.output.stdout), "179994\n");
+    let stats = stats(&file);
     let over = stats["over_cap_bytes_max"].as_u64().unwrap();
-    assert!(over <= cap / 50, "{over} bytes over the cap of {cap}");
+    assert!(over <= (120 << 20) / 50, "{over} bytes over: {stats}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::thread::{Pid, sched_yield};
 
 use crate::choice::CodecChoice;
+use crate::cost::Watermarks;
 use crate::fault::Handler;
 use crate::reclaim::Reclaimer;
 use crate::regions::Regions;
@@ -83,6 +84,10 @@ pub struct Agent {
     pub cost_estimate: AtomicU64,
     /// Reclaim found nothing more to take: faults need not wait for it.
     pub stuck: AtomicBool,
+    /// The program grows faster than reclaim follows, in memory not registered yet.
+    pub outruns: AtomicBool,
+    /// A fork waits for room: see [`crate::fork`].
+    pub fork_waits: AtomicBool,
     /// A fault waits for memory to be freed.
     pub faults_wait: AtomicBool,
     /// Thread number of the monitor.
@@ -309,7 +314,7 @@ impl Agent {
     pub fn add_cost(&self, bytes: u64) {
         let cost = self.cost_estimate.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if self.monitor_sleeps.load(Ordering::Relaxed)
-            && cost > crate::cost::Watermarks::of(self.session()).high_for_estimate(self)
+            && cost > Watermarks::of(self.session()).for_estimate(self).high
             && self.monitor_sleeps.swap(false, Ordering::Relaxed)
         {
             self.process().wake_agent();

@@ -9,7 +9,11 @@ use core::sync::atomic::Ordering;
 use crate::agent::Agent;
 use crate::session::Session;
 
-/// Amounts for one cap (or a target below it), all in bytes, each lower than the one before it.
+/// What a program grows by in memory that is not registered yet until it is stopped: 2 to 3 ms at
+/// 2 GB/s.
+const GROWTH_UNNOTICED_BYTES: u64 = 6 << 20;
+
+/// Amounts for one cap (or a target below it), all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     pub cap: u64,
@@ -22,6 +26,9 @@ pub struct Watermarks {
     /// The agent begins to look after memory above this: far enough from the cap that nothing
     /// runs past it in the time that takes.
     pub activation: u64,
+    /// A fork first brings the cost down to this: what two processes share cannot be reclaimed
+    /// while they do, and each of them will soon need memory of its own.
+    pub fork: u64,
 }
 
 impl Watermarks {
@@ -42,19 +49,26 @@ impl Watermarks {
             low: cap - slack - (slack / 2).min(2 * MIB),
             // Until then the kernel serves first touches by itself, at GB/s, and the monitor may be
             // kept from its processor for milliseconds.
-            activation: cap - (cap / 8).max((8 * MIB).min(cap / 3)),
+            fork: cap / 4 * 3,
+            activation: cap - (cap / 8).max((16 * MIB).min(cap / 2)),
         }
     }
 
-    /// What the estimate of this process may reach before all processes together are over the
-    /// watermark.
-    pub fn high_for_estimate(&self, agent: &Agent) -> u64 {
-        self.high.saturating_sub(others_cost(agent))
-    }
-
-    /// The same for the mark at which faults wait.
-    pub fn hard_for_estimate(&self, agent: &Agent) -> u64 {
-        self.hard.saturating_sub(others_cost(agent))
+    /// The same, but what others cost taken off; lower while the program outruns reclaim, by what
+    /// it can grow until that is noticed.
+    pub fn for_estimate(self, agent: &Agent) -> Self {
+        let growth = if agent.outruns.load(Ordering::Relaxed) {
+            GROWTH_UNNOTICED_BYTES.min(self.cap / 6)
+        } else {
+            0
+        };
+        let off = others_cost(agent) + growth;
+        Watermarks {
+            hard: self.hard.saturating_sub(off),
+            high: self.high.saturating_sub(off),
+            low: self.low.saturating_sub(off),
+            ..self
+        }
     }
 }
 

@@ -30,6 +30,8 @@ const DELAYED_MAX: usize = 512;
 /// How long the handler waits for the lock before it looks whether a fork holds it.
 const LOCK_PATIENCE_NS: u32 = 200_000;
 
+/// How long a fault waits for room at most.
+const STALL_NS_MAX: u64 = 20_000_000;
 /// Steps of the sweep in one fault: they may all pass pages by.
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
@@ -310,7 +312,7 @@ impl Handler {
     /// faulting thread waits. See [`sweep`].
     fn take_ahead(&self, agent: &Agent, active: &Active, core: &mut Core) {
         let near = agent.cost_estimate.load(Ordering::Relaxed) + (CHUNK_PAGES * PAGE_SIZE) as u64
-            > Watermarks::of(agent.session()).high_for_estimate(agent);
+            > Watermarks::of(agent.session()).for_estimate(agent).high;
         if !near || core.staging.oldest().is_some() || core.sweep.is_blocked() {
             return;
         }
@@ -329,15 +331,16 @@ impl Handler {
     /// Bounded: messages that are not faults need an answer too, and reclaim itself may wait for
     /// one.
     fn stall_over_cap(&mut self, agent: &Agent, active: &Active) {
-        let marks = Watermarks::of(agent.session());
+        let marks = Watermarks::of(agent.session()).for_estimate(agent);
         let cost = || agent.cost_estimate.load(Ordering::Relaxed);
-        if cost() <= marks.hard_for_estimate(agent) {
+        if cost() <= marks.hard {
             return;
         }
         let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let deadline = time::monotonic_ns() + STALL_NS_MAX;
         agent.faults_wait.store(true, Ordering::Relaxed);
         let mut seen = agent.progress.load(Ordering::Acquire);
-        while cost() > marks.high_for_estimate(agent) && !agent.stuck.load(Ordering::Relaxed) {
+        while cost() > marks.low && !agent.stuck.load(Ordering::Relaxed) {
             agent.process().counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
             if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
                 self.take_ahead(agent, active, &mut core);
@@ -346,7 +349,7 @@ impl Handler {
             // Woken, timed out or interrupted: only progress counts.
             let _ = futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
             let now = agent.progress.load(Ordering::Acquire);
-            if now == seen {
+            if now == seen || time::monotonic_ns() > deadline {
                 break;
             }
             seen = now;

@@ -4,6 +4,7 @@
 //! distance to the cap. When the cap comes near it makes the agent active, and from then on keeps
 //! the cost under the watermark.
 
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -21,6 +22,7 @@ use crate::cost::{self, Watermarks};
 use crate::reclaim::{Reclaimer, Step};
 use crate::session::Once;
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
+use crate::sweep;
 
 /// What the kernel must tell and do for memory to be looked after safely.
 pub const NEEDED_FEATURES: u64 = feature::EVENT_REMAP
@@ -43,6 +45,11 @@ const SLEEP_US_MAX: u64 = 100_000;
 /// takes.
 const SHARING_NS_MIN: u64 = 2_000_000;
 const SHARING_SHARE: u64 = 10;
+/// A program that grows this much between two looks, in memory that is not registered yet, may
+/// outrun reclaim.
+const UNSEEN_GROWTH_BYTES: u64 = 64 << 10;
+/// How long such a program is watched closely.
+const GROWING_NS: u64 = 50_000_000;
 /// Share of the monitor's time that may go into looking at mappings, as 1 / this.
 const SCAN_SHARE: u64 = 20;
 /// The pool is compacted when as much as the cap / this lies unused in it, and then not for so many
@@ -75,6 +82,9 @@ pub struct Monitor {
     scanned_ns: u64,
     scan_took_ns: u64,
     mapped_bytes_at_scan: u64,
+    main_stack: Range<usize>,
+    /// The program has outrun reclaim lately: look more often until then.
+    growing_until_ns: u64,
     threads_checked_ns: u64,
     published_ns: u64,
     /// Reclaim found nothing more to take: not tried again before this time, or before the cost
@@ -125,6 +135,8 @@ impl Monitor {
                 scanned_ns: 0,
                 scan_took_ns: 0,
                 mapped_bytes_at_scan: 0,
+                main_stack: 0..0,
+                growing_until_ns: 0,
                 threads_checked_ns: time::monotonic_ns(),
                 published_ns: 0,
                 retry_ns: 0,
@@ -245,7 +257,7 @@ impl Monitor {
     }
 
     /// Memory behind a range of the agent's own.
-    fn resident_bytes(&self, range: core::ops::Range<usize>) -> u64 {
+    fn resident_bytes(&self, range: Range<usize>) -> u64 {
         let Some(active) = self.agent.active() else { return 0 };
         let mut runs = [PageRegion::default(); 32];
         let (mut at, mut bytes) = (range.start, 0);
@@ -374,18 +386,28 @@ impl Monitor {
     fn keep_below_cap(&mut self) {
         let agent = self.agent;
         self.scan_mappings_if_changed();
-        let marks = Watermarks::of(agent.session());
+        agent.outruns.store(time::monotonic_ns() < self.growing_until_ns, Ordering::Relaxed);
+        let marks = Watermarks::of(agent.session()).for_estimate(agent);
+        let (from, to) = if agent.fork_waits.load(Ordering::Relaxed) {
+            let fork = marks.fork.saturating_sub(cost::others_cost(agent));
+            (fork, fork)
+        } else {
+            (marks.high, marks.low)
+        };
+        if self.cost_bytes() <= from {
+            if agent.stuck.swap(false, Ordering::Relaxed) {
+                agent.lock_core().sweep.encourage();
+            }
+            self.back_off_ns = BACK_OFF_NS_MIN;
+            return;
+        }
+        if agent.stuck.load(Ordering::Relaxed) {
+            if time::monotonic_ns() < self.retry_ns && self.cost_bytes() < self.retry_cost_bytes {
+                return;
+            }
+            agent.lock_core().sweep.encourage();
+        }
         let others = cost::others_cost(agent);
-        if others + self.cost_bytes() <= marks.high {
-            agent.stuck.store(false, Ordering::Relaxed);
-            return;
-        }
-        if agent.stuck.load(Ordering::Relaxed)
-            && time::monotonic_ns() < self.retry_ns
-            && self.cost_bytes() < self.retry_cost_bytes
-        {
-            return;
-        }
         if others > 0 {
             agent.session().bury_the_dead();
             self.wake_others();
@@ -393,26 +415,23 @@ impl Monitor {
         self.compact_if_worth_it();
         // Each process gives way in proportion to what it costs.
         let own = self.cost_bytes();
-        let total = cost::others_cost(agent) + own;
-        let excess = total.saturating_sub(marks.low);
-        let share = (u128::from(excess) * u128::from(own) / u128::from(total.max(1))) as u64;
+        let excess = u128::from(own.saturating_sub(to));
+        let share = (excess * u128::from(own) / u128::from((own + others).max(1))) as u64;
         let goal = own - share.min(own);
         let shared_before = agent.process().counters.refused_shared.load(Ordering::Relaxed);
         let exhausted = self.reclaim(goal);
         self.look();
-        let total = cost::others_cost(agent) + self.cost_bytes();
         // Faults do not wait for what reclaim cannot give.
-        let stuck = exhausted && total > marks.high;
+        let stuck = exhausted && self.cost_bytes() > from;
         agent.stuck.store(stuck, Ordering::Relaxed);
         if !stuck {
-            self.back_off_ns = BACK_OFF_NS_MIN;
-            self.retry_ns = 0;
             return;
         }
         self.retry_ns = time::monotonic_ns() + self.back_off_ns;
-        self.retry_cost_bytes = self.cost_bytes() + (marks.cap - marks.high);
+        self.retry_cost_bytes = self.cost_bytes() + (marks.cap - marks.high) / 4;
         self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
         let cap = agent.session().memory_cap_bytes.load(Ordering::Relaxed);
+        let total = cost::others_cost(agent) + self.cost_bytes();
         if total > cap && self.back_off_ns >= 4 * BACK_OFF_NS_MIN {
             let shared = agent.process().counters.refused_shared.load(Ordering::Relaxed);
             let why = if shared > shared_before {
@@ -437,14 +456,22 @@ impl Monitor {
         let agent = self.agent;
         let Some(active) = agent.active() else { return true };
         let Some(reclaimer) = self.reclaimer.take() else { return true };
-        agent.lock_core().sweep.encourage();
+        let hard = Watermarks::of(agent.session()).for_estimate(agent).hard;
+        let mut first = true;
         let exhausted = loop {
             if let Ok(memory) = self.statm.read() {
                 self.memory = memory;
             }
-            agent.cost_estimate.store(self.cost_bytes(), Ordering::Relaxed);
+            let before = agent.cost_estimate.swap(self.cost_bytes(), Ordering::Relaxed);
             // What the program maps meanwhile grows unseen until it is registered.
             self.scan_mappings_if_grown();
+            let outrun = first || self.cost_bytes() > before + UNSEEN_GROWTH_BYTES;
+            if self.cost_bytes() > hard && outrun {
+                let core = &mut *agent.lock_core();
+                sweep::stop_thread(agent, active, core, self.main_stack.clone());
+                self.growing_until_ns = time::monotonic_ns() + GROWING_NS;
+            }
+            first = false;
             if self.cost_bytes() <= goal {
                 break false;
             }
@@ -524,6 +551,9 @@ impl Monitor {
             {
                 return;
             }
+            if mapping.is_main_stack() {
+                self.main_stack = mapping.range.clone();
+            }
             let mut core = agent.lock_core();
             // Staging is readable and writable, and MOVE wants both sides alike. Other mappings
             // are registered all the same: what is reserved without access today is made
@@ -587,7 +617,9 @@ impl Monitor {
         let total = agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
         let limit = if active { marks.high } else { marks.activation };
         let headroom = limit.saturating_sub(total);
-        let mut sleep_us = (headroom / GROWTH_BYTES_PER_US).clamp(SLEEP_US_MIN, SLEEP_US_MAX);
+        let growing = time::monotonic_ns() < self.growing_until_ns;
+        let shortest = if growing { SLEEP_US_MIN / 10 } else { SLEEP_US_MIN };
+        let mut sleep_us = (headroom / GROWTH_BYTES_PER_US).clamp(shortest, SLEEP_US_MAX);
         if agent.gave_up.load(Ordering::Relaxed) || agent.stuck.load(Ordering::Relaxed) {
             sleep_us = SLEEP_US_MAX;
         }

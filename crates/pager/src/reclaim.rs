@@ -186,7 +186,7 @@ impl Reclaimer {
             if core.staging.is_live(slot) {
                 match active.store.store_same_filled(core.staging.page(slot), word) {
                     Ok(()) => {
-                        core.sweep.encourage();
+                        core.sweep.note_stored();
                         core.staging.kill(slot);
                         counters.pages_same_filled.fetch_add(1, Ordering::Relaxed);
                         counters.pages_swapped_out.fetch_add(1, Ordering::Relaxed);
@@ -210,7 +210,7 @@ impl Reclaimer {
         });
         match stored {
             Some(length) => {
-                core.sweep.encourage();
+                core.sweep.note_stored();
                 core.staging.kill(slot);
                 counters.compress_out_bytes.fetch_add(length as u64, Ordering::Relaxed);
                 counters.pages_swapped_out.fetch_add(1, Ordering::Relaxed);

@@ -86,6 +86,9 @@ counters! {
     pages_unshared,
     /// Faults that waited because the cap was reached.
     faults_stalled,
+    /// Times the first thread was stopped because it outran reclaim, and times it could not be.
+    threads_stopped,
+    threads_not_stopped,
     /// Batches reclaimed while a fault waited for them.
     reclaim_direct,
     /// Batches reclaimed ahead of need.

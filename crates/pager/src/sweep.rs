@@ -23,9 +23,15 @@ const BATCH_PAGES: usize = 32;
 /// How far one look for victims reaches.
 const WINDOW_BYTES: usize = 4 << 20;
 const RUNS_MAX: usize = 64;
+/// Pages of a stack that are in use at a time, as a rule.
+const STACK_PAGES_MAX: usize = 8;
 /// How far to go on behind a page that is refused because a relative still has it too, or because
 /// of its mapping: such pages lie together, and each refusal takes a while.
 const REFUSED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
+
+/// A round in which not one of so many pages that were taken could be stored gains too little.
+const GAIN_SHARE: u32 = 32;
+const FRUITLESS_ROUNDS_MAX: u32 = 2;
 
 /// Where the sweep is. All zero is a sweep that has not begun.
 #[repr(C)]
@@ -36,8 +42,11 @@ pub struct Sweep {
     runs: [PageRegion; RUNS_MAX],
     runs_found: usize,
     runs_used: usize,
-    /// The sweep has come round this often since a page was last stored.
+    /// The sweep has come round this often, one after the other, with too little gained.
     fruitless_rounds: u32,
+    /// Pages taken, and pages stored, in this round.
+    taken: u32,
+    stored: u32,
     blocked: bool,
 }
 
@@ -58,9 +67,23 @@ pub enum Taken {
 }
 
 impl Sweep {
-    /// A page was stored, or a new pursuit of memory begins: it pays to go round again.
+    /// It may pay to go round again: memory has changed since it did not.
     pub fn encourage(&mut self) {
         self.fruitless_rounds = 0;
+        self.blocked = false;
+    }
+
+    /// A page that was taken has been compressed.
+    pub fn note_stored(&mut self) {
+        self.stored += 1;
+    }
+
+    fn begin_round(&mut self) {
+        let gained = self.stored > 0 && self.stored * GAIN_SHARE >= self.taken;
+        self.fruitless_rounds = if gained { 0 } else { self.fruitless_rounds + 1 };
+        self.taken = 0;
+        self.stored = 0;
+        self.hand = 0;
     }
 
     /// The fault handler cannot go on: the sweep stands before a page that only the monitor can see
@@ -100,8 +123,25 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     taken
 }
 
-/// Looks for pages in memory behind the hand. `false` after two rounds in which no page was
-/// stored: the first may only have cleared marks.
+/// Takes the lowest pages of a stack that are in memory: its thread stops at the next call or
+/// return, and waits with the faults that wait for room.
+pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range<usize>) {
+    let mut runs = [PageRegion::default()];
+    if let Ok(found) = active.pagemap.present_anonymous(stack, &mut runs)
+        && found.runs > 0
+    {
+        let run = runs[0].start as usize..runs[0].end as usize;
+        let pages = (run.len() / PAGE_SIZE).min(STACK_PAGES_MAX);
+        let (taken, _) = move_start(agent, active, core, run, pages);
+        let counters = &agent.process().counters;
+        let stopped = taken == Taken::Pages;
+        let count = if stopped { &counters.threads_stopped } else { &counters.threads_not_stopped };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Looks for pages in memory behind the hand. `false` after two rounds that gained too little: the
+/// first may only have cleared marks.
 fn find_victims(active: &Active, core: &mut Core) -> bool {
     let Core { sweep, regions, .. } = core;
     if sweep.runs_used < sweep.runs_found {
@@ -111,11 +151,10 @@ fn find_victims(active: &Active, core: &mut Core) -> bool {
     sweep.runs_found = 0;
     while sweep.runs_found == 0 {
         let Some(region) = regions.at_or_after(sweep.hand) else {
-            if sweep.fruitless_rounds >= 2 {
+            if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX {
                 return false;
             }
-            sweep.fruitless_rounds += 1;
-            sweep.hand = 0;
+            sweep.begin_round();
             continue;
         };
         let start = region.start.max(sweep.hand);
@@ -149,10 +188,23 @@ fn take(agent: &Agent, active: &Active, core: &mut Core, run: Range<usize>) -> (
         + (1..pages.min(BATCH_PAGES).min(free.len()))
             .take_while(|&index| active.store.mark(first + index as u64) <= tolerated)
             .count();
-    let range = run.start..run.start + pages * PAGE_SIZE;
+    move_start(agent, active, core, run, pages)
+}
+
+/// Takes up to so many pages from the start of a run, whatever their marks say.
+fn move_start(
+    agent: &Agent,
+    active: &Active,
+    core: &mut Core,
+    run: Range<usize>,
+    pages: usize,
+) -> (Taken, usize) {
+    let free = core.staging.free_slots();
+    let first = page::number_of(run.start);
+    let range = run.start..run.start + pages.min(free.len()) * PAGE_SIZE;
     // What has left the list since the look must not be touched: it may be memory that the
     // program has just mapped and that nobody would bring back.
-    if !core.regions.contains(&range) {
+    if range.is_empty() || !core.regions.contains(&range) {
         return (Taken::Passed, run.len());
     }
     let slot = active.slot_address(Slot(free.start));
@@ -182,6 +234,7 @@ fn note_staged(agent: &Agent, core: &mut Core, first: PageNumber, pages: usize) 
     }
     let staged = &agent.process().counters.pages_staged;
     staged.fetch_add(pages as u64, Ordering::Relaxed);
+    core.sweep.taken += pages as u32;
 }
 
 /// MOVE refused the first page of a run.

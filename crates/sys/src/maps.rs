@@ -22,12 +22,20 @@ pub struct Mapping<'a> {
 }
 
 impl Mapping<'_> {
-    /// Memory that belongs to the process alone and to no file, of the kinds a pager may take:
-    /// not the stack of the main thread (it grows by itself), not the kernel's own pages.
+    /// The stack of the program's first thread. The kernel makes it longer by itself.
+    pub fn is_main_stack(&self) -> bool {
+        self.name == b"[stack]"
+    }
+
+    /// Memory that belongs to the process alone and to no file, of the kinds a pager may take: not
+    /// the kernel's own pages.
     pub fn is_private_anonymous(&self) -> bool {
         self.private
             && self.inode == 0
-            && (self.name.is_empty() || self.name == b"[heap]" || self.name.starts_with(b"[anon:"))
+            && (self.name.is_empty()
+                || self.name == b"[heap]"
+                || self.is_main_stack()
+                || self.name.starts_with(b"[anon:"))
     }
 }
 

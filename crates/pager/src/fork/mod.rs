@@ -19,9 +19,10 @@ use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::thread::{self, Files};
 use ramfold_sys::uffd::{Partial, Uffd};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
-use rustix::thread::{futex, sched_yield};
+use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core, Stack};
+use crate::cost::{self, Watermarks};
 use crate::monitor::Monitor;
 use crate::page;
 
@@ -31,6 +32,8 @@ mod trap;
 
 pub use trap::Trap;
 
+/// How long a fork waits for room.
+const ROOM_NS_MAX: u64 = 200_000_000;
 /// How long a child waits for its parent to let go of the child's registrations.
 const HAND_OVER_NS: u64 = 30_000_000_000;
 
@@ -42,9 +45,29 @@ pub extern "C" fn before_fork() {
         return;
     }
     agent.plain_forks.fetch_sub(1, Ordering::SeqCst);
+    make_room(agent);
     // Held until `after_fork_in_parent` or, in the child's copy, `after_fork_in_child`.
     core::mem::forget(agent.trap.lock());
     trap::arm(agent);
+}
+
+/// Waits until the process costs little enough to be two. Where memory does not shrink, or not in
+/// time, the fork goes on as it is.
+fn make_room(agent: &Agent) {
+    let mark = Watermarks::of(agent.session()).fork;
+    let cost = || agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
+    if agent.active().is_none() || cost() <= mark {
+        return;
+    }
+    let deadline = time::monotonic_ns() + ROOM_NS_MAX;
+    agent.fork_waits.store(true, Ordering::Relaxed);
+    while cost() > mark && !agent.stuck.load(Ordering::Relaxed) && time::monotonic_ns() < deadline {
+        let seen = agent.progress.load(Ordering::Acquire);
+        agent.process().wake_agent();
+        let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let _ = futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
+    }
+    agent.fork_waits.store(false, Ordering::Relaxed);
 }
 
 /// Runs in the parent after libc forked, or failed to.
