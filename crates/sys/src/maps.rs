@@ -172,7 +172,7 @@ mod tests {
         let shared = parse(b"1000-2000 rw-s 00000000 00:01 55 /dev/zero (deleted)").unwrap();
         assert!(!shared.is_private_anonymous());
         let stack = parse(b"7ffc0000-7ffc2000 rw-p 00000000 00:00 0    [stack]").unwrap();
-        assert!(!stack.is_private_anonymous());
+        assert!(stack.is_private_anonymous() && stack.is_main_stack());
         for garbage in [&b""[..], b"x", b"1-2", b"1000-2000 rw", b"1000-2000 rw-p 0 00"] {
             assert_eq!(parse(garbage), None);
         }

@@ -228,6 +228,18 @@ pub fn fill_child(
 ) {
     let counters = &agent.process().counters;
     counters.forks_filled.fetch_add(1, Ordering::Relaxed);
+    // What the program wants zeroed in a child (MADV_WIPEONFORK) is not given to it. The child has
+    // the parent's mappings.
+    let mut text = [0; 8192];
+    let looked = maps::for_each_with_flags(&mut text, |mapping, flags| {
+        if flags.has(*b"wf") {
+            // Not registered in the child: nothing can be given to it there.
+            let _ = child.unregister(mapping.range.clone());
+        }
+    });
+    if let Err(errno) = looked {
+        agent.fail(format_args!("cannot read /proc/self/smaps for a forked child: {errno}"));
+    }
     let give = |page: u64, content: *const u8| {
         counters.pages_filled_for_child.fetch_add(1, Ordering::Relaxed);
         loop {
