@@ -30,8 +30,9 @@ const DELAYED_MAX: usize = 512;
 /// How long the handler waits for the lock before it looks whether a fork holds it.
 const LOCK_PATIENCE_NS: u32 = 200_000;
 
-/// How long a fault waits for room at most.
-const STALL_NS_MAX: u64 = 20_000_000;
+/// How long a fault waits for room at most; and if the program grows faster than reclaim.
+const STALL_NS: u64 = 2_000_000;
+const STALL_OUTRUN_NS: u64 = 20_000_000;
 /// Steps of the sweep in one fault: they may all pass pages by.
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
@@ -337,10 +338,17 @@ impl Handler {
             return;
         }
         let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        let deadline = time::monotonic_ns() + STALL_NS_MAX;
+        // A program that outruns reclaim is held until there is room to grow. Otherwise a fault
+        // adds one page, and what is freed at a time makes room for many.
+        let (mark, longest) = if agent.outruns.load(Ordering::Relaxed) {
+            (marks.low, STALL_OUTRUN_NS)
+        } else {
+            (marks.hard, STALL_NS)
+        };
+        let deadline = time::monotonic_ns() + longest;
         agent.faults_wait.store(true, Ordering::Relaxed);
         let mut seen = agent.progress.load(Ordering::Acquire);
-        while cost() > marks.low && !agent.stuck.load(Ordering::Relaxed) {
+        while cost() > mark && !agent.stuck.load(Ordering::Relaxed) {
             agent.process().counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
             if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
                 self.take_ahead(agent, active, &mut core);

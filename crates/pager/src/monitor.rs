@@ -83,6 +83,8 @@ pub struct Monitor {
     scan_took_ns: u64,
     mapped_bytes_at_scan: u64,
     main_stack: Range<usize>,
+    /// Between the last two looks it grew by more than was brought in for it.
+    grew_unseen: bool,
     /// The program has outrun reclaim lately: look more often until then.
     growing_until_ns: u64,
     threads_checked_ns: u64,
@@ -136,6 +138,7 @@ impl Monitor {
                 scan_took_ns: 0,
                 mapped_bytes_at_scan: 0,
                 main_stack: 0..0,
+                grew_unseen: false,
                 growing_until_ns: 0,
                 threads_checked_ns: time::monotonic_ns(),
                 published_ns: 0,
@@ -185,7 +188,9 @@ impl Monitor {
         }
         let agent = self.agent;
         self.measure_sharing();
-        agent.cost_estimate.store(self.cost_bytes(), Ordering::Relaxed);
+        let cost = self.cost_bytes();
+        let before = agent.cost_estimate.swap(cost, Ordering::Relaxed);
+        self.grew_unseen = cost > before + UNSEEN_GROWTH_BYTES;
         self.publish();
     }
 
@@ -457,21 +462,20 @@ impl Monitor {
         let Some(active) = agent.active() else { return true };
         let Some(reclaimer) = self.reclaimer.take() else { return true };
         let hard = Watermarks::of(agent.session()).for_estimate(agent).hard;
-        let mut first = true;
         let exhausted = loop {
             if let Ok(memory) = self.statm.read() {
                 self.memory = memory;
             }
             let before = agent.cost_estimate.swap(self.cost_bytes(), Ordering::Relaxed);
+            let grew = self.grew_unseen || self.cost_bytes() > before + UNSEEN_GROWTH_BYTES;
+            self.grew_unseen = false;
             // What the program maps meanwhile grows unseen until it is registered.
             self.scan_mappings_if_grown();
-            let outrun = first || self.cost_bytes() > before + UNSEEN_GROWTH_BYTES;
-            if self.cost_bytes() > hard && outrun {
+            if self.cost_bytes() > hard && grew {
                 let core = &mut *agent.lock_core();
                 sweep::stop_thread(agent, active, core, self.main_stack.clone());
                 self.growing_until_ns = time::monotonic_ns() + GROWING_NS;
             }
-            first = false;
             if self.cost_bytes() <= goal {
                 break false;
             }

@@ -8,8 +8,8 @@ use core::sync::atomic::Ordering;
 
 use ramfold_codec::{Compressor, Page, ScratchError, same_filled};
 use ramfold_sys::uffd::Partial;
-use ramfold_sys::{Errno, PAGE_SIZE};
-use rustix::mm::{Advice, madvise};
+use ramfold_sys::{Errno, PAGE_SIZE, time};
+use rustix::mm::{Advice, madvise, munlock};
 use rustix::thread::{futex, sched_yield};
 
 use crate::agent::{Active, Agent, CodecScratch, Core};
@@ -20,11 +20,12 @@ use crate::sweep::{self, Taken};
 
 /// An object larger than this saves too little to be worth its trouble: the page stays.
 const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
-/// Marks in the store's entries besides `fault::MARK_USED`: how many sweeps pass an incompressible
-/// page by.
-const MARK_INCOMPRESSIBLE: u8 = 8;
-/// How often a page that can neither be stored nor put back is tried again.
-const PUT_BACK_TRIES: usize = 10_000;
+/// Mark of a page that did not compress: so many sweeps pass it by. Where most of what is in
+/// memory does not compress, sweeps come round often.
+const MARK_INCOMPRESSIBLE: u8 = 200;
+/// How long a page that can neither be stored nor put back is tried again: an event that says what
+/// became of its mapping waits behind faults.
+const PUT_BACK_NS: u64 = 10_000_000_000;
 
 /// What the reclaimer alone uses.
 pub struct Reclaimer {
@@ -259,12 +260,14 @@ impl Reclaimer {
     /// chunk is unregistered for that moment.
     fn free_frames(&mut self, active: &Active, chunk: usize) {
         let agent = self.agent;
-        for tries in 0.. {
+        let mut deadline = None;
+        loop {
             {
                 let core = &mut agent.lock_core();
                 let Some(slot) = core.staging.next_live(chunk, 0) else { break };
                 if let Err(errno) = self.put_back(active, core, slot)
-                    && tries >= PUT_BACK_TRIES
+                    && time::monotonic_ns()
+                        > *deadline.get_or_insert_with(|| time::monotonic_ns() + PUT_BACK_NS)
                 {
                     agent.fail(format_args!(
                         "page {:#x} can neither be stored nor given back: {errno}",
@@ -279,7 +282,15 @@ impl Reclaimer {
         let offset = range.start - active.staging_memory.as_ptr() as usize;
         let freed = active.uffd.unregister(range.clone()).and_then(|()| {
             // SAFETY: no slot of the chunk is live, so nobody reads its frames.
-            unsafe { active.staging_memory.release(offset, range.len()) }?;
+            match unsafe { active.staging_memory.release(offset, range.len()) } {
+                // The program has locked all its memory (mlockall), and this with it.
+                // SAFETY: as above.
+                Err(Errno::INVAL) => unsafe {
+                    munlock(range.start as *mut _, range.len())?;
+                    active.staging_memory.release(offset, range.len())
+                },
+                released => released,
+            }?;
             active.uffd.register(range.clone(), false)
         });
         if let Err(errno) = freed {
