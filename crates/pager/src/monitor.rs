@@ -48,6 +48,9 @@ const SHARING_SHARE: u64 = 10;
 /// A program that grows this much between two looks, in memory that is not registered yet, may
 /// outrun reclaim.
 const UNSEEN_GROWTH_BYTES: u64 = 64 << 10;
+/// A program that was stopped this often and still has no room is not stopped any more: that is
+/// not why memory is short.
+const STOPS_MAX: u32 = 8;
 /// How long such a program is watched closely.
 const GROWING_NS: u64 = 50_000_000;
 /// Share of the monitor's time that may go into looking at mappings, as 1 / this.
@@ -85,6 +88,8 @@ pub struct Monitor {
     main_stack: Range<usize>,
     /// Between the last two looks it grew by more than was brought in for it.
     grew_unseen: bool,
+    /// Times the program was stopped since there was room last.
+    stops: u32,
     /// The program has outrun reclaim lately: look more often until then.
     growing_until_ns: u64,
     threads_checked_ns: u64,
@@ -139,6 +144,7 @@ impl Monitor {
                 mapped_bytes_at_scan: 0,
                 main_stack: 0..0,
                 grew_unseen: false,
+                stops: 0,
                 growing_until_ns: 0,
                 threads_checked_ns: time::monotonic_ns(),
                 published_ns: 0,
@@ -404,6 +410,7 @@ impl Monitor {
                 agent.lock_core().sweep.encourage();
             }
             self.back_off_ns = BACK_OFF_NS_MIN;
+            self.stops = 0;
             return;
         }
         if agent.stuck.load(Ordering::Relaxed) {
@@ -433,7 +440,8 @@ impl Monitor {
             return;
         }
         self.retry_ns = time::monotonic_ns() + self.back_off_ns;
-        self.retry_cost_bytes = self.cost_bytes() + (marks.cap - marks.high) / 4;
+        let growth = (marks.cap - marks.high) / 4 * (self.back_off_ns / BACK_OFF_NS_MIN);
+        self.retry_cost_bytes = self.cost_bytes() + growth.min(marks.cap / 4);
         self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
         let cap = agent.session().memory_cap_bytes.load(Ordering::Relaxed);
         let total = cost::others_cost(agent) + self.cost_bytes();
@@ -471,7 +479,8 @@ impl Monitor {
             self.grew_unseen = false;
             // What the program maps meanwhile grows unseen until it is registered.
             self.scan_mappings_if_grown();
-            if self.cost_bytes() > hard && grew {
+            if self.cost_bytes() > hard && grew && self.stops < STOPS_MAX {
+                self.stops += 1;
                 let core = &mut *agent.lock_core();
                 sweep::stop_thread(agent, active, core, self.main_stack.clone());
                 self.growing_until_ns = time::monotonic_ns() + GROWING_NS;

@@ -249,6 +249,8 @@ impl Reclaimer {
         match returned {
             Ok(()) | Err(Partial { errno: Errno::EXIST, .. }) => {
                 core.staging.kill(slot);
+                // Its frame counts as freed with the chunk.
+                self.agent.add_cost(PAGE_SIZE as u64);
                 Ok(())
             }
             Err(partial) => Err(partial.errno),

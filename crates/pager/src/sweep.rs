@@ -29,8 +29,9 @@ const STACK_PAGES_MAX: usize = 8;
 /// of its mapping: such pages lie together, and each refusal takes a while.
 const REFUSED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
 
-/// A round in which not one of so many pages that were taken could be stored gains too little.
-const GAIN_SHARE: u32 = 32;
+/// A round in which not one of so many pages could be stored gains too little: those that could are
+/// the ones the program cannot do without, and come back at once.
+const GAIN_SHARE: u64 = 32;
 const FRUITLESS_ROUNDS_MAX: u32 = 2;
 
 /// Where the sweep is. All zero is a sweep that has not begun.
@@ -44,9 +45,9 @@ pub struct Sweep {
     runs_used: usize,
     /// The sweep has come round this often, one after the other, with too little gained.
     fruitless_rounds: u32,
-    /// Pages taken, and pages stored, in this round.
-    taken: u32,
-    stored: u32,
+    /// Pages in memory that were come by in this round, and pages that were stored.
+    seen: u64,
+    stored: u64,
     blocked: bool,
 }
 
@@ -79,9 +80,9 @@ impl Sweep {
     }
 
     fn begin_round(&mut self) {
-        let gained = self.stored > 0 && self.stored * GAIN_SHARE >= self.taken;
+        let gained = self.stored > 0 && self.stored * GAIN_SHARE >= self.seen;
         self.fruitless_rounds = if gained { 0 } else { self.fruitless_rounds + 1 };
-        self.taken = 0;
+        self.seen = 0;
         self.stored = 0;
         self.hand = 0;
     }
@@ -102,6 +103,7 @@ impl Sweep {
     }
 
     fn skip(&mut self, bytes: usize) {
+        self.seen += (bytes / PAGE_SIZE) as u64;
         let run = &mut self.runs[self.runs_used];
         run.start += bytes as u64;
         if run.start >= run.end {
@@ -234,7 +236,6 @@ fn note_staged(agent: &Agent, core: &mut Core, first: PageNumber, pages: usize) 
     }
     let staged = &agent.process().counters.pages_staged;
     staged.fetch_add(pages as u64, Ordering::Relaxed);
-    core.sweep.taken += pages as u32;
 }
 
 /// MOVE refused the first page of a run.
