@@ -101,7 +101,7 @@ fn sqlite() {
         CREATE INDEX tb ON t(b, a);
         SELECT b, count(*), sum(a) FROM t GROUP BY b ORDER BY b LIMIT 2000;
         PRAGMA integrity_check;",
-        sized(1_000_000).max(400_000)
+        sized(1_000_000).max(600_000)
     );
     same_in_half("sqlite3", &["sqlite3", ":memory:", &script]);
 }
