@@ -18,6 +18,7 @@ use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::thread::{self, Files};
 use ramfold_sys::uffd::Uffd;
 use ramfold_sys::{Errno, PAGE_SIZE};
+use rustix::mm::{Advice, madvise};
 use rustix::thread::{Pid, sched_yield};
 
 use crate::choice::CodecChoice;
@@ -59,6 +60,12 @@ pub struct Agent {
     process: AtomicPtr<Process>,
     home_start: usize,
     home_end: usize,
+    /// One word, 1 in the address space that the agent's threads run in. The kernel clears it in
+    /// every copy of that (MADV_WIPEONFORK): so a process that was cloned behind libc's back finds
+    /// out that its agent is but a relic.
+    alive: AtomicPtr<AtomicU32>,
+    /// This process is such a copy, or descends from one.
+    pub abandoned: AtomicBool,
     /// Ranges are registered, and pages may be missing that only the agent can bring back.
     active: AtomicBool,
     /// Could not become active, and said why: not tried again.
@@ -72,6 +79,8 @@ pub struct Agent {
     /// A fork is copying the process: the forking thread holds `core`, and the handler must read
     /// on without it.
     pub copying: AtomicBool,
+    /// The last such fork made a child.
+    pub copied: AtomicBool,
     /// The handler has read messages, or is about to, that it cannot act upon while the process is
     /// being copied. Until it has, nobody else may act on what the address space was.
     pub delayed: AtomicBool,
@@ -143,13 +152,17 @@ impl Agent {
             + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
             + scratch_bytes(choice.usual)
             + scratch_bytes(choice.tight)
-            + ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES.next_multiple_of(PAGE_SIZE);
+            + ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES.next_multiple_of(PAGE_SIZE)
+            + PAGE_SIZE;
         let home = Reservation::new(bytes)?;
         for stack in 0..STACKS {
             home.commit(stack * STACK_STRIDE, STACK_BYTES)?;
         }
         home.commit(AGENT_OFFSET, home.len() - AGENT_OFFSET)?;
         let guarded = home.guarded_range();
+        let alive = home.as_ptr().wrapping_add(home.len() - PAGE_SIZE);
+        // SAFETY: a committed page that holds nothing else.
+        unsafe { madvise(alive.cast(), PAGE_SIZE, Advice::LinuxWipeOnFork) }?;
         // SAFETY: committed above, page-aligned, zeroed, and leaked below; zeroed memory is a
         // valid agent.
         let agent = unsafe { &mut *home.as_ptr().add(AGENT_OFFSET).cast::<Agent>() };
@@ -158,8 +171,25 @@ impl Agent {
         agent.home_end = guarded.end;
         agent.session.store(ptr::from_ref(session).cast_mut(), Ordering::Relaxed);
         agent.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+        agent.alive.store(alive.cast(), Ordering::Relaxed);
+        agent.set_alive();
         AGENT.store(agent, Ordering::Release);
         agent.spawn_monitor().map(drop)
+    }
+
+    /// Do the agent's threads run in this address space?
+    pub fn is_alive(&self) -> bool {
+        self.alive_word().load(Ordering::Relaxed) == 1
+    }
+
+    /// Says so: at the start, and in a forked child that starts threads of its own.
+    pub fn set_alive(&self) {
+        self.alive_word().store(1, Ordering::Relaxed);
+    }
+
+    fn alive_word(&self) -> &AtomicU32 {
+        // SAFETY: set at start to a word of the agent's own memory.
+        unsafe { &*self.alive.load(Ordering::Relaxed) }
     }
 
     /// Starts the monitor thread: the first of the agent's threads in a process.

@@ -91,6 +91,24 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
     handler.run(agent, active)
 }
 
+/// In a forked child: the changes of the address space that the parent's handler had read and not
+/// yet acted upon when the child was made. The mappings follow them already.
+///
+/// # Safety
+/// The handler's cell must be a copy of a parent's that was running, and nobody else may use it.
+pub unsafe fn act_on_inherited(agent: &'static Agent, active: &'static Active, core: &mut Core) {
+    // SAFETY: by the caller's word.
+    let handler = unsafe { &mut *(*agent.handler.get()).as_mut_ptr() };
+    for event in &mut handler.delayed[..core::mem::take(&mut handler.delayed_count)] {
+        match event.take() {
+            // Its descriptor is none of this process's.
+            Some(Event::Fork(child)) => core::mem::forget(child),
+            Some(event) => crate::event::handle(agent, active, core, event),
+            None => {}
+        }
+    }
+}
+
 impl Handler {
     fn run(&mut self, agent: &'static Agent, active: &'static Active) -> ! {
         loop {
@@ -193,13 +211,14 @@ impl Handler {
         let count = core::mem::take(&mut self.delayed_count);
         let is_fork = |event: &Option<Event>| matches!(event, Some(Event::Fork(_)));
         let forks = self.delayed[..count].iter().filter(|event| is_fork(event)).count();
+        let made = agent.copied.load(Ordering::Relaxed);
         for index in 0..count {
             match self.delayed[index].take() {
                 Some(Event::Pagefault { address, .. }) => wake(&active.uffd, address),
                 // The child has an agent of its own and waits for this descriptor to close. With
                 // several it cannot be told which is which, and what one of them is given too
                 // much does no harm.
-                Some(Event::Fork(child)) if forks == 1 => drop(child),
+                Some(Event::Fork(child)) if forks == 1 && made => drop(child),
                 Some(event) => self.handle_event(agent, active, core, event),
                 None => {}
             }

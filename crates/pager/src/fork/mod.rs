@@ -40,6 +40,14 @@ const HAND_OVER_NS: u64 = 30_000_000_000;
 /// Runs in the forking thread before libc forks (`pthread_atfork`).
 pub extern "C" fn before_fork() {
     let Some(agent) = Agent::get() else { return };
+    // A clone that bypassed libc made this process. It was given all of its memory, and has no
+    // agent; nor will its children.
+    if !agent.is_alive() {
+        agent.abandoned.store(true, Ordering::Relaxed);
+    }
+    if agent.abandoned.load(Ordering::Relaxed) {
+        return;
+    }
     agent.plain_forks.fetch_add(1, Ordering::SeqCst);
     if !agent.trap_forks.load(Ordering::SeqCst) {
         return;
@@ -73,6 +81,9 @@ fn make_room(agent: &Agent) {
 /// Runs in the parent after libc forked, or failed to.
 pub extern "C" fn after_fork_in_parent() {
     let Some(agent) = Agent::get() else { return };
+    if agent.abandoned.load(Ordering::Relaxed) {
+        return;
+    }
     if trap::disarm(trap::Side::Parent) {
         // SAFETY: this thread locked it in `before_fork` and forgot the guard.
         unsafe { agent.trap.unlock_forgotten() };
@@ -85,6 +96,9 @@ pub extern "C" fn after_fork_in_parent() {
 /// Runs in the child after libc forked.
 pub extern "C" fn after_fork_in_child() {
     let Some(agent) = Agent::get() else { return };
+    if agent.abandoned.load(Ordering::Relaxed) {
+        return;
+    }
     if trap::disarm(trap::Side::Child) {
         // SAFETY: the only thread of the program is this one.
         unsafe { agent.trap.reset_after_fork() };
@@ -93,6 +107,7 @@ pub extern "C" fn after_fork_in_child() {
         }
         return;
     }
+    agent.set_alive();
     agent.plain_forks.store(0, Ordering::SeqCst);
     agent.trap_forks.store(false, Ordering::SeqCst);
     // SAFETY: as above; a monitor that was about to activate held it, and had done nothing yet.
@@ -108,6 +123,7 @@ pub extern "C" fn after_fork_in_child() {
 
 /// The first thing in a child: an agent of its own. Returns when evicted pages can be touched.
 pub(super) fn begin_child(agent: &'static Agent) {
+    agent.set_alive();
     agent.plain_forks.store(0, Ordering::SeqCst);
     agent.delayed.store(false, Ordering::Relaxed);
     agent.faults_wait.store(false, Ordering::Relaxed);
@@ -165,6 +181,8 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     register(agent, active, staging, deadline);
     {
         let core = &mut *agent.lock_core();
+        // SAFETY: this is the child's first thread of the agent, and there is no handler yet.
+        unsafe { crate::fault::act_on_inherited(agent, active, core) };
         let mut last_end = 0;
         let mut buffer = [0; 8192];
         let result = maps::for_each_with_flags(&mut buffer, |mapping, flags| {

@@ -21,6 +21,7 @@ const SIGSYS: usize = 31;
 const SIGSYS_BIT: u64 = 1 << (SIGSYS - 1);
 const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
+const SIG_SETMASK: usize = 2;
 const SA_SIGINFO: usize = 4;
 const SA_RESTORER: usize = 0x0400_0000;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
@@ -77,7 +78,9 @@ pub fn arm(agent: &Agent) {
         mask: u64::MAX,
     };
     let mut mask = 0u64;
-    let open = SIGSYS_BIT;
+    // A handler of the program's may run with SIGSYS blocked, and the kernel ends a program that
+    // cannot take a SIGSYS that is due. So signals wait until the fork is over.
+    let open = !SIGSYS_BIT;
     let library = crate::entry::library_range();
     ARMED.thread.store(current_thread(), Ordering::Relaxed);
     ARMED.selector.store(SELECTOR_BLOCK, Ordering::Relaxed);
@@ -86,7 +89,7 @@ pub fn arm(agent: &Agent) {
     let armed = unsafe {
         raw::syscall5(
             nr::RT_SIGPROCMASK,
-            SIG_UNBLOCK,
+            SIG_SETMASK,
             (&raw const open) as usize,
             (&raw mut mask) as usize,
             8,
@@ -175,7 +178,7 @@ extern "C" fn on_sigsys(signal: i32, info: *mut SignalInfo, context: *mut Contex
             context.mask = ARMED.mask.load(Ordering::Relaxed);
             result as usize
         }
-        nr::RT_SIGPROCMASK => set_mask_on_behalf(&call, context) as usize,
+        nr::RT_SIGPROCMASK => set_mask_on_behalf(&call) as usize,
         // A new thread or a vfork cannot be made from here: its stack is not this one. Let it
         // through; should a fork follow, the child notices that it was not taken over.
         nr::CLONE | nr::CLONE3 | nr::VFORK => {
@@ -243,8 +246,9 @@ fn copies_memory(number: usize, call: &[usize; 6]) -> bool {
     }
 }
 
-/// Newer C libraries block all signals around the clone; a blocked SIGSYS would end the program.
-fn set_mask_on_behalf(call: &[usize; 6], context: &mut Context) -> isize {
+/// Newer C libraries block all signals around the clone. What they set counts from when the fork is
+/// over.
+fn set_mask_on_behalf(call: &[usize; 6]) -> isize {
     let [how, set, old, size, ..] = *call;
     let before = ARMED.mask.load(Ordering::Relaxed);
     if size != 8 {
@@ -263,7 +267,6 @@ fn set_mask_on_behalf(call: &[usize; 6], context: &mut Context) -> isize {
             _ => set,
         };
         ARMED.mask.store(after, Ordering::Relaxed);
-        context.mask = after & !SIGSYS_BIT;
     }
     0
 }
@@ -341,6 +344,7 @@ extern "C" fn copy_process(request: *mut ()) {
     // SAFETY: the program asked for this call, which gives the child a copy of this very stack.
     let result =
         unsafe { raw::syscall6(number, call[0], call[1], call[2], call[3], call[4], call[5]) };
+    agent.copied.store(result > 0, Ordering::Relaxed);
     agent.copying.store(false, Ordering::Release);
     if result == 0 {
         // The child makes its locks anew.
