@@ -235,7 +235,7 @@ impl Handler {
     ) {
         match (event, self.decompressor.as_mut()) {
             (Event::Fork(child), Some(decompressor)) => {
-                crate::fork::fill_child(agent, active, core, &child, decompressor, &mut self.page);
+                crate::fork::fill_child(agent, active, core, child, decompressor, &mut self.page);
             }
             (event, _) => crate::event::handle(agent, active, core, event),
         }

@@ -14,10 +14,8 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use ramfold_codec::{Decompressor, Page};
 use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::thread::{self, Files};
-use ramfold_sys::uffd::{Partial, Uffd};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
@@ -30,6 +28,9 @@ use crate::page;
 #[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
 mod trap;
 
+mod fill;
+
+pub use fill::fill_child;
 pub use trap::Trap;
 
 /// How long a fork waits for room.
@@ -232,67 +233,6 @@ fn forget(active: &Active, core: &mut Core, range: Range<usize>) {
         active.store.invalidate_range(first, count);
         core.regions.remove(&range);
     }
-}
-
-/// A child that was made without libc has no agent: it gets every evicted page, and is on its own
-/// when the descriptor closes.
-pub fn fill_child(
-    agent: &Agent,
-    active: &Active,
-    core: &mut Core,
-    child: &Uffd,
-    decompressor: &mut Decompressor<'_>,
-    buffer: &mut Page,
-) {
-    let counters = &agent.process().counters;
-    counters.forks_filled.fetch_add(1, Ordering::Relaxed);
-    // What the program wants zeroed in a child (MADV_WIPEONFORK) is not given to it. The child has
-    // the parent's mappings.
-    let mut text = [0; 8192];
-    let looked = maps::for_each_with_flags(&mut text, |mapping, flags| {
-        if flags.has(*b"wf") {
-            // Not registered in the child: nothing can be given to it there.
-            let _ = child.unregister(mapping.range.clone());
-        }
-    });
-    if let Err(errno) = looked {
-        agent.fail(format_args!("cannot read /proc/self/smaps for a forked child: {errno}"));
-    }
-    let give = |page: u64, content: *const u8| {
-        counters.pages_filled_for_child.fetch_add(1, Ordering::Relaxed);
-        loop {
-            // SAFETY: the content of this page when the child was made: the lock has been held
-            // since its message was read, and the child cannot have touched the page.
-            match unsafe { child.copy(page::address_of(page), content, PAGE_SIZE) } {
-                // Present: nothing is missing. Not mapped, or gone: nothing to give it to.
-                Ok(()) | Err(Partial { errno: Errno::EXIST | Errno::NOENT | Errno::SRCH, .. }) => {
-                    return;
-                }
-                Err(Partial { errno: Errno::AGAIN | Errno::NOMEM, .. }) => {
-                    // The child is changing its address space: its event has to be read.
-                    let _ = child.read_event();
-                    sched_yield();
-                }
-                Err(partial) => agent.fail(format_args!(
-                    "cannot give page {:#x} to a forked child: {}",
-                    page::address_of(page),
-                    partial.errno
-                )),
-            }
-        }
-    };
-    core.staging.for_each_live(|slot, page| give(page, active.slot_address(slot) as *const u8));
-    active.store.for_each(|page, _| {
-        // A ghost has nothing to load.
-        match active.store.load(page, |object| crate::fault::expand(object, decompressor, buffer)) {
-            Ok(None) => {}
-            Ok(Some(Ok(()))) => give(page, buffer.as_ptr()),
-            Ok(Some(Err(error))) => {
-                agent.fail(format_args!("page {:#x}: {error}", page::address_of(page)))
-            }
-            Err(error) => agent.fail(format_args!("page {:#x}: {error}", page::address_of(page))),
-        }
-    });
 }
 
 fn own_pid() -> u32 {
