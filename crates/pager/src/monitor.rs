@@ -578,8 +578,16 @@ impl Monitor {
                 return;
             }
             // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
-            if active.uffd.register(mapping.range.clone(), false).is_ok() && movable {
+            if active.uffd.register(mapping.range.clone(), false).is_err() || !movable {
+                return;
+            }
+            // A part may be gone since the look. Registering passes over the hole, and what the
+            // program maps there next would be taken from it and never brought back. From here on
+            // any change is an event, which waits for the lock.
+            if active.uffd.is_registered_anonymous(mapping.range.clone()) == Ok(true) {
                 full |= !core.regions.insert(mapping.range.clone());
+            } else {
+                core.rescan_wanted = true;
             }
         });
         if let Err(errno) = result {

@@ -206,6 +206,22 @@ impl Uffd {
         unsafe { ioctl(self.as_fd(), abi::IOCTL_REGISTER, &mut register) }.map(drop)
     }
 
+    /// Is this range all within one mapping of private anonymous memory that is registered here?
+    ///
+    /// Registering skips holes, so a range that was changed meanwhile can be registered in part.
+    /// The kernel is asked for what it never does to anonymous memory (CONTINUE): it looks at the
+    /// mapping first, and says `EINVAL` only when that is all right.
+    ///
+    /// # Errors
+    /// `EAGAIN` while an event is unread: nothing is certain then.
+    pub fn is_registered_anonymous(&self, range: Range<usize>) -> Result<bool, Errno> {
+        match self.continue_with_page_cache(range.start, range.len()) {
+            Err(Partial { errno: Errno::INVAL, done: 0 }) => Ok(true),
+            Err(Partial { errno: Errno::AGAIN, done: 0 }) => Err(Errno::AGAIN),
+            _ => Ok(false),
+        }
+    }
+
     /// Ends the registration of a range and wakes who waits there. Missing pages read as zero
     /// from now on.
     ///
