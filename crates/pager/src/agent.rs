@@ -23,6 +23,7 @@ use rustix::thread::{Pid, sched_yield};
 
 use crate::choice::CodecChoice;
 use crate::cost::Watermarks;
+use crate::dropped::DroppedRanges;
 use crate::fault::Handler;
 use crate::reclaim::Reclaimer;
 use crate::regions::Regions;
@@ -39,6 +40,7 @@ pub struct Core {
     pub regions: Regions,
     pub staging: Staging,
     pub sweep: Sweep,
+    pub dropped: DroppedRanges,
     /// The mappings changed in a way the events do not describe fully: look at them again.
     pub rescan_wanted: bool,
 }

@@ -1,10 +1,15 @@
 //! Changes of the address space, as the kernel tells them.
 //!
 //! Called with `core` held and before the thread that made the change goes on to anything else.
+//!
+//! The kernel queues an event when the change is done and other threads may already have built on
+//! it, so two of them can come in the wrong order. One order matters: what moves to a place must
+//! not be acted upon before what vacated that place. See [`is_early`].
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+use ramfold_sys::time;
 use ramfold_sys::uffd::Event;
 
 use crate::agent::{Active, Agent, Core};
@@ -17,11 +22,13 @@ pub fn handle(agent: &'static Agent, active: &'static Active, core: &mut Core, e
         Event::Remove(range) => {
             counters.events_remove.fetch_add(1, Ordering::Relaxed);
             drop_content(active, core, &range);
+            core.dropped.note(&range, time::monotonic_ns());
         }
         Event::Unmap(range) => {
             counters.events_unmap.fetch_add(1, Ordering::Relaxed);
             drop_content(active, core, &range);
             core.regions.remove(&range);
+            // A mapping that was replaced leaves the total as it was.
             core.rescan_wanted = true;
         }
         Event::Remap { from, to, len } => {
@@ -32,13 +39,23 @@ pub fn handle(agent: &'static Agent, active: &'static Active, core: &mut Core, e
             if let Err(error) = active.store.rekey_range(first, target, count) {
                 agent.fail(format_args!("mremap of {len} bytes from {from:#x}: {error}"));
             }
-            // The mapping went along with its registration. It is found at its new place, and
-            // with the access it has there, by the next look at the mappings.
+            // The mapping went along with its registration. What it has grown by is found by the
+            // next look at the mappings, and so is a mapping left behind (MREMAP_DONTUNMAP).
             core.regions.remove(&(from..from + len));
+            core.regions.insert(to..to + len);
             core.rescan_wanted = true;
         }
         // The handler's own business: they need its buffers.
         Event::Fork(_) | Event::Pagefault { .. } => {}
+    }
+}
+
+/// Does this event move memory to where there is some already, as far as is known? Then the event
+/// that tells what became of that is still to come, and must be acted upon first.
+pub fn is_early(core: &Core, event: &Event) -> bool {
+    match event {
+        Event::Remap { to, len, .. } => core.regions.overlaps(&(*to..to + len)),
+        _ => false,
     }
 }
 

@@ -13,10 +13,11 @@ use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::uffd::{Event, Partial, Uffd};
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::thread::{Timespec, futex};
+use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core};
 use crate::cost::Watermarks;
+use crate::event;
 use crate::page::{self, PageNumber};
 use crate::placement::Placement;
 use crate::session::Counters;
@@ -27,6 +28,8 @@ use crate::sweep::{self, Taken};
 const ZERO_AHEAD_MAX: usize = 16;
 /// Messages that can wait while a fork copies the process.
 const DELAYED_MAX: usize = 512;
+/// Faults that can be set aside; more only try again too early.
+const ASIDE_MAX: usize = 64;
 /// How long the handler waits for the lock before it looks whether a fork holds it.
 const LOCK_PATIENCE_NS: u32 = 200_000;
 
@@ -46,7 +49,11 @@ pub struct Handler {
     /// Zeros to copy from. Never written: the kernel backs it with its one page of zeros.
     zeros: [u8; ZERO_AHEAD_MAX * PAGE_SIZE],
     delayed: [Option<Event>; DELAYED_MAX],
+    /// How many there are, and how many of them were acted upon.
     delayed_count: usize,
+    delayed_next: usize,
+    /// The fork that was copied made a child with an agent.
+    child_has_agent: bool,
     decompressor: Option<Decompressor<'static>>,
     placement: Placement,
     /// Where the next first touch is expected if memory grows in a row, and how many pages to
@@ -58,7 +65,11 @@ pub struct Handler {
 /// What became of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Served {
+    /// The page is there.
     Done,
+    /// There is nothing to fill at this address: its mapping is gone or has moved, and the event
+    /// that says so is to come.
+    Gone,
     /// The address space is changing: the thread must fault again after the event was read.
     Again,
 }
@@ -72,6 +83,8 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
     let handler = unsafe {
         let handler = (*agent.handler.get()).as_mut_ptr();
         (&raw mut (*handler).delayed_count).write(0);
+        (&raw mut (*handler).delayed_next).write(0);
+        (&raw mut (*handler).child_has_agent).write(false);
         (&raw mut (*handler).placement).write(Placement::default());
         (&raw mut (*handler).decompressor).write(None);
         for slot in 0..DELAYED_MAX {
@@ -99,12 +112,11 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
 pub unsafe fn act_on_inherited(agent: &'static Agent, active: &'static Active, core: &mut Core) {
     // SAFETY: by the caller's word.
     let handler = unsafe { &mut *(*agent.handler.get()).as_mut_ptr() };
-    for event in &mut handler.delayed[..core::mem::take(&mut handler.delayed_count)] {
-        match event.take() {
+    for event in handler.delayed[..handler.delayed_count].iter_mut().filter_map(Option::take) {
+        match event {
             // Its descriptor is none of this process's.
-            Some(Event::Fork(child)) => core::mem::forget(child),
-            Some(event) => crate::event::handle(agent, active, core, event),
-            None => {}
+            Event::Fork(child) => core::mem::forget(child),
+            event => event::handle(agent, active, core, event),
         }
     }
 }
@@ -117,15 +129,11 @@ impl Handler {
                 wait_for_message(&active.uffd, None);
                 self.stall_over_cap(agent, active);
             }
-            match agent.core.lock_within(LOCK_PATIENCE_NS) {
-                Some(mut core) => {
-                    self.handle_delayed(agent, active, &mut core);
-                    self.handle_next(agent, active, core);
-                }
-                None if agent.copying.load(Ordering::Acquire) => {
-                    self.read_during_copy(agent, active);
-                }
-                None => {}
+            if agent.copying.load(Ordering::Acquire) {
+                self.read_during_copy(agent, active);
+            } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
+                self.handle_delayed(agent, active, &mut core);
+                self.handle_next(agent, active, core);
             }
         }
     }
@@ -156,6 +164,17 @@ impl Handler {
         self.placement.follow(thread, agent.monitor_thread());
     }
 
+    /// The next message: one that was set aside during a fork, or one that is read now.
+    fn next_message(&mut self, agent: &Agent, active: &Active) -> Option<Event> {
+        while self.delayed_next < self.delayed_count {
+            self.delayed_next += 1;
+            if let Some(event) = self.delayed[self.delayed_next - 1].take() {
+                return Some(event);
+            }
+        }
+        read(agent, &active.uffd)
+    }
+
     /// A fault could not be answered because an event waits to be read. The kernel hands out
     /// faults first, so faults are set aside until the event comes; then all of them may try
     /// again.
@@ -166,25 +185,35 @@ impl Handler {
         core: &mut Core,
         address: usize,
     ) {
-        let mut waiting = [0usize; 64];
-        waiting[0] = address;
-        let mut count = 1;
-        while count < waiting.len()
-            && let Some(event) = read(agent, &active.uffd)
-        {
-            match event {
-                Event::Pagefault { address, .. } => {
-                    waiting[count] = address;
-                    count += 1;
-                }
-                event => {
-                    self.handle_event(agent, active, core, event);
-                    break;
-                }
+        let mut aside = Aside::new(active);
+        aside.put(address);
+        while let Some(event) = self.next_message(agent, active) {
+            if let Event::Pagefault { address, .. } = event {
+                aside.put(address);
+            } else {
+                self.handle_event(agent, active, core, event);
+                break;
             }
         }
-        for &address in &waiting[..count] {
-            wake(&active.uffd, address);
+    }
+
+    /// Acts on the events that must come before this one, which was read too early.
+    fn catch_up(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        early: &Event,
+    ) {
+        let mut aside = Aside::new(active);
+        while event::is_early(core, early) {
+            match self.next_message(agent, active) {
+                Some(Event::Pagefault { address, .. }) => aside.put(address),
+                Some(event) => self.handle_event(agent, active, core, event),
+                // The thread that made the change is about to tell of it.
+                None if active.uffd.is_changing() => sched_yield(),
+                None => break,
+            }
         }
     }
 
@@ -208,21 +237,22 @@ impl Handler {
     }
 
     fn handle_delayed(&mut self, agent: &'static Agent, active: &'static Active, core: &mut Core) {
-        let count = core::mem::take(&mut self.delayed_count);
         let is_fork = |event: &Option<Event>| matches!(event, Some(Event::Fork(_)));
-        let forks = self.delayed[..count].iter().filter(|event| is_fork(event)).count();
-        let made = agent.copied.load(Ordering::Relaxed);
-        for index in 0..count {
-            match self.delayed[index].take() {
+        let messages = &self.delayed[..self.delayed_count];
+        // The child has an agent of its own and waits for this descriptor to close. With several
+        // it cannot be told which is which, and what one of them is given too much does no harm.
+        let forks = messages.iter().filter(|event| is_fork(event)).count();
+        self.child_has_agent = forks == 1 && agent.copied.load(Ordering::Relaxed);
+        while self.delayed_next < self.delayed_count {
+            match self.next_message(agent, active) {
                 Some(Event::Pagefault { address, .. }) => wake(&active.uffd, address),
-                // The child has an agent of its own and waits for this descriptor to close. With
-                // several it cannot be told which is which, and what one of them is given too
-                // much does no harm.
-                Some(Event::Fork(child)) if forks == 1 && made => drop(child),
                 Some(event) => self.handle_event(agent, active, core, event),
                 None => {}
             }
         }
+        self.child_has_agent = false;
+        self.delayed_next = 0;
+        self.delayed_count = 0;
         agent.delayed.store(false, Ordering::Release);
     }
 
@@ -233,11 +263,16 @@ impl Handler {
         core: &mut Core,
         event: Event,
     ) {
+        if event::is_early(core, &event) {
+            agent.process().counters.events_early.fetch_add(1, Ordering::Relaxed);
+            self.catch_up(agent, active, core, &event);
+        }
         match (event, self.decompressor.as_mut()) {
+            (Event::Fork(child), _) if self.child_has_agent => drop(child),
             (Event::Fork(child), Some(decompressor)) => {
                 crate::fork::fill_child(agent, active, core, child, decompressor, &mut self.page);
             }
-            (event, _) => crate::event::handle(agent, active, core, event),
+            (event, _) => event::handle(agent, active, core, event),
         }
     }
 
@@ -400,6 +435,37 @@ fn pages_never_seen(active: &Active, core: &Core, address: usize, wanted: usize)
     pages
 }
 
+/// Faults that cannot be answered yet. At the end they try again.
+struct Aside {
+    active: &'static Active,
+    count: usize,
+    addresses: [usize; ASIDE_MAX],
+}
+
+impl Aside {
+    fn new(active: &'static Active) -> Aside {
+        Aside { active, count: 0, addresses: [0; ASIDE_MAX] }
+    }
+
+    fn put(&mut self, address: usize) {
+        match self.addresses.get_mut(self.count) {
+            Some(place) => {
+                *place = address;
+                self.count += 1;
+            }
+            None => wake(&self.active.uffd, address),
+        }
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        for &address in &self.addresses[..self.count] {
+            wake(&self.active.uffd, address);
+        }
+    }
+}
+
 fn count_ahead(counters: &Counters, filled: usize) {
     if filled > 1 {
         counters.pages_zero_filled_ahead.fetch_add(filled as u64 - 1, Ordering::Relaxed);
@@ -431,20 +497,19 @@ pub fn expand(
 fn settle(agent: &Agent, active: &Active, address: usize, result: Result<(), Partial>) -> Served {
     match result {
         Ok(()) => Served::Done,
-        // EEXIST: the page is there already. ENOENT: it is not ours to fill any more. Either way
-        // the thread finds out by trying again.
-        Err(Partial { errno: Errno::EXIST | Errno::NOENT, .. }) => {
+        // The thread finds out by trying again.
+        Err(Partial { errno: errno @ (Errno::EXIST | Errno::NOENT), .. }) => {
             wake(&active.uffd, address);
-            Served::Done
+            if errno == Errno::EXIST { Served::Done } else { Served::Gone }
         }
         Err(Partial { errno: Errno::AGAIN, .. }) => Served::Again,
         // The process is on its way out.
-        Err(Partial { errno: Errno::SRCH, .. }) => Served::Done,
+        Err(Partial { errno: Errno::SRCH, .. }) => Served::Gone,
         // No memory at all, not even for one page: what is freed meanwhile may do.
         Err(Partial { errno: Errno::NOMEM, .. }) => {
             agent.process().wake_agent();
             wake(&active.uffd, address);
-            Served::Done
+            Served::Gone
         }
         Err(partial) => agent.fail(format_args!(
             "cannot bring back page {address:#x}: {} (errno {})",

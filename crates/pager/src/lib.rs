@@ -17,6 +17,7 @@ compile_error!("ramfold's agent knows the system calls of x86_64 and aarch64 onl
 pub mod agent;
 pub mod choice;
 pub mod cost;
+pub mod dropped;
 pub mod entry;
 pub mod event;
 pub mod fault;

@@ -568,23 +568,23 @@ impl Monitor {
                 self.main_stack = mapping.range.clone();
             }
             let mut core = agent.lock_core();
-            // Staging is readable and writable, and MOVE wants both sides alike. Other mappings
-            // are registered all the same: what is reserved without access today is made
-            // writable tomorrow, and is then known from its first page on.
-            let movable = mapping.readable && mapping.writable && !mapping.executable;
-            if !movable {
-                core.regions.remove(&mapping.range);
-            } else if core.regions.contains(&mapping.range) {
+            if core.regions.contains(&mapping.range) {
                 return;
             }
-            // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
-            if active.uffd.register(mapping.range.clone(), false).is_err() || !movable {
-                return;
-            }
-            // A part may be gone since the look. Registering passes over the hole, and what the
-            // program maps there next would be taken from it and never brought back. From here on
-            // any change is an event, which waits for the lock.
-            if active.uffd.is_registered_anonymous(mapping.range.clone()) == Ok(true) {
+            // What cannot be taken for its access is registered all the same: what is reserved
+            // without access today is made writable tomorrow, and is then known from its first
+            // page on. A part of the range may be gone since the look: registering passes over
+            // the hole, and what the program maps there next would be taken from it and never
+            // brought back. So the kernel is asked; from then on any change is an event, which
+            // waits for the lock.
+            let registered = || active.uffd.is_registered_anonymous(mapping.range.clone());
+            let known = match registered() {
+                // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
+                Ok(false) if active.uffd.register(mapping.range.clone(), false).is_err() => return,
+                Ok(false) => registered(),
+                known => known,
+            };
+            if known == Ok(true) {
                 full |= !core.regions.insert(mapping.range.clone());
             } else {
                 core.rescan_wanted = true;

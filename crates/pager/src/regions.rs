@@ -1,4 +1,4 @@
-//! Which ranges of the program's address space are registered and may be reclaimed.
+//! Which ranges of the program's address space are registered.
 //!
 //! The kernel's events keep this list true: a range leaves it in the same step in which the
 //! event that ended it is read. A range that is missing here costs only memory; a range too many
@@ -56,6 +56,12 @@ impl Regions {
             }
         }
         false
+    }
+
+    /// Is any part of the range registered?
+    pub fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.at_or_after(range.start).is_some_and(|region| region.start < range.end)
+            && !range.is_empty()
     }
 
     /// Adds a range, joining what it touches. `false` when the list is full.
@@ -147,6 +153,7 @@ mod tests {
             let start = random(300);
             let asked = start..start + random(20);
             assert_eq!(regions.contains(&asked), asked.clone().all(|page| model.contains(&page)));
+            assert_eq!(regions.overlaps(&asked), asked.clone().any(|page| model.contains(&page)));
             assert_eq!(
                 regions.at_or_after(start).map(|r| r.start.max(start)),
                 model.range(start..).next().copied()

@@ -97,6 +97,8 @@ counters! {
     events_remove,
     events_unmap,
     events_remap,
+    /// Of these, what was told before what it was built on.
+    events_early,
     /// Forks, by kind: the child took over its memory; the child was given everything
     /// uncompressed because it bypassed libc.
     forks_taken_over,

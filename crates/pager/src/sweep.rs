@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use ramfold_sys::pagemap::PageRegion;
 use ramfold_sys::uffd::Partial;
-use ramfold_sys::{Errno, PAGE_SIZE};
+use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
 use crate::fault::MARK_USED;
@@ -209,6 +209,9 @@ fn move_start(
     if range.is_empty() || !core.regions.contains(&range) {
         return (Taken::Passed, run.len());
     }
+    if core.dropped.touch(&range, time::monotonic_ns) {
+        return (Taken::Passed, range.len());
+    }
     let slot = active.slot_address(Slot(free.start));
     let mut bytes = range.len();
     loop {
@@ -263,10 +266,9 @@ fn refused(
             core.staging.skip_slot();
             (Taken::Passed, 0)
         }
-        // The mapping is locked, or its access is not like staging's any more. What lies behind
-        // it in the run may belong to another.
+        // The mapping is locked, or its access is not like staging's: MOVE wants both sides alike.
+        // What lies behind it in the run may belong to another.
         _ => {
-            core.rescan_wanted = true;
             counters.refused_mapping.fetch_add(1, Ordering::Relaxed);
             (Taken::Passed, run.len().min(REFUSED_SKIP_BYTES))
         }

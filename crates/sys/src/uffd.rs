@@ -206,6 +206,13 @@ impl Uffd {
         unsafe { ioctl(self.as_fd(), abi::IOCTL_REGISTER, &mut register) }.map(drop)
     }
 
+    /// Has a thread changed the address space, or begun to, and its event is unread?
+    pub fn is_changing(&self) -> bool {
+        // The kernel looks at that first; what it would be asked for then is impossible.
+        let asked = self.continue_with_page_cache(0, crate::PAGE_SIZE);
+        matches!(asked, Err(Partial { errno: Errno::AGAIN, .. }))
+    }
+
     /// Is this range all within one mapping of private anonymous memory that is registered here?
     ///
     /// Registering skips holes, so a range that was changed meanwhile can be registered in part.
