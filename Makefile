@@ -26,8 +26,10 @@ lint:
 test:
 	scripts/setup test
 	$(MAKE) lint
-	$(CARGO) test --workspace --exclude ramfold --exclude ramfold-bench --exclude ramfold-torture
+	$(CARGO) test --workspace --exclude ramfold --exclude ramfold-torture
+	$(CARGO) build --release -p ramfold -p ramfold-bench
 	$(CARGO) test --release -p ramfold -- --test-threads=1
+	$(CARGO) test --release -p ramfold-torture -- --test-threads=1
 
 install: build
 	install -D -m 0755 $(TARGET)/release/ramfold $(DESTDIR)$(PREFIX)/bin/ramfold

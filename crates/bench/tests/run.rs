@@ -102,7 +102,7 @@ fn every_workload_runs_without_a_cap() {
         "--workload",
         &workloads,
         "--size",
-        "6M",
+        "24M",
         "--scale",
         "0.1",
         "--runs",
@@ -136,7 +136,7 @@ fn kernel_peers_cost_what_was_asked_and_leave_nothing() {
         "--workload",
         "sequential-rw,zipf-ro",
         "--size",
-        "8M",
+        "32M",
         "--memory",
         "70%",
         "--scale",
@@ -345,7 +345,7 @@ fn run_ramfold(path: &Path, extra: &[&str]) -> Output {
     let path = path.to_str().unwrap();
     // fit stays below its cap, so that a stand-in can do without paging.
     let fixed =
-        ["--workload", "fit", "--size", "4M", "--runs", "1", "--scale", "0.5", "--ramfold", path];
+        ["--workload", "fit", "--size", "32M", "--runs", "1", "--scale", "0.2", "--ramfold", path];
     run(&[&["--peer", "none,ramfold"], fixed.as_slice(), extra].concat())
 }
 

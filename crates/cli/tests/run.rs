@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{is_root, ramfold, run, stats, text};
+use support::{RAMFOLD, is_root, ramfold, run, stats, text};
 
 /// Debian's, not a wrapper script that may stand in for it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -280,4 +280,24 @@ fn wait_for_a_line(child: &mut std::process::Child) {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "up\n");
+}
+
+#[test]
+fn bench_measures_this_ramfold() {
+    // `make test` builds ramfold-bench beside ramfold.
+    let output = Command::new(RAMFOLD)
+        .args(["bench", "run", "--peer", "none,ramfold", "--workload", "random-rw,zipf-ro"])
+        .args(["--size", "64M", "--scale", "0.1", "--runs", "1", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows.iter().filter(|row| row["peer"] == "ramfold") {
+        assert_eq!(row["output_right"], true, "{row}");
+        assert!(row["ramfold"]["pages_swapped_out"].as_u64().unwrap() > 0, "{row}");
+        let cap = row["ramfold"]["memory_cap_bytes"].as_u64().unwrap();
+        assert!(cap <= row["need_bytes"].as_u64().unwrap() * 51 / 100, "{row}");
+    }
 }

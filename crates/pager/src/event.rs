@@ -40,8 +40,8 @@ pub fn handle(agent: &'static Agent, active: &'static Active, core: &mut Core, e
                 agent.fail(format_args!("mremap of {len} bytes from {from:#x}: {error}"));
             }
             // The mapping went along with its registration. What it has grown by is found by the
-            // next look at the mappings, and so is a mapping left behind (MREMAP_DONTUNMAP).
-            core.regions.remove(&(from..from + len));
+            // next look at the mappings. Where it was is told as unmapped next, and can count as
+            // taken until then, or is still there (MREMAP_DONTUNMAP).
             core.regions.insert(to..to + len);
             core.rescan_wanted = true;
         }

@@ -15,6 +15,7 @@ pub mod feature {
     pub const EVENT_REMAP: u64 = 1 << 2;
     pub const EVENT_REMOVE: u64 = 1 << 3;
     pub const EVENT_UNMAP: u64 = 1 << 6;
+    pub const MISSING_SHMEM: u64 = 1 << 5;
     pub const THREAD_ID: u64 = 1 << 8;
     pub const POISON: u64 = 1 << 14;
     pub const MOVE: u64 = 1 << 16;

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_ramfold-torture");
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ramfold-torture");
 
 /// What a run has come to.
 #[derive(Debug)]
@@ -19,7 +19,8 @@ fn command(arguments: &str) -> Command {
     command
 }
 
-fn end(mut command: Command) -> std::io::Result<End> {
+/// Runs a command to its end.
+pub fn end(mut command: Command) -> std::io::Result<End> {
     let output = command.output()?;
     Ok(End {
         status: output.status.code(),
