@@ -27,7 +27,7 @@ fn same_in_half(name: &str, program: &[&str]) {
     let file = folder.path().join("stats.json");
     // A small cap can be passed by a few MB for milliseconds while a program grows, and so can any
     // while forked processes share memory (README).
-    let forks = name == "python";
+    let forks = ["python", "redis with a fork"].contains(&name);
     let group = if cap < 64 << 20 || forks { None } else { LimitedGroup::new(cap + cap / 10) };
     let mut command = match &group {
         Some(group) => group.command(RAMFOLD),
@@ -152,6 +152,23 @@ fn python_with_threads_and_forks() {
     let folder = tempfile::tempdir().unwrap();
     let script = write(folder.path(), "many.py", include_str!("many.py"));
     same_in_half("python", &["/usr/bin/python3", &script]);
+}
+
+fn redis(name: &str, mode: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let script = write(folder.path(), "redis.py", include_str!("redis.py"));
+    let keys = sized(400_000).to_string();
+    same_in_half(name, &[&["/usr/bin/python3", &script, &keys], mode].concat());
+}
+
+#[test]
+fn redis_server() {
+    redis("redis", &[]);
+}
+
+#[test]
+fn redis_server_that_saves_from_a_fork() {
+    redis("redis with a fork", &["save"]);
 }
 
 #[test]
