@@ -3,11 +3,14 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{RAMFOLD, is_root, ramfold, run, stats, text};
+use support::{RAMFOLD, anonymous_bytes, is_root, ramfold, run, stats, text};
 
 /// Debian's, not a wrapper script that may stand in for it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -162,6 +165,64 @@ fn a_setuid_program_runs_without_and_says_so() {
     assert!(text(&ended.output.stderr).contains("gains privileges"));
 }
 
+/// `ramfold run` of the hog by a user who is nobody, with a copy of ramfold in this folder.
+fn as_nobody(folder: &Path, cap: &str) -> Command {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = folder.join("ramfold");
+    fs::copy(RAMFOLD, &copy).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+        .arg(&copy)
+        .args(["run", "--memory", cap, "--stats"])
+        .arg(folder.join("stats.json"))
+        .args(["--", PYTHON, "-c", HOG])
+        .env("HOME", folder)
+        .env_remove("XDG_CACHE_HOME");
+    command
+}
+
+/// A file whose mode or content is another during a test.
+struct Restored<T, F: Fn(&T)> {
+    was: T,
+    restore: F,
+}
+
+impl<T, F: Fn(&T)> Drop for Restored<T, F> {
+    fn drop(&mut self) {
+        (self.restore)(&self.was);
+    }
+}
+
+fn works_for_nobody(way: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = run(&mut as_nobody(folder.path(), "30M"));
+    assert_eq!(text(&ended.output.stdout), "right\n");
+    assert_eq!(text(&ended.output.stderr), "", "{way}");
+    let stats = stats(&folder.path().join("stats.json"));
+    assert!(stats["pages_swapped_in"].as_u64().unwrap() > 0, "{way}: {stats}");
+}
+
+#[test]
+fn an_ordinary_user_with_permission_has_all_of_it() {
+    if !is_root() {
+        eprintln!("not root: cannot give permission to somebody else");
+        return;
+    }
+    let device = Path::new("/dev/userfaultfd");
+    if let Ok(metadata) = fs::metadata(device) {
+        let restore = |mode: &fs::Permissions| fs::set_permissions(device, mode.clone()).unwrap();
+        let _restored = Restored { was: metadata.permissions(), restore };
+        fs::set_permissions(device, fs::Permissions::from_mode(0o666)).unwrap();
+        works_for_nobody("by the device");
+    }
+    let setting = Path::new("/proc/sys/vm/unprivileged_userfaultfd");
+    let restore = |text: &String| fs::write(setting, text).unwrap();
+    let _restored = Restored { was: fs::read_to_string(setting).unwrap(), restore };
+    fs::write(setting, "1").unwrap();
+    works_for_nobody("by the system call");
+}
+
 #[test]
 fn without_permission_it_says_how_to_get_it_and_the_program_runs() {
     if !is_root() {
@@ -169,17 +230,7 @@ fn without_permission_it_says_how_to_get_it_and_the_program_runs() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
-        .unwrap();
-    let copy = folder.path().join("ramfold");
-    fs::copy(support::RAMFOLD, &copy).unwrap();
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
-        .arg(&copy)
-        .args(["run", "--memory", "30M", "--", PYTHON, "-c", HOG])
-        .env("HOME", folder.path())
-        .env_remove("XDG_CACHE_HOME");
+    let mut command = as_nobody(folder.path(), "30M");
     let ended = run(&mut command);
     assert_eq!(text(&ended.output.stdout), "right\n");
     let message = text(&ended.output.stderr);
@@ -193,6 +244,87 @@ fn a_cap_too_small_is_refused_and_the_program_runs() {
     assert_eq!(text(&ended.output.stdout), "right\n");
     let message = text(&ended.output.stderr);
     assert!(message.contains("runs without ramfold"), "{message}");
+}
+
+#[test]
+fn stacks_that_need_more_than_the_cap() {
+    // 48 stacks of a megabyte, all of it in use.
+    let source = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+enum { THREADS = 48, WORDS = 120000, ROUNDS = 4 };
+static pthread_barrier_t barrier;
+static void *work(void *argument) {
+    volatile long words[WORDS], me = (long)argument;
+    for (long i = 0; i < WORDS; i++) words[i] = me * 1000 + i % 7;
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_barrier_wait(&barrier);
+        for (long i = 0; i < WORDS; i++) {
+            if (words[i] != me * 1000 + i % 7 + round) { puts("wrong"); exit(1); }
+            words[i]++;
+        }
+    }
+    return 0;
+}
+int main(void) {
+    pthread_t threads[THREADS];
+    pthread_barrier_init(&barrier, 0, THREADS);
+    for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, work, (void *)i);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], 0);
+    puts("right");
+}
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let (input, program) = (folder.path().join("stacks.c"), folder.path().join("stacks"));
+    fs::write(&input, source).unwrap();
+    let compiled =
+        Command::new("cc").args(["-O1", "-pthread", "-o"]).args([&program, &input]).status();
+    assert!(compiled.unwrap().success());
+    let file = folder.path().join("stats.json");
+    let path = file.to_str().unwrap();
+    let program = program.to_str().unwrap();
+    let ended = run(&mut ramfold(["--memory", "24M", "--stats", path, "--", program]));
+    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+    assert!(stats(&file)["pages_swapped_in"].as_u64().unwrap() > 1000);
+}
+
+#[test]
+fn the_accounts_add_up_to_the_kernels_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stats.json");
+    let script = format!("{HOG}\nprint(os.getpid(), flush=True)\nsys.stdin.read()");
+    let mut child = ramfold(["--memory", "30M", "--stats", file.to_str().unwrap(), "--", PYTHON])
+        .args(["-c", &script.replace("import sys", "import os, sys")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "right");
+    let pid: u32 = lines.next().unwrap().unwrap().parse().unwrap();
+    // The agent looks, and publishes, at intervals of at most a tenth of a second.
+    std::thread::sleep(Duration::from_millis(500));
+    signal(child.id(), "-USR2");
+    for _ in 0..1000 {
+        if file.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let stats = stats(&file);
+    let kernel = anonymous_bytes(pid) as f64;
+    let part =
+        |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}")) as f64;
+    let sum = part("resident_bytes")
+        + part("pool_total_bytes")
+        + part("metadata_bytes")
+        + part("staging_bytes");
+    assert!((sum - kernel).abs() < kernel / 100.0, "{sum} instead of {kernel}: {stats}");
+    assert!(kernel < 30.6 * 1048576.0, "{kernel}");
+    assert!(part("pool_used_bytes") <= part("pool_total_bytes"), "{stats}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]
@@ -224,7 +356,7 @@ fn signals_reach_the_program() {
             .spawn()
             .unwrap();
     wait_for_a_line(&mut child);
-    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    signal(child.id(), "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(9));
 }
 
@@ -238,11 +370,7 @@ fn sigusr2_writes_stats_while_the_program_runs() {
             .spawn()
             .unwrap();
     wait_for_a_line(&mut child);
-    let kill = |signal: &str| {
-        let pid = child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    };
-    kill("-USR2");
+    signal(child.id(), "-USR2");
     for _ in 0..1000 {
         if file.exists() {
             break;
@@ -250,7 +378,7 @@ fn sigusr2_writes_stats_while_the_program_runs() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(stats(&file)["memory_cap_bytes"].as_u64().unwrap() > 0);
-    kill("-TERM");
+    signal(child.id(), "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }
 
@@ -275,8 +403,11 @@ fn the_program_survives_the_launcher() {
     panic!("the program did not finish by itself");
 }
 
+fn signal(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
 fn wait_for_a_line(child: &mut std::process::Child) {
-    use std::io::{BufRead, BufReader};
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "up\n");

@@ -39,10 +39,9 @@ pub fn handle(agent: &'static Agent, active: &'static Active, core: &mut Core, e
             if let Err(error) = active.store.rekey_range(first, target, count) {
                 agent.fail(format_args!("mremap of {len} bytes from {from:#x}: {error}"));
             }
-            // The mapping went along with its registration. What it has grown by is found by the
-            // next look at the mappings. Where it was is told as unmapped next, and can count as
-            // taken until then, or is still there (MREMAP_DONTUNMAP).
-            core.regions.insert(to..to + len);
+            // The mapping went along with its registration, and is found by the next look at the
+            // mappings. Where it was is told as unmapped next, and can count as taken until then,
+            // or is still there (MREMAP_DONTUNMAP).
             core.rescan_wanted = true;
         }
         // The handler's own business: they need its buffers.
@@ -55,6 +54,14 @@ pub fn handle(agent: &'static Agent, active: &'static Active, core: &mut Core, e
 pub fn is_early(core: &Core, event: &Event) -> bool {
     match event {
         Event::Remap { to, len, .. } => core.regions.overlaps(&(*to..to + len)),
+        _ => false,
+    }
+}
+
+/// Is this the second event of the same move: its old place is unmapped?
+pub fn follows(event: &Event, of: &Event) -> bool {
+    match (event, of) {
+        (Event::Unmap(range), Event::Remap { from, len, .. }) => *range == (*from..*from + *len),
         _ => false,
     }
 }

@@ -197,23 +197,29 @@ impl Handler {
         }
     }
 
-    /// Acts on the events that must come before this one, which was read too early.
+    /// Acts on an event that was read too early: first on those that must come before it.
     fn catch_up(
         &mut self,
         agent: &'static Agent,
         active: &'static Active,
         core: &mut Core,
-        early: &Event,
+        early: Event,
     ) {
+        agent.process().counters.events_early.fetch_add(1, Ordering::Relaxed);
         let mut aside = Aside::new(active);
-        while event::is_early(core, early) {
+        let mut follow_up = None;
+        while event::is_early(core, &early) {
             match self.next_message(agent, active) {
                 Some(Event::Pagefault { address, .. }) => aside.put(address),
+                Some(event) if event::follows(&event, &early) => follow_up = Some(event),
                 Some(event) => self.handle_event(agent, active, core, event),
                 // The thread that made the change is about to tell of it.
                 None if active.uffd.is_changing() => sched_yield(),
                 None => break,
             }
+        }
+        for event in [Some(early), follow_up].into_iter().flatten() {
+            event::handle(agent, active, core, event);
         }
     }
 
@@ -264,8 +270,7 @@ impl Handler {
         event: Event,
     ) {
         if event::is_early(core, &event) {
-            agent.process().counters.events_early.fetch_add(1, Ordering::Relaxed);
-            self.catch_up(agent, active, core, &event);
+            return self.catch_up(agent, active, core, event);
         }
         match (event, self.decompressor.as_mut()) {
             (Event::Fork(child), _) if self.child_has_agent => drop(child),

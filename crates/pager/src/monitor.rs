@@ -577,14 +577,15 @@ impl Monitor {
             // the hole, and what the program maps there next would be taken from it and never
             // brought back. So the kernel is asked; from then on any change is an event, which
             // waits for the lock.
-            let registered = || active.uffd.is_registered_anonymous(mapping.range.clone());
-            let known = match registered() {
-                // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
-                Ok(false) if active.uffd.register(mapping.range.clone(), false).is_err() => return,
-                Ok(false) => registered(),
-                known => known,
-            };
-            if known == Ok(true) {
+            if active.uffd.is_changing() {
+                core.rescan_wanted = true;
+                return;
+            }
+            // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
+            if active.uffd.register(mapping.range.clone(), false).is_err() {
+                return;
+            }
+            if active.uffd.is_registered_anonymous(mapping.range.clone()) == Ok(true) {
                 full |= !core.regions.insert(mapping.range.clone());
             } else {
                 core.rescan_wanted = true;

@@ -79,7 +79,7 @@ pub fn tree(pid: u32) -> Vec<u32> {
 }
 
 /// Anonymous memory of a process, of what it shares with others its part.
-fn anonymous_bytes(pid: u32) -> u64 {
+pub fn anonymous_bytes(pid: u32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     rollup
         .lines()
