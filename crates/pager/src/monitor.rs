@@ -59,6 +59,9 @@ const SCAN_SHARE: u64 = 20;
 /// times as long as it took.
 const COMPACTION_SHARE: u64 = 32;
 const COMPACTION_REST: u64 = 20;
+/// It ends early when the program grows, which is looked at after so many leaves of 64 pages:
+/// every half of a millisecond.
+const COMPACTION_LEAVES: u32 = 16;
 /// How often the account is published in full.
 const PUBLISH_NS: u64 = 10_000_000;
 /// How long reclaim rests when it found nothing more to take: data that does not compress is not
@@ -508,7 +511,14 @@ impl Monitor {
         {
             return;
         }
-        active.store.compact();
+        // The program may need this thread meanwhile.
+        let (statm, most) = (&self.statm, self.memory.anonymous_bytes + UNSEEN_GROWTH_BYTES);
+        let mut leaves = 0u32;
+        active.store.compact(|| {
+            leaves += 1;
+            !leaves.is_multiple_of(COMPACTION_LEAVES)
+                || statm.read().is_ok_and(|memory| memory.anonymous_bytes <= most)
+        });
         self.agent.process().counters.compactions.fetch_add(1, Ordering::Relaxed);
         self.compacted_ns = time::monotonic_ns();
         self.compacting_took_ns = self.compacted_ns - now;

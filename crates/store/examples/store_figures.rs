@@ -121,7 +121,7 @@ fn fragmentation(source: &[u8], pages: u64) {
         store.invalidate(random.below(pages));
     }
     report("39 % of the pages freed at random", &store.statistics());
-    store.compact();
+    store.compact(|| true);
     report("compacted", &store.statistics());
     for _ in 0..pages / 2 {
         let key = random.below(pages);

@@ -347,8 +347,9 @@ impl Store {
 
     /// Moves objects into fuller spans of their class, so that spans empty and their memory goes
     /// back, and returns how many moved. One pass over the index, a shard locked for 64 pages at a
-    /// time; worth it when [`Statistics::pool_fragmentation_bytes`] has grown.
-    pub fn compact(&self) -> u64 {
+    /// time, after each of which `go_on` is asked; worth it when
+    /// [`Statistics::pool_fragmentation_bytes`] has grown.
+    pub fn compact(&self, mut go_on: impl FnMut() -> bool) -> u64 {
         let mut removed = Removed::new();
         let mut count = 0;
         for number in self.index.leaf_numbers() {
@@ -356,6 +357,9 @@ impl Store {
                 .index
                 .replace_in_leaf(number, &mut removed, |object| self.pool.move_to_fuller(object));
             removed.free(|object| self.pool.free(object));
+            if !go_on() {
+                break;
+            }
         }
         count
     }

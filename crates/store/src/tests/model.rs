@@ -184,7 +184,7 @@ fn step(store: &Store, model: &mut Model, random: &mut Random) {
         }
         98 => {
             if random.below(10) == 0 {
-                store.compact();
+                store.compact(|| true);
             }
             if store.reserve_low() {
                 store.refill_reserve().unwrap();

@@ -96,7 +96,7 @@ fn run(store: &Store, threads: u64, seed: u64) {
         let mut random = Random::new(seed);
         while start.elapsed() < duration {
             match random.below(8) {
-                0 => drop(store.compact()),
+                0 => drop(store.compact(|| true)),
                 1 => store.for_each(|key, _| {
                     if key >= SHARED_FIRST {
                         store.load(key, |loaded| check_shared(key, loaded)).unwrap();
