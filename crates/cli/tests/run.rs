@@ -365,7 +365,7 @@ fn sigusr2_writes_stats_while_the_program_runs() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stats.json");
     let mut child =
-        ramfold(["--stats", file.to_str().unwrap(), "--", "sh", "-c", "echo up; sleep 1000"])
+        ramfold(["--stats", file.to_str().unwrap(), "--", "sh", "-c", "echo up; exec sleep 100"])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -49,6 +49,10 @@ mod preload {
         // Without its session an agent has no cap to hold and nobody to tell: the program runs
         // as it would without ramfold.
         let Ok(session) = open_session(variable) else { return };
+        // Below the cap nothing is to be other than without ramfold.
+        if session.huge_pages_off.load(Ordering::Relaxed) == 1 {
+            let _ = ramfold_sys::thread::set_huge_pages_off(false);
+        }
         let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
         let Some(process) = session.claim(pid) else {
             session.say(

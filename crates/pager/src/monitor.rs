@@ -331,6 +331,11 @@ impl Monitor {
         // SAFETY: this is the monitor, and the agent is not active.
         unsafe { agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory }) };
         core.staging.set_chunks(chunks);
+        // Registered memory gets none; what is not registered yet grows by gigabytes a second with
+        // them, more than is noticed in time.
+        if thread::huge_pages_off() == Ok(false) && thread::set_huge_pages_off(true).is_ok() {
+            agent.session().huge_pages_off.store(1, Ordering::Relaxed);
+        }
         self.start_handler();
         drop(core);
         self.scan_mappings();

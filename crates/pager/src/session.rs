@@ -182,7 +182,8 @@ pub struct Session {
     pub processes_started: AtomicU32,
     /// Processes whose agent became active, ever.
     pub processes_activated: AtomicU32,
-    _reserved: u32,
+    /// An agent has turned off huge pages for its process, which what that executes inherits.
+    pub huge_pages_off: AtomicU32,
     /// The most that all processes cost together.
     pub cost_bytes_max: AtomicU64,
     /// The most by which that went over the cap.

@@ -163,6 +163,29 @@ unsafe extern "C" fn clone_thread(
     )
 }
 
+const PR_SET_THP_DISABLE: usize = 41;
+const PR_GET_THP_DISABLE: usize = 42;
+
+/// Are transparent huge pages turned off for this process?
+///
+/// # Errors
+/// What prctl(2) says.
+pub fn huge_pages_off() -> Result<bool, Errno> {
+    // SAFETY: takes no pointer.
+    let off = unsafe { raw::syscall6(raw::nr::PRCTL, PR_GET_THP_DISABLE, 0, 0, 0, 0, 0) };
+    raw::check(off).map(|off| off != 0)
+}
+
+/// Turns transparent huge pages off for this process, and what it forks and executes, or on again.
+///
+/// # Errors
+/// What prctl(2) says.
+pub fn set_huge_pages_off(off: bool) -> Result<(), Errno> {
+    // SAFETY: as above.
+    let set = unsafe { raw::syscall6(raw::nr::PRCTL, PR_SET_THP_DISABLE, off.into(), 0, 0, 0, 0) };
+    raw::check(set).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
