@@ -238,7 +238,7 @@ impl Reclaimer {
         let source = active.slot_address(slot);
         // SAFETY: the slot holds the content due at this address; the address is registered or
         // the call fails.
-        let moved = unsafe { active.uffd.move_pages(address, source, PAGE_SIZE) };
+        let moved = unsafe { active.uffd.move_pages(&active.pagemap, address, source, PAGE_SIZE) };
         let returned = match moved {
             Err(Partial { errno: Errno::INVAL | Errno::BUSY, .. }) => {
                 // SAFETY: as above.

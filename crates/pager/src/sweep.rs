@@ -217,8 +217,11 @@ fn move_start(
     loop {
         // SAFETY: the range is registered, as the list under the lock says, so faults on it come
         // to the handler; the slots are registered and free.
-        match unsafe { active.uffd.move_pages(slot, range.start, bytes) } {
+        match unsafe { active.uffd.move_pages(&active.pagemap, slot, range.start, bytes) } {
             Ok(()) => {}
+            Err(Partial { errno: Errno::IO, .. }) => {
+                agent.fail(format_args!("cannot tell what was taken of {:#x}", range.start))
+            }
             // A run may reach over the border of two mappings, which MOVE does not.
             Err(Partial { errno: Errno::INVAL, done: 0 }) if bytes > PAGE_SIZE => {
                 bytes = (bytes / 2).next_multiple_of(PAGE_SIZE);

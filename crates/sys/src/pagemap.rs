@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 
 use crate::abi::pagemap as abi;
-use crate::{Errno, PAGE_SIZE, uffd};
+use crate::{Errno, PAGE_SIZE, raw};
 
 pub use abi::{PageRegion, category};
 
@@ -66,11 +66,22 @@ impl Pagemap {
     /// Is this page in memory and mapped by this process alone? `false` also when the map cannot
     /// say.
     pub fn is_exclusive(&self, address: usize) -> bool {
-        let mut entry = [0u8; 8];
-        let offset = (address / PAGE_SIZE * 8) as u64;
-        let read = rustix::io::pread(&self.fd, &mut entry, offset);
         let wanted = abi::entry::PRESENT | abi::entry::EXCLUSIVE;
-        read == Ok(8) && u64::from_ne_bytes(entry) & wanted == wanted
+        self.entry(address).is_ok_and(|entry| entry & wanted == wanted)
+    }
+
+    /// Is there a page at this address: in memory, in swap, or just then moved by the kernel?
+    ///
+    /// # Errors
+    /// What pread(2) says; `EIO` when the map ends before.
+    pub fn has_page(&self, address: usize) -> Result<bool, Errno> {
+        Ok(self.entry(address)? & (abi::entry::PRESENT | abi::entry::SWAPPED) != 0)
+    }
+
+    fn entry(&self, address: usize) -> Result<u64, Errno> {
+        let mut entry = [0u8; 8];
+        let read = rustix::io::pread(&self.fd, &mut entry, (address / PAGE_SIZE * 8) as u64)?;
+        if read == entry.len() { Ok(u64::from_ne_bytes(entry)) } else { Err(Errno::IO) }
     }
 
     fn scan(&self, range: Range<usize>, runs: &mut [PageRegion]) -> Result<Scanned, Errno> {
@@ -87,7 +98,7 @@ impl Pagemap {
             ..Default::default()
         };
         // SAFETY: the structure fits the opcode, the vector is as long as it says.
-        let found = unsafe { uffd::ioctl(self.fd.as_fd(), abi::IOCTL_SCAN, &mut scan) }?;
+        let found = unsafe { raw::ioctl(self.fd.as_fd(), abi::IOCTL_SCAN, &mut scan) }?;
         Ok(Scanned { runs: found, end: scan.walk_end as usize })
     }
 
@@ -172,6 +183,10 @@ mod tests {
         let map = Pagemap::open().unwrap();
         assert!(map.is_exclusive(r.as_ptr() as usize + PAGE_SIZE));
         assert!(!map.is_exclusive(r.as_ptr() as usize));
+        assert_eq!(map.has_page(r.as_ptr() as usize + PAGE_SIZE), Ok(true));
+        assert_eq!(map.has_page(r.as_ptr() as usize), Ok(false));
+        // Not a gap, but no memory of a process either.
+        assert!(map.has_page(1 << 63).is_err());
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use core::arch::asm;
 
+use rustix::fd::{AsRawFd, BorrowedFd};
+
 use crate::Errno;
 
 /// System call numbers used through [`syscall6`] and its kin.
@@ -12,6 +14,7 @@ pub mod nr {
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const RT_SIGRETURN: usize = 15;
+    pub const IOCTL: usize = 16;
     pub const CLONE: usize = 56;
     pub const FORK: usize = 57;
     pub const VFORK: usize = 58;
@@ -19,11 +22,13 @@ pub mod nr {
     pub const PRCTL: usize = 157;
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
+    pub const USERFAULTFD: usize = 323;
     pub const CLONE3: usize = 435;
 }
 
 #[cfg(target_arch = "aarch64")]
 pub mod nr {
+    pub const IOCTL: usize = 29;
     pub const EXIT: usize = 93;
     pub const EXIT_GROUP: usize = 94;
     pub const CLOCK_GETTIME: usize = 113;
@@ -33,6 +38,7 @@ pub mod nr {
     pub const PRCTL: usize = 167;
     pub const CLONE: usize = 220;
     pub const MMAP: usize = 222;
+    pub const USERFAULTFD: usize = 282;
     pub const CLONE3: usize = 435;
 }
 
@@ -104,6 +110,20 @@ pub fn check(result: isize) -> Result<usize, Errno> {
     } else {
         Ok(result as usize)
     }
+}
+
+/// ioctl with a structure the kernel may read and write.
+///
+/// # Safety
+/// `argument` must be the structure that `opcode` names.
+pub(crate) unsafe fn ioctl<T>(
+    fd: BorrowedFd<'_>,
+    opcode: u32,
+    argument: *mut T,
+) -> Result<usize, Errno> {
+    let fd = fd.as_raw_fd() as usize;
+    // SAFETY: the caller vouches for opcode and argument.
+    check(unsafe { syscall6(nr::IOCTL, fd, opcode as usize, argument as usize, 0, 0, 0) })
 }
 
 /// Ends the whole process, every thread of it, with this exit status.

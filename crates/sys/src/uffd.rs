@@ -5,39 +5,18 @@
 
 use core::ops::Range;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 
 use crate::abi::userfaultfd as abi;
+use crate::pagemap::Pagemap;
+use crate::raw::ioctl;
 use crate::{Errno, raw};
 
 pub use abi::feature;
 
-#[cfg(target_arch = "x86_64")]
-const NR_IOCTL: usize = 16;
-#[cfg(target_arch = "aarch64")]
-const NR_IOCTL: usize = 29;
-#[cfg(target_arch = "x86_64")]
-const NR_USERFAULTFD: usize = 323;
-#[cfg(target_arch = "aarch64")]
-const NR_USERFAULTFD: usize = 282;
-
 const O_CLOEXEC: usize = 0o2_000_000;
 const O_NONBLOCK: usize = 0o4_000;
-
-/// ioctl with a structure the kernel may read and write.
-///
-/// # Safety
-/// `argument` must be the structure that `opcode` names.
-pub(crate) unsafe fn ioctl<T>(
-    fd: BorrowedFd<'_>,
-    opcode: u32,
-    argument: *mut T,
-) -> Result<usize, Errno> {
-    let fd = fd.as_raw_fd() as usize;
-    // SAFETY: the caller vouches for opcode and argument.
-    raw::check(unsafe { raw::syscall6(NR_IOCTL, fd, opcode as usize, argument as usize, 0, 0, 0) })
-}
 
 /// How a descriptor was had: the two ways allow different people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,7 +106,8 @@ impl Uffd {
     /// `EPERM` without privilege, `ENOSYS` on a kernel built without it.
     pub fn open_by_system_call() -> Result<Uffd, Errno> {
         // SAFETY: the call takes flags only.
-        let fd = raw::check(unsafe { raw::syscall2(NR_USERFAULTFD, O_CLOEXEC | O_NONBLOCK, 0) })?;
+        let fd =
+            raw::check(unsafe { raw::syscall2(raw::nr::USERFAULTFD, O_CLOEXEC | O_NONBLOCK, 0) })?;
         // SAFETY: the kernel has just made the descriptor for us.
         Ok(Uffd { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) } })
     }
@@ -295,17 +275,28 @@ impl Uffd {
     /// # Errors
     /// `EBUSY` for a page shared by fork or pinned by I/O, `EINVAL` where locking or access of
     /// the two mappings differ, `ENOENT` for a hole in the source, `EEXIST` for a page at the
-    /// destination, `EAGAIN` while an event is unread.
+    /// destination, `EAGAIN` while an event is unread, `EIO` when it cannot be told what was moved.
     ///
     /// # Safety
     /// `dst` must be registered here. Whoever reads `src` afterwards must be served the content:
     /// it must be registered here too, or belong to the caller.
-    pub unsafe fn move_pages(&self, dst: usize, src: usize, len: usize) -> Result<(), Partial> {
+    pub unsafe fn move_pages(
+        &self,
+        pagemap: &Pagemap,
+        dst: usize,
+        src: usize,
+        len: usize,
+    ) -> Result<(), Partial> {
         let mut arguments =
             abi::Move { dst: dst as u64, src: src as u64, len: len as u64, mode: 0, moved: 0 };
         // SAFETY: the structure fits the opcode; the caller vouches for the ranges.
         let result = unsafe { ioctl(self.as_fd(), abi::IOCTL_MOVE, &mut arguments) };
-        partial(result, arguments.moved)
+        match partial(result, arguments.moved) {
+            Err(counted) if counted.done > 0 || counted.errno == Errno::EXIST => {
+                count_all_moved(pagemap, dst, src, len, counted)
+            }
+            result => result,
+        }
     }
 
     /// Makes writes to a range (registered with `write_protect`) be reported, or ends that and
@@ -329,6 +320,33 @@ impl Uffd {
         // SAFETY: the structure fits the opcode.
         unsafe { ioctl(self.as_fd(), abi::IOCTL_WAKE, &mut range) }.map(drop)
     }
+}
+
+/// Linux 6.18 does not count all it has moved: when it had to try again within the call (somebody
+/// touched the page in that instant, or memory was being compacted), it passes over the count of
+/// what it moves then, finds the same pages at the destination, and says `EEXIST` (`move_pages` in
+/// mm/userfaultfd.c: `err` keeps its `-EAGAIN` when `move_pages_ptes` succeeds). A page that is at
+/// the destination and no more at the source was moved.
+fn count_all_moved(
+    pagemap: &Pagemap,
+    dst: usize,
+    src: usize,
+    len: usize,
+    counted: Partial,
+) -> Result<(), Partial> {
+    let mut done = counted.done;
+    while done < len {
+        let moved = pagemap
+            .has_page(dst + done)
+            .and_then(|there| Ok(there && !pagemap.has_page(src + done)?));
+        match moved {
+            Ok(true) => done += crate::PAGE_SIZE,
+            Ok(false) if done == counted.done => return Err(counted),
+            Ok(false) => return Err(Partial { done, errno: Errno::AGAIN }),
+            Err(_) => return Err(Partial { done, errno: Errno::IO }),
+        }
+    }
+    Ok(())
 }
 
 fn abi_range(range: &Range<usize>) -> abi::Range {

@@ -165,6 +165,7 @@ fn a_fault_that_is_woken_is_reported_again() {
 #[test]
 fn moved_pages_are_missing_where_they_were() {
     let Some(uffd) = open(feature::MOVE) else { return };
+    let pagemap = Pagemap::open().unwrap();
     let (from, to) = (Memory::new(3), Memory::new(3));
     uffd.register(from.0.clone(), false).unwrap();
     uffd.register(to.0.clone(), false).unwrap();
@@ -174,20 +175,19 @@ fn moved_pages_are_missing_where_they_were() {
         unsafe { uffd.copy(from.page(index), content.as_ptr(), PAGE_SIZE) }.unwrap();
     }
     // SAFETY: both are registered, and this thread serves them.
-    let moved = unsafe { uffd.move_pages(to.page(0), from.page(0), 3 * PAGE_SIZE) };
+    let moved = unsafe { uffd.move_pages(&pagemap, to.page(0), from.page(0), 3 * PAGE_SIZE) };
     assert_eq!(moved.unwrap_err().done, 2 * PAGE_SIZE);
     // SAFETY: as above.
-    let hole = unsafe { uffd.move_pages(to.page(2), from.page(2), PAGE_SIZE) };
+    let hole = unsafe { uffd.move_pages(&pagemap, to.page(2), from.page(2), PAGE_SIZE) };
     assert_eq!(errno(hole), Errno::NOENT);
     assert_eq!((to.read(0), to.read(1)), (5, 5));
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| from.read(0));
         assert_eq!(fault(&uffd), (from.page(0), false));
         // SAFETY: as above.
-        unsafe { uffd.move_pages(from.page(0), to.page(0), PAGE_SIZE) }.unwrap();
+        unsafe { uffd.move_pages(&pagemap, from.page(0), to.page(0), PAGE_SIZE) }.unwrap();
         assert_eq!(reader.join().unwrap(), 5);
     });
-    let pagemap = Pagemap::open().unwrap();
     let mut runs = [PageRegion::default(); 4];
     let found = pagemap.present_anonymous(to.0.clone(), &mut runs).unwrap();
     assert_eq!(found.runs, 1);
@@ -368,4 +368,38 @@ fn a_fork_is_told_with_a_descriptor_for_the_child() {
     // SAFETY: waits for the child made above.
     unsafe { assert_eq!(libc::waitpid(child, &mut status, 0), child) };
     assert_eq!(libc::WEXITSTATUS(status), 42);
+}
+
+/// A page is moved back and forth while another thread marks it as not accessed: now and then the
+/// kernel must try again within one call, and loses count (Linux 6.18).
+#[test]
+fn all_that_was_moved_is_counted() {
+    let Some(uffd) = open(feature::MOVE) else { return };
+    let pagemap = Pagemap::open().unwrap();
+    let places = [Memory::new(1), Memory::new(1)];
+    for place in &places {
+        uffd.register(place.0.clone(), false).unwrap();
+    }
+    // SAFETY: the page is due that content.
+    unsafe { uffd.copy(places[0].page(0), [5u8; PAGE_SIZE].as_ptr(), PAGE_SIZE) }.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while Instant::now() < deadline {
+                for place in &places {
+                    // SAFETY: changes no content.
+                    unsafe { madvise(place.page(0) as *mut _, PAGE_SIZE, Advice::LinuxCold) }
+                        .unwrap();
+                }
+            }
+        });
+        let mut from = 0;
+        while Instant::now() < deadline {
+            let (source, target) = (places[from].page(0), places[1 - from].page(0));
+            // SAFETY: both are registered, and nobody reads there.
+            unsafe { uffd.move_pages(&pagemap, target, source, PAGE_SIZE) }.unwrap();
+            from = 1 - from;
+        }
+        assert_eq!(places[from].read(0), 5);
+    });
 }
