@@ -150,7 +150,8 @@ impl Store {
     }
 
     /// Stores a page as an object of 1 to 4096 bytes under an encoding of 1 to 15. It replaces what
-    /// was there; the key's mark stays.
+    /// was there, unless that is the very same: so memory that is shared with a forked relative
+    /// stays shared. The key's mark stays.
     ///
     /// # Errors
     /// [`StoreError::ObjectLength`], [`StoreError::Encoding`]; [`StoreError::PoolFull`],
@@ -165,8 +166,17 @@ impl Store {
             let error = StoreError::Encoding { encoding, encoding_max: ENCODING_MAX };
             return Err(self.reject(error));
         }
+        if self.has(key, Loaded::Object { encoding, bytes: object }) {
+            return Ok(());
+        }
         let object = self.put(object, seal(key, encoding, self.checksum.of(object)))?;
         self.set(key, Content::Object { object, encoding })
+    }
+
+    /// Whether this is what the key has.
+    fn has(&self, key: Key, content: Loaded<'_>) -> bool {
+        let entry = self.index.lock(key);
+        matches!(self.verify(key, &entry), Ok(Some(found)) if found == content)
     }
 
     /// Stores a page that is one word 512 times over. A word whose halves are equal lies in the

@@ -47,6 +47,38 @@ fn a_store_replaces_what_was_there_and_frees_it() {
 }
 
 #[test]
+fn an_object_that_is_there_already_stays_where_it_is() {
+    let store = store_of(MIB, 0);
+    let place = || {
+        store.load(42, |loaded| match loaded {
+            Loaded::Object { bytes, .. } => bytes.as_ptr(),
+            Loaded::SameFilled(_) => panic!("no object"),
+        })
+    };
+    store.store_object(42, 3, &[1; 1000]).unwrap();
+    let first = place().unwrap();
+    store.store_object(42, 3, &[1; 1000]).unwrap();
+    assert_eq!(place().unwrap(), first);
+    // Another encoding or another byte is another object.
+    store.store_object(42, 4, &[1; 1000]).unwrap();
+    let second = place().unwrap();
+    assert_ne!(second, first);
+    store.store_object(42, 4, &[2; 1000]).unwrap();
+    assert_eq!(
+        store.load(42, Page::keep).unwrap(),
+        Some(Page::Object { encoding: 4, bytes: vec![2; 1000] })
+    );
+    // One that is damaged is replaced.
+    store.flip_bit(42, 100);
+    store.store_object(42, 4, &[2; 1000]).unwrap();
+    assert_eq!(
+        store.load(42, Page::keep).unwrap(),
+        Some(Page::Object { encoding: 4, bytes: vec![2; 1000] })
+    );
+    store.audit();
+}
+
+#[test]
 fn marks_follow_a_page_until_it_is_invalidated() {
     let store = store_of(MIB, 0);
     assert_eq!((store.set_mark(7, 0), store.statistics().ghosts), (0, 0));
