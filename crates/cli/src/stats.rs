@@ -7,9 +7,10 @@ use ramfold_pager::histogram::Quantiles;
 use ramfold_pager::session::{Process, Session};
 use serde_json::{Map, Value, json};
 
-/// All processes of a session together. Sums are over all processes there were; amounts of memory
-/// are each process's last word.
-pub fn of_session(session: &Session, codecs: CodecChoice) -> Value {
+/// All processes of a session together. Counts are over all processes there were; amounts of memory
+/// are what the living hold, and the last word of the program that was started.
+pub fn of_session(session: &Session, codecs: CodecChoice, program: u32) -> Value {
+    session.bury_the_dead(program);
     let used =
         || session.processes.iter().take_while(|process| process.pid.load(Ordering::Relaxed) != 0);
     let sum = |field: fn(&Process) -> &AtomicU64| -> u64 {
@@ -75,7 +76,10 @@ mod tests {
         again.counters.faults.store(4, Ordering::Relaxed);
         again.cost_bytes.store(100, Ordering::Relaxed);
         again.pool_total_bytes.store(30, Ordering::Relaxed);
-        let stats = of_session(&session, CodecChoice::AUTO);
+        let mut gone = std::process::Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        session.claim(gone.id()).unwrap().cost_bytes.store(1000, Ordering::Relaxed);
+        let stats = of_session(&session, CodecChoice::AUTO, std::process::id());
         assert_eq!(stats["faults"], 7);
         assert_eq!(stats["resident_bytes"], 70);
         assert_eq!(stats["memory_cap_bytes"], 1 << 30);

@@ -88,8 +88,8 @@ pub struct Agent {
     pub delayed: AtomicBool,
     /// Memory may be shared with a relative by fork, so that a page may cost less than a page.
     pub shares_memory: AtomicBool,
-    /// Since the last look at how much is shared this process has forked, or was forked.
-    pub forked: AtomicBool,
+    /// Objects were kept for pages that are in memory: see [`crate::kept`].
+    pub keeps_objects: AtomicBool,
     /// What the process costs now, as far as known: the kernel's count when it was last asked,
     /// corrected by what was brought in and freed since.
     pub cost_estimate: AtomicU64,
@@ -278,8 +278,8 @@ impl Agent {
 
     /// This process now shares its memory with a child, or with the parent it was forked from.
     pub fn note_fork(&self) {
+        self.process().sharing_unknown.store(1, Ordering::Relaxed);
         self.shares_memory.store(true, Ordering::Relaxed);
-        self.forked.store(true, Ordering::Relaxed);
         self.process().wake_agent();
     }
 

@@ -47,9 +47,9 @@ impl Watermarks {
             hard: cap - slack / 4,
             high: cap - slack,
             low: cap - slack - (slack / 2).min(2 * MIB),
+            fork: cap / 2,
             // Until then the kernel serves first touches by itself, at GB/s, and the monitor may be
             // kept from its processor for milliseconds.
-            fork: cap / 4 * 3,
             activation: cap - (cap / 8).max((16 * MIB).min(cap / 2)),
         }
     }

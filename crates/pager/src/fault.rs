@@ -17,12 +17,12 @@ use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core};
 use crate::cost::Watermarks;
-use crate::event;
 use crate::page::{self, PageNumber};
 use crate::placement::Placement;
 use crate::session::Counters;
 use crate::staging::CHUNK_PAGES;
 use crate::sweep::{self, Taken};
+use crate::{event, kept};
 
 /// Most zero pages supplied at once to a run of first touches.
 const ZERO_AHEAD_MAX: usize = 16;
@@ -312,8 +312,7 @@ impl Handler {
                 let copied = unsafe { active.uffd.copy(address, self.page.as_ptr(), PAGE_SIZE) };
                 let served = settle(agent, active, address, copied);
                 if served == Served::Done {
-                    // A ghost remembers that the page was used.
-                    active.store.discard(page, MARK_USED);
+                    kept::note_loaded(agent, active, page);
                     counters.pages_swapped_in.fetch_add(1, Ordering::Relaxed);
                     agent.add_cost(PAGE_SIZE as u64);
                 }

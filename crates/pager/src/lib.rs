@@ -23,6 +23,7 @@ pub mod event;
 pub mod fault;
 pub mod fork;
 pub mod histogram;
+pub mod kept;
 pub mod monitor;
 pub mod page;
 pub mod placement;

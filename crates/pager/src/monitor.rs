@@ -19,6 +19,7 @@ use rustix::thread::{Timespec, futex};
 
 use crate::agent::{Active, Agent, Stack};
 use crate::cost::{self, Watermarks};
+use crate::kept;
 use crate::reclaim::{Reclaimer, Step};
 use crate::session::Once;
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
@@ -216,12 +217,13 @@ impl Monitor {
         }
         let started = time::monotonic_ns();
         // A fork changes it all at once; nothing tells when a relative ends.
-        let share = if self.agent.forked.load(Ordering::Relaxed) { 1 } else { SHARING_SHARE };
+        let unknown = self.agent.process().sharing_unknown.load(Ordering::Relaxed);
+        let share = if unknown == 1 { 1 } else { SHARING_SHARE };
         let rest = (self.shares_took_ns * share).max(SHARING_NS_MIN);
         if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
             return;
         }
-        self.agent.forked.store(false, Ordering::Relaxed);
+        self.agent.process().sharing_unknown.store(0, Ordering::Relaxed);
         if let Ok(proportional) = proc::proportional_anonymous_bytes() {
             self.shared_bytes = self.memory.anonymous_bytes.saturating_sub(proportional);
         }
@@ -241,12 +243,14 @@ impl Monitor {
         process.cost_bytes_max.fetch_max(cost, Ordering::Relaxed);
         let mut total = session.cost_bytes();
         if total > session.cost_bytes_max.load(Ordering::Relaxed) && total > cost {
-            session.bury_the_dead();
+            session.bury_the_dead(process.pid.load(Ordering::Relaxed));
             total = session.cost_bytes();
         }
-        session.cost_bytes_max.fetch_max(total, Ordering::Relaxed);
-        let cap = session.memory_cap_bytes.load(Ordering::Relaxed);
-        session.over_cap_bytes_max.fetch_max(total.saturating_sub(cap), Ordering::Relaxed);
+        if !session.sharing_is_unknown() {
+            session.cost_bytes_max.fetch_max(total, Ordering::Relaxed);
+            let cap = session.memory_cap_bytes.load(Ordering::Relaxed);
+            session.over_cap_bytes_max.fetch_max(total.saturating_sub(cap), Ordering::Relaxed);
+        }
         let now = time::monotonic_ns();
         if let Some(active) = agent.active()
             && now - self.published_ns >= PUBLISH_NS
@@ -405,6 +409,9 @@ impl Monitor {
     fn keep_below_cap(&mut self) {
         let agent = self.agent;
         self.scan_mappings_if_changed();
+        if let Some(active) = agent.active() {
+            kept::drop_unneeded(agent, active);
+        }
         agent.outruns.store(time::monotonic_ns() < self.growing_until_ns, Ordering::Relaxed);
         let marks = Watermarks::of(agent.session()).for_estimate(agent);
         let (from, to) = if agent.fork_waits.load(Ordering::Relaxed) {
@@ -429,7 +436,7 @@ impl Monitor {
         }
         let others = cost::others_cost(agent);
         if others > 0 {
-            agent.session().bury_the_dead();
+            agent.session().bury_the_dead(agent.process().pid.load(Ordering::Relaxed));
             self.wake_others();
         }
         self.compact_if_worth_it();

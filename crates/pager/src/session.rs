@@ -105,6 +105,10 @@ counters! {
     forks_filled,
     /// Pages that were brought back for such a child.
     pages_filled_for_child,
+    /// Objects kept though their pages came back, because a forked process shares them; and those
+    /// of them that were freed when none did any more, before their pages were stored again.
+    objects_kept,
+    objects_kept_freed,
     /// Times the pool was compacted.
     compactions,
     /// Looks at all mappings of the process.
@@ -124,7 +128,8 @@ pub struct Process {
     pub active: AtomicU32,
     /// Futex: raised to make the agent look at its account at once.
     pub wake: AtomicU32,
-    _reserved: u32,
+    /// 1 from a fork until it was measured what is shared now: `cost_bytes` counts that in full.
+    pub sharing_unknown: AtomicU32,
     /// All anonymous memory of the process in RAM, what ramfold itself takes included.
     pub cost_bytes: AtomicU64,
     /// The most of it that was seen.
@@ -232,18 +237,8 @@ impl Session {
         place.counters.drain_into(&self.retired);
         place.fault_ns.drain_into(&self.retired_fault_ns);
         place.active.store(0, Ordering::Relaxed);
-        for gauge in [
-            &place.cost_bytes,
-            &place.cost_bytes_max,
-            &place.pool_used_bytes,
-            &place.pool_total_bytes,
-            &place.metadata_bytes,
-            &place.staging_bytes,
-            &place.compressed_bytes,
-            &place.pages_stored,
-        ] {
-            gauge.store(0, Ordering::Relaxed);
-        }
+        place.cost_bytes_max.store(0, Ordering::Relaxed);
+        place.clear_amounts();
     }
 
     /// What the living processes cost together, by their last word.
@@ -251,13 +246,21 @@ impl Session {
         self.used_processes().map(|place| place.cost_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Clears the costs of processes that have ended. Asks the kernel about each: not for hot
-    /// paths.
-    pub fn bury_the_dead(&self) {
+    /// Does `cost_bytes` of a living process count in full what it shares with another?
+    pub fn sharing_is_unknown(&self) -> bool {
+        self.used_processes().any(|place| {
+            place.cost_bytes.load(Ordering::Relaxed) != 0
+                && place.sharing_unknown.load(Ordering::Relaxed) != 0
+        })
+    }
+
+    /// Clears what processes that have ended held, but for this one. Asks the kernel about each:
+    /// not for hot paths.
+    pub fn bury_the_dead(&self, but_for: u32) {
         for place in self.used_processes() {
             let pid = place.pid.load(Ordering::Relaxed);
-            if place.cost_bytes.load(Ordering::Relaxed) != 0 && !is_alive(pid) {
-                place.cost_bytes.store(0, Ordering::Relaxed);
+            if pid != but_for && place.cost_bytes.load(Ordering::Relaxed) != 0 && !is_alive(pid) {
+                place.clear_amounts();
             }
         }
     }
@@ -377,6 +380,22 @@ impl Drop for OwnedSession {
 }
 
 impl Process {
+    /// It holds nothing (any more).
+    fn clear_amounts(&self) {
+        for amount in [
+            &self.cost_bytes,
+            &self.pool_used_bytes,
+            &self.pool_total_bytes,
+            &self.metadata_bytes,
+            &self.staging_bytes,
+            &self.compressed_bytes,
+            &self.pages_stored,
+        ] {
+            amount.store(0, Ordering::Relaxed);
+        }
+        self.sharing_unknown.store(0, Ordering::Relaxed);
+    }
+
     /// Makes the agent of this process look at its account.
     pub fn wake_agent(&self) {
         self.wake.fetch_add(1, Ordering::Release);
@@ -385,8 +404,14 @@ impl Process {
 }
 
 fn is_alive(pid: u32) -> bool {
-    rustix::process::Pid::from_raw(pid as i32)
-        .is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+    ramfold_sys::proc::has_ended(pid).map_or_else(
+        |_| {
+            // Without /proc a process that was not waited for seems to live on.
+            rustix::process::Pid::from_raw(pid as i32)
+                .is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+        },
+        |ended| !ended,
+    )
 }
 
 /// Text in a fixed place.

@@ -102,14 +102,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         Ok(child) => child,
         Err(error) => return Ok(not_started(&path, &error)),
     };
-    let pid = Pid::from_raw(child.id() as i32);
+    let program = child.id();
     let ended = Arc::new(AtomicBool::new(false));
     let write_stats = {
         let session = Arc::clone(&session);
         let file = arguments.stats.clone();
         move || -> anyhow::Result<()> {
             let Some(file) = &file else { return Ok(()) };
-            write_json(file, &stats::of_session(&session, codecs))
+            write_json(file, &stats::of_session(&session, codecs, program))
                 .with_context(|| format!("writing {}", file.display()))
         }
     };
@@ -117,7 +117,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     let forwarder = std::thread::spawn({
         let ended = Arc::clone(&ended);
         let write_stats = write_stats.clone();
-        move || forward_signals(&mut signals, pid, &ended, &write_stats)
+        move || forward_signals(&mut signals, Pid::from_raw(program as i32), &ended, &write_stats)
     });
     let messenger = std::thread::spawn({
         let (session, ended) = (Arc::clone(&session), Arc::clone(&ended));

@@ -34,7 +34,7 @@ pub use fill::fill_child;
 pub use trap::Trap;
 
 /// How long a fork waits for room.
-const ROOM_NS_MAX: u64 = 200_000_000;
+const ROOM_NS_MAX: u64 = 1_000_000_000;
 /// How long a child waits for its parent to let go of the child's registrations.
 const HAND_OVER_NS: u64 = 30_000_000_000;
 

@@ -341,6 +341,8 @@ extern "C" fn copy_process(request: *mut ()) {
     // The monitor may be compacting the pool, for which it does not hold the lock.
     let paused = agent.active().map(|active| active.store.pause());
     agent.copying.store(true, Ordering::Release);
+    // The child may speak before this thread does.
+    agent.process().sharing_unknown.store(1, Ordering::Relaxed);
     // SAFETY: the program asked for this call, which gives the child a copy of this very stack.
     let result =
         unsafe { raw::syscall6(number, call[0], call[1], call[2], call[3], call[4], call[5]) };
@@ -355,9 +357,13 @@ extern "C" fn copy_process(request: *mut ()) {
     drop(core);
     if result == 0 {
         super::begin_child(agent);
-    } else if result > 0 && agent.active().is_some() {
+    } else if result > 0 {
         agent.note_fork();
-        agent.process().counters.forks_taken_over.fetch_add(1, Ordering::Relaxed);
+        if agent.active().is_some() {
+            agent.process().counters.forks_taken_over.fetch_add(1, Ordering::Relaxed);
+        }
+    } else {
+        agent.process().sharing_unknown.store(0, Ordering::Relaxed);
     }
     // SAFETY: as above. The page of the program's stack may have to come in: nothing is locked.
     unsafe { (&raw mut (*request).result).write(result) };

@@ -1,0 +1,59 @@
+//! Objects that are kept though their pages are in memory again.
+//!
+//! After a fork two processes share the pages of the pool. An object that one of them frees stays
+//! in memory for the other, and the note of it costs a copy; if the page is taken out again
+//! unchanged, the object is needed once more. So while memory is shared objects are kept. A page
+//! that changed replaces its object when it is stored. When nothing is shared any more what is left
+//! of them goes.
+
+use core::sync::atomic::Ordering;
+
+use ramfold_sys::pagemap::PageRegion;
+
+use crate::agent::{Active, Agent};
+use crate::fault::MARK_USED;
+use crate::page::{self, PageNumber};
+
+/// How much is looked at with the lock held.
+const WINDOW_BYTES: usize = 1 << 20;
+const RUNS_MAX: usize = 32;
+
+/// A page is in memory again: its object is kept or becomes a ghost, which remembers that the page
+/// was used.
+pub fn note_loaded(agent: &Agent, active: &Active, page: PageNumber) {
+    if agent.shares_memory.load(Ordering::Relaxed) {
+        agent.keeps_objects.store(true, Ordering::Relaxed);
+        active.store.set_mark(page, MARK_USED);
+        agent.process().counters.objects_kept.fetch_add(1, Ordering::Relaxed);
+    } else {
+        active.store.discard(page, MARK_USED);
+    }
+}
+
+/// Frees the objects of all pages that are in memory, once nothing is shared any more.
+pub fn drop_unneeded(agent: &Agent, active: &Active) {
+    if agent.shares_memory.load(Ordering::Relaxed)
+        || !agent.keeps_objects.swap(false, Ordering::Relaxed)
+    {
+        return;
+    }
+    let mut runs = [PageRegion::default(); RUNS_MAX];
+    let mut at = 0;
+    loop {
+        let core = agent.lock_core();
+        let Some(region) = core.regions.at_or_after(at) else { return };
+        let start = region.start.max(at);
+        let end = region.end.min(start + WINDOW_BYTES);
+        at = end;
+        // What cannot be looked at now goes when its page is stored again.
+        let Ok(found) = active.pagemap.present_anonymous(start..end, &mut runs) else { continue };
+        at = found.end.max(start + ramfold_sys::PAGE_SIZE);
+        for run in &runs[..found.runs] {
+            let pages = page::number_of(run.start as usize)..page::number_of(run.end as usize);
+            let freed =
+                pages.filter(|&page| active.store.discard(page, active.store.mark(page))).count();
+            let counter = &agent.process().counters.objects_kept_freed;
+            counter.fetch_add(freed as u64, Ordering::Relaxed);
+        }
+    }
+}
