@@ -69,26 +69,24 @@ pub fn proportional_anonymous_bytes() -> Result<u64, Errno> {
 /// # Errors
 /// `ENOENT` for a thread that is gone.
 pub fn last_processor(thread: u32) -> Result<usize, Errno> {
-    // "/proc/self/task/4294967295/stat"
-    let mut path = [0u8; 40];
-    let mut length = 0;
-    let mut push = |bytes: &[u8]| {
-        path[length..length + bytes.len()].copy_from_slice(bytes);
-        length += bytes.len();
-    };
-    push(b"/proc/self/task/");
-    let mut digits = [0u8; 10];
-    push(decimal(thread, &mut digits));
-    push(b"/stat\0");
-    let path = core::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
     let mut text = [0; 1024];
-    let length = read_file(path, &mut text)?;
-    // The name in parentheses may hold anything; the fields after it are numbers, of which the
-    // processor is number 39 counting from 1, the state right behind the name being number 3.
-    let text = &text[..length];
-    let after_name = text.iter().rposition(|&b| b == b')').ok_or(Errno::PROTO)? + 2;
-    let field = text[after_name..].split(|&b| b == b' ').nth(39 - 3).ok_or(Errno::PROTO)?;
+    let length = read_numbered(b"/proc/self/task/", thread, b"/stat\0", &mut text)?;
+    // The processor is number 39 counting from 1, the state, which comes first here, number 3.
+    let field = fields(&text[..length])?.nth(39 - 3).ok_or(Errno::PROTO)?;
     number(field, 10).map(|(processor, _)| processor as usize).ok_or(Errno::PROTO)
+}
+
+/// Has a process ended? One that its parent has not yet waited for has no memory any more either.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/PID/stat`, other than that it is not there.
+pub fn has_ended(process: u32) -> Result<bool, Errno> {
+    let mut text = [0; 1024];
+    match read_numbered(b"/proc/", process, b"/stat\0", &mut text) {
+        Ok(length) => Ok(matches!(fields(&text[..length])?.next(), Some(b"Z" | b"X"))),
+        Err(Errno::NOENT | Errno::SRCH) => Ok(true),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// How many threads the process has.
@@ -108,15 +106,40 @@ pub fn thread_count() -> Result<u64, Errno> {
 pub fn leader_exit_status() -> Result<Option<i32>, Errno> {
     let mut text = [0; 1024];
     let length = read_file(c"/proc/self/stat", &mut text)?;
-    let text = text[..length].trim_ascii_end();
-    let after_name = text.iter().rposition(|&b| b == b')').ok_or(Errno::PROTO)? + 2;
-    let mut fields = text[after_name..].split(|&b| b == b' ');
+    let mut fields = fields(&text[..length])?;
     if fields.next() != Some(b"Z") {
         return Ok(None);
     }
     // The exit code is the last field (number 52).
     let status = fields.next_back().and_then(|field| number(field, 10)).ok_or(Errno::PROTO)?;
     Ok(Some(status.0 as i32))
+}
+
+/// The fields of a stat file from number 3 on, the state. The name before it, in parentheses, may
+/// hold anything.
+fn fields(stat: &[u8]) -> Result<impl DoubleEndedIterator<Item = &[u8]>, Errno> {
+    let stat = stat.trim_ascii_end();
+    let after_name = stat.iter().rposition(|&b| b == b')').ok_or(Errno::PROTO)? + 2;
+    Ok(stat.get(after_name..).ok_or(Errno::PROTO)?.split(|&b| b == b' '))
+}
+
+/// Reads a file whose path has a number in it; `behind` ends in a zero.
+fn read_numbered(
+    before: &[u8],
+    number: u32,
+    behind: &[u8],
+    text: &mut [u8],
+) -> Result<usize, Errno> {
+    let mut digits = [0u8; 10];
+    // "/proc/self/task/4294967295/stat"
+    let mut path = [0u8; 40];
+    let mut length = 0;
+    for part in [before, decimal(number, &mut digits), behind] {
+        path[length..length + part.len()].copy_from_slice(part);
+        length += part.len();
+    }
+    let path = core::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
+    read_file(path, text)
 }
 
 fn read_file(path: &core::ffi::CStr, text: &mut [u8]) -> Result<usize, Errno> {
@@ -179,6 +202,17 @@ mod tests {
     #[test]
     fn this_process_has_not_ended() {
         assert_eq!(leader_exit_status(), Ok(None));
+    }
+
+    #[test]
+    fn a_process_has_ended_before_it_is_waited_for() {
+        assert_eq!(has_ended(std::process::id()), Ok(false));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        while has_ended(child.id()) == Ok(false) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert_eq!(has_ended(child.id()), Ok(true));
     }
 
     #[test]
