@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use ramfold_store::{Config, Store};
 use ramfold_sys::mem::Reservation;
@@ -15,7 +15,7 @@ use ramfold_sys::proc::{self, Memory, Statm};
 use ramfold_sys::thread::{self, Files};
 use ramfold_sys::uffd::{Uffd, feature};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
-use rustix::thread::{Timespec, futex};
+use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Stack};
 use crate::cost::{self, Watermarks};
@@ -40,8 +40,20 @@ const PROCESS_BYTES_MIN: u64 = 4 << 20;
 const CAP_BYTES_MIN: u64 = 4 << 20;
 /// Memory cannot grow faster than this: writing zeros alone takes that long.
 const GROWTH_BYTES_PER_US: u64 = 4096;
-const SLEEP_US_MIN: u64 = 1_000;
+const SLEEP_US_MIN: u64 = 200;
+/// The same while the program does nothing that shows here.
+const SLEEP_US_MIN_QUIET: u64 = 1_000;
+/// Looks at which nothing had changed that make a program quiet.
+const QUIET_LOOKS: u32 = 16;
 const SLEEP_US_MAX: u64 = 100_000;
+/// The monitor must not wait for the end of the program's turn: a program that fills fresh memory
+/// meanwhile grows by 3 MB in a millisecond, and a turn can last for several.
+const TURN_NS: u64 = 100_000;
+/// Faults are dense when they come in this time of each other on average. Then the monitor stays
+/// awake between two looks: in a virtual machine waking an idle processor takes 25 to 75 us, so that
+/// it comes too late, and a program that is put on an idle processor after each fault is slowed down
+/// as much.
+const DENSE_NS: u64 = 60_000;
 /// Between two measurements of what is shared: at least this long, and this many times what one
 /// takes.
 const SHARING_NS_MIN: u64 = 2_000_000;
@@ -96,6 +108,10 @@ pub struct Monitor {
     stops: u32,
     /// The program has outrun reclaim lately: look more often until then.
     growing_until_ns: u64,
+    slept_ns: u64,
+    /// What there was to see before the last sleep, and how often it had stayed the same.
+    seen: (Memory, u64),
+    quiet_looks: u32,
     threads_checked_ns: u64,
     published_ns: u64,
     /// Reclaim found nothing more to take: not tried again before this time, or before the cost
@@ -150,6 +166,9 @@ impl Monitor {
                 grew_unseen: false,
                 stops: 0,
                 growing_until_ns: 0,
+                slept_ns: 0,
+                seen: (memory, 0),
+                quiet_looks: 0,
                 threads_checked_ns: time::monotonic_ns(),
                 published_ns: 0,
                 retry_ns: 0,
@@ -175,6 +194,8 @@ impl Monitor {
 
     fn run(&mut self) -> ! {
         self.agent.set_monitor_thread();
+        // Where the kernel does not know this it wakes up later, as before.
+        let _ = thread::set_turn_ns(TURN_NS);
         loop {
             self.look();
             if self.reclaimer.is_some() {
@@ -313,7 +334,7 @@ impl Monitor {
         let mut core = agent.lock_core();
         agent.trap_forks.store(true, Ordering::SeqCst);
         while agent.plain_forks.load(Ordering::SeqCst) > 0 {
-            rustix::thread::sched_yield();
+            sched_yield();
         }
         let (uffd, told_of_forks) = open_uffd()?;
         let pagemap = Pagemap::open().map_err(|e| GiveUp::System("/proc/self/pagemap", e))?;
@@ -486,24 +507,11 @@ impl Monitor {
         let Some(reclaimer) = self.reclaimer.take() else { return true };
         let hard = Watermarks::of(agent.session()).for_estimate(agent).hard;
         let exhausted = loop {
-            if let Ok(memory) = self.statm.read() {
-                self.memory = memory;
-            }
-            let before = agent.cost_estimate.swap(self.cost_bytes(), Ordering::Relaxed);
-            let grew = self.grew_unseen || self.cost_bytes() > before + UNSEEN_GROWTH_BYTES;
-            self.grew_unseen = false;
-            // What the program maps meanwhile grows unseen until it is registered.
-            self.scan_mappings_if_grown();
-            if self.cost_bytes() > hard && grew && self.stops < STOPS_MAX {
-                self.stops += 1;
-                let core = &mut *agent.lock_core();
-                sweep::stop_thread(agent, active, core, self.main_stack.clone());
-                self.growing_until_ns = time::monotonic_ns() + GROWING_NS;
-            }
+            self.watch(active, hard);
             if self.cost_bytes() <= goal {
                 break false;
             }
-            match reclaimer.step(active) {
+            match reclaimer.step(active, &mut || self.watch(active, hard)) {
                 Step::More => {}
                 Step::Leave => break false,
                 Step::Nothing => break true,
@@ -511,6 +519,25 @@ impl Monitor {
         };
         self.reclaimer = Some(reclaimer);
         exhausted
+    }
+
+    /// During reclaim: notices how the program grows, and stops it when it outruns reclaim.
+    fn watch(&mut self, active: &Active, hard: u64) {
+        let agent = self.agent;
+        if let Ok(memory) = self.statm.read() {
+            self.memory = memory;
+        }
+        let before = agent.cost_estimate.swap(self.cost_bytes(), Ordering::Relaxed);
+        let grew = self.grew_unseen || self.cost_bytes() > before + UNSEEN_GROWTH_BYTES;
+        self.grew_unseen = false;
+        // What the program maps meanwhile grows unseen until it is registered.
+        self.scan_mappings_if_grown();
+        if self.cost_bytes() > hard && grew && self.stops < STOPS_MAX {
+            self.stops += 1;
+            let core = &mut *agent.lock_core();
+            sweep::stop_thread(agent, active, core, self.main_stack.clone());
+            self.growing_until_ns = time::monotonic_ns() + GROWING_NS;
+        }
     }
 
     /// Memory is short, and some of it lies unused between the objects of the pool.
@@ -662,7 +689,16 @@ impl Monitor {
         let limit = if active { marks.high } else { marks.activation };
         let headroom = limit.saturating_sub(total);
         let growing = time::monotonic_ns() < self.growing_until_ns;
-        let shortest = if growing { SLEEP_US_MIN / 10 } else { SLEEP_US_MIN };
+        let faults = agent.process().counters.faults.load(Ordering::Relaxed);
+        let now = time::monotonic_ns();
+        let dense = (faults - self.seen.1) * DENSE_NS > now - self.slept_ns;
+        let seen_now = (self.memory, faults);
+        self.quiet_looks =
+            if self.seen == seen_now { self.quiet_looks.saturating_add(1) } else { 0 };
+        self.seen = seen_now;
+        self.slept_ns = now;
+        let quiet = self.quiet_looks >= QUIET_LOOKS && !growing;
+        let shortest = if quiet { SLEEP_US_MIN_QUIET } else { SLEEP_US_MIN };
         let mut sleep_us = (headroom / GROWTH_BYTES_PER_US).clamp(shortest, SLEEP_US_MAX);
         if agent.gave_up.load(Ordering::Relaxed) || agent.stuck.load(Ordering::Relaxed) {
             sleep_us = SLEEP_US_MAX;
@@ -677,9 +713,22 @@ impl Monitor {
             tv_sec: (sleep_us / 1_000_000) as i64,
             tv_nsec: (sleep_us % 1_000_000 * 1_000) as i64,
         };
+        if dense {
+            stay_awake(&process.wake, seen, sleep_us.min(SLEEP_US_MIN));
+            agent.monitor_sleeps.store(false, Ordering::Relaxed);
+            return;
+        }
         // Woken, timed out or interrupted: look again either way.
         let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
         agent.monitor_sleeps.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Keeps the processor for so long, or until the word changes, as long as nobody else wants it.
+fn stay_awake(word: &AtomicU32, seen: u32, us: u64) {
+    let end = time::monotonic_ns() + us * 1_000;
+    while word.load(Ordering::Acquire) == seen && time::monotonic_ns() < end {
+        sched_yield();
     }
 }
 

@@ -22,6 +22,8 @@ pub mod nr {
     pub const PRCTL: usize = 157;
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
+    pub const SCHED_SETATTR: usize = 314;
+    pub const SCHED_GETATTR: usize = 315;
     pub const USERFAULTFD: usize = 323;
     pub const CLONE3: usize = 435;
 }
@@ -38,6 +40,8 @@ pub mod nr {
     pub const PRCTL: usize = 167;
     pub const CLONE: usize = 220;
     pub const MMAP: usize = 222;
+    pub const SCHED_SETATTR: usize = 274;
+    pub const SCHED_GETATTR: usize = 275;
     pub const USERFAULTFD: usize = 282;
     pub const CLONE3: usize = 435;
 }
