@@ -237,7 +237,9 @@ fn wait_for_the_middle(child: &mut Child) -> Value {
 /// A run of many short measurements: the reference run, which comes first, is
 /// as long as each of them.
 fn long_run(peer: &str) -> Child {
-    bench()
+    // Signals that whoever started the tests ignores (nohup) would stay ignored.
+    Command::new("env")
+        .args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_ramfold-bench"), "run"])
         .args(["--peer", peer, "--workload", "random-rw", "--size", "16M", "--runs", "10000"])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
