@@ -110,8 +110,9 @@ fn sqlite() {
         CREATE INDEX tb ON t(b, a);
         SELECT b, count(*), sum(a) FROM t GROUP BY b ORDER BY b LIMIT 2000;
         PRAGMA integrity_check;",
-        sized(1_000_000).max(700_000)
+        1_000_000
     );
+    // Smaller than that, the launcher itself takes most of the 10 % that the group leaves it.
     same_in_half("sqlite3", &["sqlite3", ":memory:", &script]);
 }
 

@@ -688,9 +688,9 @@ impl Monitor {
         let total = agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
         let limit = if active { marks.high } else { marks.activation };
         let headroom = limit.saturating_sub(total);
-        let growing = time::monotonic_ns() < self.growing_until_ns;
-        let faults = agent.process().counters.faults.load(Ordering::Relaxed);
         let now = time::monotonic_ns();
+        let growing = now < self.growing_until_ns;
+        let faults = process.counters.faults.load(Ordering::Relaxed);
         let dense = (faults - self.seen.1) * DENSE_NS > now - self.slept_ns;
         let seen_now = (self.memory, faults);
         self.quiet_looks =
