@@ -342,3 +342,20 @@ fn compressors_and_decompressors_move_between_threads() {
     });
     assert!(back == Ok((length, page)));
 }
+
+/// The encoder steps over more and more of what does not compress, so that it comes upon a copy
+/// late and has to reach back. By then it had passed more bytes than there was room for.
+#[test]
+fn lz4_reaches_back_for_a_copy_however_small_the_room() {
+    let mut reached = 0;
+    for seed in 0..200 {
+        let mut numbers = Numbers::new(seed);
+        let mut page = corpus::from_words(|_| numbers.word());
+        let from = PAGE_SIZE / 2 + numbers.below(PAGE_SIZE / 4);
+        page.copy_within(numbers.below(PAGE_SIZE / 8)..PAGE_SIZE - from, from);
+        let object = compress("lz4", &page, ROOMY).expect("any page, given the room");
+        assert_eq!(compress("lz4", &page, object.len()).as_ref(), Ok(&object), "seed {seed}");
+        reached += usize::from(object.len() < PAGE_SIZE - 100);
+    }
+    assert!(reached > 100, "only {reached} pages had a copy that was found");
+}

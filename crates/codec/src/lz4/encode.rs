@@ -74,19 +74,14 @@ pub fn compress(
     table.swap(hash_at(page, 0), 0);
     let mut at = 1;
     loop {
-        // Literals from the anchor on have to be stored; once they outgrow the room there is no
-        // use in going on.
-        let limit = MATCH_START_MAX.min(anchor + out.room());
         let mut tries = 1 << SKIP_BITS;
         let mut from;
         loop {
-            if at > limit {
-                return if limit < MATCH_START_MAX {
-                    Err(DoesNotFit)
-                } else {
-                    out.last_literals(page, anchor)?;
-                    Ok(out.len)
-                };
+            // That the literals outgrow the room is not known before the end: a copy found late
+            // may reach back over many of them.
+            if at > MATCH_START_MAX {
+                out.last_literals(page, anchor)?;
+                return Ok(out.len);
             }
             from = table.swap(hash_at(page, at), at);
             if bytes_at::<4>(page, from) == bytes_at::<4>(page, at) {
@@ -133,10 +128,6 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    fn room(&self) -> usize {
-        self.bytes.len() - self.len
-    }
-
     #[inline]
     fn push(&mut self, byte: u8) -> Result<(), DoesNotFit> {
         *self.bytes.get_mut(self.len).ok_or(DoesNotFit)? = byte;
