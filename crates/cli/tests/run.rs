@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use support::{RAMFOLD, anonymous_bytes, is_root, ramfold, run, stats, text};
@@ -305,14 +305,7 @@ fn the_accounts_add_up_to_the_kernels_count() {
     let pid: u32 = lines.next().unwrap().unwrap().parse().unwrap();
     // The agent looks, and publishes, at intervals of at most a tenth of a second.
     std::thread::sleep(Duration::from_millis(500));
-    signal(child.id(), "-USR2");
-    for _ in 0..1000 {
-        if file.exists() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let stats = stats(&file);
+    let stats = stats_now(&child, &file);
     let kernel = anonymous_bytes(pid) as f64;
     let part =
         |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}")) as f64;
@@ -361,6 +354,46 @@ fn signals_reach_the_program() {
 }
 
 #[test]
+fn a_thread_that_was_evicted_forks_while_another_child_lives() {
+    // The thread's control block comes back while memory is shared, so that its object is kept.
+    const SCRIPT: &str = "
+import os, sys, threading, time
+go, begin = os.pipe()
+ended = []
+def forker():
+    os.read(go, 1)
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread = threading.Thread(target=forker)
+thread.start()
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+for _ in range(4):
+    assert all(page == bytes([i % 7]) * 4000 for i, page in enumerate(pages))
+end, ending = os.pipe()
+other = os.fork()
+if other == 0:
+    os.close(ending)
+    os.read(end, 1)
+    os._exit(0)
+# The agent learns at its own pace that memory is shared.
+time.sleep(1)
+os.write(begin, b'.')
+thread.join()
+os.close(ending)
+os.waitpid(other, 0)
+print('right', ended)
+";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stats.json");
+    let ended =
+        run(ramfold(["--memory", "24M", "--stats"]).arg(&file).args(["--", PYTHON, "-c", SCRIPT]));
+    assert_eq!(text(&ended.output.stdout), "right [7]\n", "{}", text(&ended.output.stderr));
+    assert!(stats(&file)["objects_kept"].as_u64().unwrap() > 0);
+}
+
+#[test]
 fn sigusr2_writes_stats_while_the_program_runs() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stats.json");
@@ -370,14 +403,7 @@ fn sigusr2_writes_stats_while_the_program_runs() {
             .spawn()
             .unwrap();
     wait_for_a_line(&mut child);
-    signal(child.id(), "-USR2");
-    for _ in 0..1000 {
-        if file.exists() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(stats(&file)["memory_cap_bytes"].as_u64().unwrap() > 0);
+    assert!(stats_now(&child, &file)["memory_cap_bytes"].as_u64().unwrap() > 0);
     signal(child.id(), "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }
@@ -403,11 +429,23 @@ fn the_program_survives_the_launcher() {
     panic!("the program did not finish by itself");
 }
 
+/// What `ramfold run` writes to its `--stats` file when asked.
+fn stats_now(child: &Child, file: &Path) -> serde_json::Value {
+    signal(child.id(), "-USR2");
+    for _ in 0..1000 {
+        if file.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    stats(file)
+}
+
 fn signal(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
-fn wait_for_a_line(child: &mut std::process::Child) {
+fn wait_for_a_line(child: &mut Child) {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "up\n");

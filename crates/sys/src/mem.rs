@@ -5,7 +5,7 @@ use core::ptr::{self, NonNull};
 
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 
-use crate::{Errno, PAGE_SIZE};
+use crate::{Errno, PAGE_SIZE, raw};
 
 /// A range of address space with nothing in it: inaccessible until committed, never merged with a
 /// neighbour's mapping (an inaccessible page stands at either end), never given huge pages.
@@ -127,9 +127,35 @@ impl Drop for Reservation {
     }
 }
 
+/// Whether memory lies behind the page at `address` (mincore(2)). Unlike the page map this needs
+/// no descriptor, so any thread may ask.
+///
+/// # Errors
+/// `ENOMEM` where nothing is mapped.
+pub fn is_resident(address: usize) -> Result<bool, Errno> {
+    let mut residency = 0u8;
+    let page = address & !(PAGE_SIZE - 1);
+    // SAFETY: one page is asked about, so one byte is written.
+    let result = unsafe {
+        raw::syscall6(raw::nr::MINCORE, page, PAGE_SIZE, &raw mut residency as usize, 0, 0, 0)
+    };
+    raw::check(result).map(|_| residency & 1 != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_is_resident_once_it_is_touched() {
+        let r = Reservation::new(2 * PAGE_SIZE).unwrap();
+        let address = r.as_ptr() as usize;
+        r.commit(0, 2 * PAGE_SIZE).unwrap();
+        r.populate(0, PAGE_SIZE).unwrap();
+        assert_eq!(is_resident(address + 100), Ok(true));
+        assert_eq!(is_resident(address + PAGE_SIZE), Ok(false));
+        assert_eq!(is_resident(usize::MAX & !(1 << 63)), Err(Errno::NOMEM));
+    }
 
     #[test]
     fn committed_memory_reads_zero_and_keeps_what_is_written() {

@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::raw::{self, nr};
-use ramfold_sys::{Errno, PAGE_SIZE, thread};
+use ramfold_sys::{Errno, PAGE_SIZE, mem, thread};
 use rustix::mm::{Advice, madvise};
 
 use crate::agent::{Agent, Stack};
@@ -331,8 +331,10 @@ extern "C" fn copy_process(request: *mut ()) {
         let core = agent.lock_core();
         let evicted = |address: usize| {
             let page = page::number_of(address);
+            // An object may be kept though its page is in memory. What is not mapped never will be.
+            let kept = || mem::is_resident(address).unwrap_or(true);
             core.staging.find(page).is_some()
-                || agent.active().is_some_and(|active| active.store.contains(page))
+                || agent.active().is_some_and(|active| active.store.contains(page) && !kept())
         };
         if !written.iter().any(|&address| evicted(address)) {
             break core;
