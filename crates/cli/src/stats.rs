@@ -11,10 +11,8 @@ use serde_json::{Map, Value, json};
 /// are what the living hold, and the last word of the program that was started.
 pub fn of_session(session: &Session, codecs: CodecChoice, program: u32) -> Value {
     session.bury_the_dead(program);
-    let used =
-        || session.processes.iter().take_while(|process| process.pid.load(Ordering::Relaxed) != 0);
     let sum = |field: fn(&Process) -> &AtomicU64| -> u64 {
-        used().map(|process| field(process).load(Ordering::Relaxed)).sum()
+        session.used_processes().map(|process| field(process).load(Ordering::Relaxed)).sum()
     };
     let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
 

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ramfold_codec::Codec;
 use ramfold_store::Store;
 use ramfold_sys::mem::Reservation;
-use ramfold_sys::pagemap::Pagemap;
+use ramfold_sys::pagemap::{PageRegion, Pagemap};
 use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::thread::{self, Files};
 use ramfold_sys::uffd::Uffd;
@@ -377,6 +377,27 @@ impl Agent {
 }
 
 impl Active {
+    /// Finds runs of present pages in the first `window` bytes of registered memory at or behind
+    /// `at`, and moves `at` behind what was looked at. Returns how many runs there are, none where
+    /// the look failed; `None` behind the last region.
+    pub fn find_present(
+        &self,
+        regions: &Regions,
+        at: &mut usize,
+        window: usize,
+        runs: &mut [PageRegion],
+    ) -> Option<usize> {
+        let region = regions.at_or_after(*at)?;
+        let start = region.start.max(*at);
+        let end = region.end.min(start + window);
+        let Ok(found) = self.pagemap.present_anonymous(start..end, runs) else {
+            *at = end;
+            return Some(0);
+        };
+        *at = found.end.max(start + PAGE_SIZE);
+        Some(found.runs)
+    }
+
     /// Address of a staging slot.
     pub fn slot_address(&self, slot: Slot) -> usize {
         self.staging_memory.as_ptr() as usize + slot.0 as usize * PAGE_SIZE

@@ -41,14 +41,12 @@ pub fn drop_unneeded(agent: &Agent, active: &Active) {
     let mut at = 0;
     loop {
         let core = agent.lock_core();
-        let Some(region) = core.regions.at_or_after(at) else { return };
-        let start = region.start.max(at);
-        let end = region.end.min(start + WINDOW_BYTES);
-        at = end;
         // What cannot be looked at now goes when its page is stored again.
-        let Ok(found) = active.pagemap.present_anonymous(start..end, &mut runs) else { continue };
-        at = found.end.max(start + ramfold_sys::PAGE_SIZE);
-        for run in &runs[..found.runs] {
+        let Some(found) = active.find_present(&core.regions, &mut at, WINDOW_BYTES, &mut runs)
+        else {
+            return;
+        };
+        for run in &runs[..found] {
             let pages = page::number_of(run.start as usize)..page::number_of(run.end as usize);
             let freed =
                 pages.filter(|&page| active.store.discard(page, active.store.mark(page))).count();

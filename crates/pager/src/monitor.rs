@@ -108,8 +108,9 @@ pub struct Monitor {
     stops: u32,
     /// The program has outrun reclaim lately: look more often until then.
     growing_until_ns: u64,
+    /// When the last sleep began, what there was to see then (memory, and faults so far), and how
+    /// often that had stayed the same.
     slept_ns: u64,
-    /// What there was to see before the last sleep, and how often it had stayed the same.
     seen: (Memory, u64),
     quiet_looks: u32,
     threads_checked_ns: u64,
@@ -213,16 +214,24 @@ impl Monitor {
 
     /// Asks the kernel what the process costs, and publishes it.
     pub fn look(&mut self) {
+        self.ask();
+        self.measure_sharing();
+        self.grew_unseen = self.has_grown();
+        self.publish();
+    }
+
+    fn ask(&mut self) {
         // A process that cannot read its own account any more keeps its last word.
         if let Ok(memory) = self.statm.read() {
             self.memory = memory;
         }
-        let agent = self.agent;
-        self.measure_sharing();
+    }
+
+    /// Corrects the estimate. Did the process grow by more than was brought in for it?
+    fn has_grown(&self) -> bool {
         let cost = self.cost_bytes();
-        let before = agent.cost_estimate.swap(cost, Ordering::Relaxed);
-        self.grew_unseen = cost > before + UNSEEN_GROWTH_BYTES;
-        self.publish();
+        let before = self.agent.cost_estimate.swap(cost, Ordering::Relaxed);
+        cost > before + UNSEEN_GROWTH_BYTES
     }
 
     /// What the process costs: its resident anonymous pages, less what its relatives pay of them.
@@ -524,12 +533,8 @@ impl Monitor {
     /// During reclaim: notices how the program grows, and stops it when it outruns reclaim.
     fn watch(&mut self, active: &Active, hard: u64) {
         let agent = self.agent;
-        if let Ok(memory) = self.statm.read() {
-            self.memory = memory;
-        }
-        let before = agent.cost_estimate.swap(self.cost_bytes(), Ordering::Relaxed);
-        let grew = self.grew_unseen || self.cost_bytes() > before + UNSEEN_GROWTH_BYTES;
-        self.grew_unseen = false;
+        self.ask();
+        let grew = self.has_grown() | core::mem::take(&mut self.grew_unseen);
         // What the program maps meanwhile grows unseen until it is registered.
         self.scan_mappings_if_grown();
         if self.cost_bytes() > hard && grew && self.stops < STOPS_MAX {
@@ -715,11 +720,10 @@ impl Monitor {
         };
         if dense {
             stay_awake(&process.wake, seen, sleep_us.min(SLEEP_US_MIN));
-            agent.monitor_sleeps.store(false, Ordering::Relaxed);
-            return;
+        } else {
+            // Woken, timed out or interrupted: look again either way.
+            let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
         }
-        // Woken, timed out or interrupted: look again either way.
-        let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
         agent.monitor_sleeps.store(false, Ordering::Relaxed);
     }
 }

@@ -152,21 +152,10 @@ fn find_victims(active: &Active, core: &mut Core) -> bool {
     sweep.runs_used = 0;
     sweep.runs_found = 0;
     while sweep.runs_found == 0 {
-        let Some(region) = regions.at_or_after(sweep.hand) else {
-            if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX {
-                return false;
-            }
-            sweep.begin_round();
-            continue;
-        };
-        let start = region.start.max(sweep.hand);
-        let end = region.end.min(start + WINDOW_BYTES);
-        match active.pagemap.present_anonymous(start..end, &mut sweep.runs) {
-            Ok(found) => {
-                sweep.runs_found = found.runs;
-                sweep.hand = found.end.max(start + PAGE_SIZE);
-            }
-            Err(_) => sweep.hand = end,
+        match active.find_present(regions, &mut sweep.hand, WINDOW_BYTES, &mut sweep.runs) {
+            Some(runs) => sweep.runs_found = runs,
+            None if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX => return false,
+            None => sweep.begin_round(),
         }
     }
     true

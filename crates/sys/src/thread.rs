@@ -225,16 +225,6 @@ pub fn set_huge_pages_off(off: bool) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_thread_may_ask_for_short_turns_and_for_no_huge_pages() {
-        set_turn_ns(100_000).unwrap();
-        // In a thread of its own this would hold for the process all the same.
-        let before = huge_pages_off().unwrap();
-        set_huge_pages_off(!before).unwrap();
-        assert_eq!(huge_pages_off(), Ok(!before));
-        set_huge_pages_off(before).unwrap();
-    }
     use crate::PAGE_SIZE;
     use crate::mem::Reservation;
     use core::sync::atomic::{AtomicU32, Ordering};
@@ -300,5 +290,18 @@ mod tests {
         assert_eq!(meeting.mask_full.load(Ordering::SeqCst), 1);
         // Closing in the thread left ours alone.
         assert!(rustix::io::fcntl_getfd(&file).is_ok());
+    }
+
+    #[test]
+    fn a_thread_may_ask_for_short_turns() {
+        set_turn_ns(100_000).unwrap();
+    }
+
+    #[test]
+    fn huge_pages_go_off_and_on() {
+        let before = huge_pages_off().unwrap();
+        set_huge_pages_off(!before).unwrap();
+        assert_eq!(huge_pages_off(), Ok(!before));
+        set_huge_pages_off(before).unwrap();
     }
 }
