@@ -393,6 +393,54 @@ print('right', ended)
     assert!(stats(&file)["objects_kept"].as_u64().unwrap() > 0);
 }
 
+/// Becomes nobody as a server does, forks, and says what its threads may do.
+const DROPS_PRIVILEGES: &str = "
+import os, time
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+def right():
+    return all(page == bytes([i % 7]) * 4000 for i, page in enumerate(pages))
+assert right()
+os.setgroups([65534])
+os.setgid(65534)
+os.setuid(65534)
+def who(thread):
+    wanted = ('Uid', 'Gid', 'Groups', 'CapPrm', 'CapEff')
+    lines = open(f'/proc/self/task/{thread}/status').read().splitlines()
+    return [line for line in lines if line.split(':')[0] in wanted]
+threads = os.listdir('/proc/self/task')
+for attempt in range(100):
+    kinds = {str(who(thread)) for thread in threads}
+    if len(kinds) == 1:
+        break
+    time.sleep(0.1)
+child = os.fork()
+if child == 0:
+    os._exit(7 if right() else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(len(threads), 'threads,', len(kinds), 'kinds,', 'child', status, right())
+";
+
+#[test]
+fn the_agent_gives_up_what_the_program_gives_up() {
+    if !is_root() {
+        eprintln!("needs root: skipped");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stats.json");
+    let ended = run(ramfold(["--memory", "24M", "--stats"]).arg(&file).args([
+        "--",
+        PYTHON,
+        "-c",
+        DROPS_PRIVILEGES,
+    ]));
+    let err = text(&ended.output.stderr);
+    assert_eq!(text(&ended.output.stdout), "3 threads, 1 kinds, child 7 True\n", "{err}");
+    let stats = stats(&file);
+    assert!(stats["pages_swapped_out"].as_u64().unwrap() > 0);
+    assert_eq!(stats["forks_filled"].as_u64(), Some(1), "{stats}");
+}
+
 #[test]
 fn sigusr2_writes_stats_while_the_program_runs() {
     let folder = tempfile::tempdir().unwrap();

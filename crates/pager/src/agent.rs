@@ -62,6 +62,10 @@ pub struct Agent {
     process: AtomicPtr<Process>,
     home_start: usize,
     home_end: usize,
+    /// As whom the agent was started.
+    user: AtomicU32,
+    /// The account of a process for which the session has no place.
+    unlisted: Process,
     /// One word, 1 in the address space that the agent's threads run in. The kernel clears it in
     /// every copy of that (MADV_WIPEONFORK): so a process that was cloned behind libc's back finds
     /// out that its agent is but a relic.
@@ -97,8 +101,8 @@ pub struct Agent {
     pub stuck: AtomicBool,
     /// The program grows faster than reclaim follows, in memory not registered yet.
     pub outruns: AtomicBool,
-    /// A fork waits for room: see [`crate::fork`].
-    pub fork_waits: AtomicBool,
+    /// Forks that wait for room: see [`crate::fork`].
+    pub fork_waits: AtomicU32,
     /// A fault waits for memory to be freed.
     pub faults_wait: AtomicBool,
     /// Thread number of the monitor.
@@ -171,6 +175,7 @@ impl Agent {
         core::mem::forget(home);
         agent.home_start = guarded.start;
         agent.home_end = guarded.end;
+        agent.user.store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
         agent.session.store(ptr::from_ref(session).cast_mut(), Ordering::Relaxed);
         agent.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
         agent.alive.store(alive.cast(), Ordering::Relaxed);
@@ -221,9 +226,20 @@ impl Agent {
         unsafe { &*self.process.load(Ordering::Relaxed) }
     }
 
-    /// A forked child has an account of its own.
-    pub fn set_process(&self, process: &'static Process) {
+    /// Gives a forked child an account of its own. Where the session has no place for it nobody
+    /// counts what it costs, but its memory is looked after: parts of it are missing.
+    pub fn begin_account(&'static self) {
+        let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        let process = self.session().claim_or_say(pid).unwrap_or_else(|| {
+            self.unlisted.pid.store(pid, Ordering::Relaxed);
+            &self.unlisted
+        });
         self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Is the calling thread somebody else than the agent was started as?
+    pub fn changed_user(&self) -> bool {
+        rustix::process::geteuid().as_raw() != self.user.load(Ordering::Relaxed)
     }
 
     pub fn codecs(&self) -> CodecChoice {

@@ -4,10 +4,11 @@
 //! the pool, staging and every table of ramfold. With several processes in a session each keeps
 //! its last count in its account, and the sum is held under the cap.
 
+use core::ptr;
 use core::sync::atomic::Ordering;
 
 use crate::agent::Agent;
-use crate::session::Session;
+use crate::session::{Process, Session};
 
 /// What a program grows by in memory that is not registered yet until it is stopped: 2 to 3 ms at
 /// 2 GB/s.
@@ -74,8 +75,9 @@ impl Watermarks {
 
 /// What the other processes of the session cost.
 pub fn others_cost(agent: &Agent) -> u64 {
-    let own = agent.process().cost_bytes.load(Ordering::Relaxed);
-    agent.session().cost_bytes().saturating_sub(own)
+    let others = |process: &&Process| !ptr::eq(*process, agent.process());
+    let cost = |process: &Process| process.cost_bytes.load(Ordering::Relaxed);
+    agent.session().used_processes().filter(others).map(cost).sum()
 }
 
 #[cfg(test)]

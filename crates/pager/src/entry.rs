@@ -9,8 +9,15 @@ pub fn library_range() -> Range<usize> {
     0..0
 }
 
+/// Where libc keeps the area that the kernel writes the processor's number to (rseq(2)), from the
+/// thread pointer.
+#[cfg(not(feature = "preload"))]
+pub fn rseq_offset() -> isize {
+    0
+}
+
 #[cfg(feature = "preload")]
-pub use preload::library_range;
+pub use preload::{library_range, rseq_offset};
 
 #[cfg(feature = "preload")]
 mod preload {
@@ -39,6 +46,11 @@ mod preload {
         start..end.next_multiple_of(PAGE_SIZE)
     }
 
+    pub fn rseq_offset() -> isize {
+        // SAFETY: where there is such a symbol it is a constant of that type (glibc 2.35).
+        unsafe { symbol_rseq_offset().as_ref() }.copied().unwrap_or(0)
+    }
+
     #[used]
     #[unsafe(link_section = ".init_array")]
     static START: extern "C" fn() = start;
@@ -54,16 +66,7 @@ mod preload {
             let _ = ramfold_sys::thread::set_huge_pages_off(false);
         }
         let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
-        let Some(process) = session.claim(pid) else {
-            session.say(
-                Once::TooManyProcesses,
-                format_args!(
-                    "more than {} processes at a time: the rest run without ramfold",
-                    crate::session::PROCESSES_MAX
-                ),
-            );
-            return;
-        };
+        let Some(process) = session.claim_or_say(pid) else { return };
         if !follow_forks() {
             session.say(
                 Once::Other,
@@ -190,6 +193,7 @@ mod preload {
     }
 
     weak_symbol!(symbol_environ, "environ", *const *const c_char);
+    weak_symbol!(symbol_rseq_offset, "__rseq_offset", isize);
     weak_symbol!(symbol_register_atfork, "__register_atfork", u8);
     weak_symbol!(symbol_pthread_atfork, "pthread_atfork", u8);
 

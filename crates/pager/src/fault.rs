@@ -19,6 +19,7 @@ use crate::agent::{Active, Agent, Core};
 use crate::cost::Watermarks;
 use crate::page::{self, PageNumber};
 use crate::placement::Placement;
+use crate::privileges::Privileges;
 use crate::session::Counters;
 use crate::staging::CHUNK_PAGES;
 use crate::sweep::{self, Taken};
@@ -32,6 +33,10 @@ const DELAYED_MAX: usize = 512;
 const ASIDE_MAX: usize = 64;
 /// How long the handler waits for the lock before it looks whether a fork holds it.
 const LOCK_PATIENCE_NS: u32 = 200_000;
+
+/// How long the handler waits for a message at a time.
+const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const DURING_COPY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// How long a fault waits for room at most; and if the program grows faster than reclaim.
 const STALL_NS: u64 = 2_000_000;
@@ -56,6 +61,7 @@ pub struct Handler {
     child_has_agent: bool,
     decompressor: Option<Decompressor<'static>>,
     placement: Placement,
+    privileges: Privileges,
     /// Where the next first touch is expected if memory grows in a row, and how many pages to
     /// supply then.
     growth_next: usize,
@@ -86,6 +92,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
         (&raw mut (*handler).delayed_next).write(0);
         (&raw mut (*handler).child_has_agent).write(false);
         (&raw mut (*handler).placement).write(Placement::default());
+        (&raw mut (*handler).privileges).write(Privileges::default());
         (&raw mut (*handler).decompressor).write(None);
         for slot in 0..DELAYED_MAX {
             (&raw mut (*handler).delayed[slot]).write(None);
@@ -126,7 +133,7 @@ impl Handler {
         loop {
             // Delayed messages are due at once: a forked child may wait for its descriptor to go.
             if !agent.delayed.load(Ordering::Relaxed) {
-                wait_for_message(&active.uffd, None);
+                wait_for_message(&active.uffd, IDLE);
                 self.stall_over_cap(agent, active);
             }
             if agent.copying.load(Ordering::Acquire) {
@@ -145,7 +152,10 @@ impl Handler {
         active: &'static Active,
         mut core: MutexGuard<'_, Core>,
     ) {
-        let Some(event) = read(agent, &active.uffd) else { return };
+        let Some(event) = read(agent, &active.uffd) else {
+            drop(core);
+            return self.privileges.follow(agent, time::monotonic_ns());
+        };
         let Event::Pagefault { address, write, thread, .. } = event else {
             self.handle_event(agent, active, &mut core, event);
             return;
@@ -162,6 +172,7 @@ impl Handler {
         }
         drop(core);
         self.placement.follow(thread, agent.monitor_thread());
+        self.privileges.follow(agent, started);
     }
 
     /// The next message: one that was set aside during a fork, or one that is read now.
@@ -229,7 +240,7 @@ impl Handler {
         // Set while the fork still has the lock, and before anything is read.
         agent.delayed.store(true, Ordering::Release);
         while agent.copying.load(Ordering::Acquire) {
-            wait_for_message(&active.uffd, Some(1_000_000));
+            wait_for_message(&active.uffd, DURING_COPY);
             let Some(event) = read(agent, &active.uffd) else { continue };
             if self.delayed_count < DELAYED_MAX {
                 self.delayed[self.delayed_count] = Some(event);
@@ -540,8 +551,7 @@ fn page_range(address: usize) -> Range<usize> {
 }
 
 /// Sleeps until there is a message, or for so many nanoseconds.
-fn wait_for_message(uffd: &Uffd, timeout_ns: Option<i64>) {
-    let timeout = timeout_ns.map(|tv_nsec| Timespec { tv_sec: 0, tv_nsec });
+fn wait_for_message(uffd: &Uffd, patience: Timespec) {
     // An error or a time-out only means another look.
-    let _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], timeout.as_ref());
+    let _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&patience));
 }

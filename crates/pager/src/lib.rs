@@ -27,6 +27,7 @@ pub mod kept;
 pub mod monitor;
 pub mod page;
 pub mod placement;
+pub mod privileges;
 pub mod reclaim;
 pub mod regions;
 pub mod session;

@@ -19,7 +19,9 @@ use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Stack};
 use crate::cost::{self, Watermarks};
+use crate::fork;
 use crate::kept;
+use crate::privileges::Privileges;
 use crate::reclaim::{Reclaimer, Step};
 use crate::session::Once;
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
@@ -90,6 +92,8 @@ enum GiveUp {
     Features(u64),
     System(&'static str, Errno),
     Cap(u64),
+    /// A child would find zeros where its parent had evicted pages.
+    Forks,
 }
 
 /// What the monitor's thread alone uses.
@@ -114,6 +118,7 @@ pub struct Monitor {
     seen: (Memory, u64),
     quiet_looks: u32,
     threads_checked_ns: u64,
+    privileges: Privileges,
     published_ns: u64,
     /// Reclaim found nothing more to take: not tried again before this time, or before the cost
     /// reaches this much.
@@ -148,7 +153,7 @@ pub extern "C" fn thread_main_in_child(agent: *mut ()) -> ! {
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
     thread::close_all_files();
     let mut monitor = Monitor::new(agent);
-    crate::fork::take_over(agent, &mut monitor);
+    fork::take_over(agent, &mut monitor);
     monitor.run()
 }
 
@@ -171,6 +176,7 @@ impl Monitor {
                 seen: (memory, 0),
                 quiet_looks: 0,
                 threads_checked_ns: time::monotonic_ns(),
+                privileges: Privileges::default(),
                 published_ns: 0,
                 retry_ns: 0,
                 retry_cost_bytes: 0,
@@ -207,6 +213,7 @@ impl Monitor {
                     Err(reason) => self.give_up(&reason),
                 }
             }
+            self.privileges.follow(self.agent, time::monotonic_ns());
             self.end_with_the_program();
             self.sleep();
         }
@@ -338,14 +345,18 @@ impl Monitor {
         if marks.cap < CAP_BYTES_MIN {
             return Err(GiveUp::Cap(marks.cap));
         }
-        // No fork may copy the process half-way between asleep and active: new forks wait for
-        // the lock, those that began before are let through.
-        let mut core = agent.lock_core();
+        // No fork may copy the process half-way between asleep and active: those that began before
+        // are let through, new ones wait for the lock. It is not taken earlier: a fork that waits
+        // for it has locks of libc's, which one of the others may need to go on.
         agent.trap_forks.store(true, Ordering::SeqCst);
         while agent.plain_forks.load(Ordering::SeqCst) > 0 {
             sched_yield();
         }
+        let mut core = agent.lock_core();
         let (uffd, told_of_forks) = open_uffd()?;
+        if !fork::CAN_TAKE_OVER && !told_of_forks {
+            return Err(GiveUp::Forks);
+        }
         let pagemap = Pagemap::open().map_err(|e| GiveUp::System("/proc/self/pagemap", e))?;
         let chunks = (marks.cap as usize / (128 * CHUNK_PAGES * PAGE_SIZE)).clamp(2, CHUNKS_MAX);
         let staging_bytes = chunks * CHUNK_PAGES * PAGE_SIZE;
@@ -427,6 +438,12 @@ impl Monitor {
                 Once::NoAddressSpace,
                 format_args!("runs without ramfold: {what}: {errno}; {hint}"),
             ),
+            GiveUp::Forks => session.say(
+                Once::NoUserfaultfd,
+                format_args!(
+                    "runs without ramfold: on this architecture the kernel must tell of forks, which takes CAP_SYS_PTRACE; {hint}"
+                ),
+            ),
             GiveUp::Cap(cap) => session.say(
                 Once::CapTooSmall,
                 format_args!(
@@ -444,9 +461,9 @@ impl Monitor {
         }
         agent.outruns.store(time::monotonic_ns() < self.growing_until_ns, Ordering::Relaxed);
         let marks = Watermarks::of(agent.session()).for_estimate(agent);
-        let (from, to) = if agent.fork_waits.load(Ordering::Relaxed) {
-            let fork = marks.fork.saturating_sub(cost::others_cost(agent));
-            (fork, fork)
+        let (from, to) = if agent.fork_waits.load(Ordering::Relaxed) > 0 {
+            let room = marks.fork.saturating_sub(cost::others_cost(agent));
+            (room, room)
         } else {
             (marks.high, marks.low)
         };

@@ -166,7 +166,8 @@ pub enum Once {
     TooManyMappings = 1 << 3,
     NoAddressSpace = 1 << 4,
     CapTooSmall = 1 << 5,
-    Other = 1 << 6,
+    Privileges = 1 << 6,
+    Other = 1 << 7,
 }
 
 /// The shared memory. All fields are atomics: every process may write at any time.
@@ -218,6 +219,20 @@ impl Session {
         self.retire(place);
         self.processes_started.fetch_add(1, Ordering::Relaxed);
         Some(place)
+    }
+
+    /// [`Session::claim`]; when there is no place it says so.
+    pub fn claim_or_say(&self, pid: u32) -> Option<&Process> {
+        let place = self.claim(pid);
+        if place.is_none() {
+            self.say(
+                Once::TooManyProcesses,
+                format_args!(
+                    "more than {PROCESSES_MAX} processes at a time: what is beyond is not counted, and not compressed if it is new"
+                ),
+            );
+        }
+        place
     }
 
     /// The places that were ever taken: places are taken in order, and the memory behind the rest

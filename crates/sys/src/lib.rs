@@ -5,15 +5,16 @@
 //! does not know, inside other people's processes.
 //!
 //! From the bottom up: [`raw`] and [`abi`] are the kernel's own interface; [`mem`], [`sync`],
-//! [`time`] and [`thread`] are what any part of ramfold stands on; [`uffd`], [`pagemap`], [`maps`]
-//! and [`proc`] are what the pager asks about the process it lives in; `cgroup` reads the limits
-//! around it.
+//! [`time`] and [`thread`] are what any part of ramfold stands on; [`uffd`], [`pagemap`], [`maps`],
+//! [`proc`] and [`credentials`] are what the pager asks about the process it lives in; `cgroup` reads
+//! the limits around it.
 
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
 pub mod abi;
 #[cfg(any(test, feature = "std"))]
 pub mod cgroup;
+pub mod credentials;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;

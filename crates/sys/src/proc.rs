@@ -142,7 +142,8 @@ fn read_numbered(
     read_file(path, text)
 }
 
-fn read_file(path: &core::ffi::CStr, text: &mut [u8]) -> Result<usize, Errno> {
+/// Reads what fits of a file.
+pub(crate) fn read_file(path: &core::ffi::CStr, text: &mut [u8]) -> Result<usize, Errno> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut filled = 0;
     while filled < text.len() {

@@ -20,6 +20,10 @@ pub mod nr {
     pub const FORK: usize = 57;
     pub const VFORK: usize = 58;
     pub const EXIT: usize = 60;
+    pub const SETGROUPS: usize = 116;
+    pub const SETRESUID: usize = 117;
+    pub const SETRESGID: usize = 119;
+    pub const CAPSET: usize = 126;
     pub const PRCTL: usize = 157;
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
@@ -32,12 +36,16 @@ pub mod nr {
 #[cfg(target_arch = "aarch64")]
 pub mod nr {
     pub const IOCTL: usize = 29;
+    pub const CAPSET: usize = 91;
     pub const EXIT: usize = 93;
     pub const EXIT_GROUP: usize = 94;
     pub const CLOCK_GETTIME: usize = 113;
     pub const RT_SIGACTION: usize = 134;
     pub const RT_SIGPROCMASK: usize = 135;
     pub const RT_SIGRETURN: usize = 139;
+    pub const SETRESUID: usize = 147;
+    pub const SETRESGID: usize = 149;
+    pub const SETGROUPS: usize = 159;
     pub const PRCTL: usize = 167;
     pub const CLONE: usize = 220;
     pub const MMAP: usize = 222;

@@ -31,7 +31,7 @@ mod trap;
 mod fill;
 
 pub use fill::fill_child;
-pub use trap::Trap;
+pub use trap::{CAN_TAKE_OVER, Trap};
 
 /// How long a fork waits for room.
 const ROOM_NS_MAX: u64 = 1_000_000_000;
@@ -50,7 +50,7 @@ pub extern "C" fn before_fork() {
         return;
     }
     agent.plain_forks.fetch_add(1, Ordering::SeqCst);
-    if !agent.trap_forks.load(Ordering::SeqCst) {
+    if !agent.trap_forks.load(Ordering::SeqCst) || !CAN_TAKE_OVER {
         return;
     }
     agent.plain_forks.fetch_sub(1, Ordering::SeqCst);
@@ -69,14 +69,14 @@ fn make_room(agent: &Agent) {
         return;
     }
     let deadline = time::monotonic_ns() + ROOM_NS_MAX;
-    agent.fork_waits.store(true, Ordering::Relaxed);
+    agent.fork_waits.fetch_add(1, Ordering::Relaxed);
     while cost() > mark && !agent.stuck.load(Ordering::Relaxed) && time::monotonic_ns() < deadline {
         let seen = agent.progress.load(Ordering::Acquire);
         agent.process().wake_agent();
         let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let _ = futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
     }
-    agent.fork_waits.store(false, Ordering::Relaxed);
+    agent.fork_waits.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Runs in the parent after libc forked, or failed to.
@@ -100,49 +100,49 @@ pub extern "C" fn after_fork_in_child() {
     if agent.abandoned.load(Ordering::Relaxed) {
         return;
     }
-    if trap::disarm(trap::Side::Child) {
-        // SAFETY: the only thread of the program is this one.
-        unsafe { agent.trap.reset_after_fork() };
-        if agent.active().is_some() && agent.taken_over.load(Ordering::Acquire) != own_pid() {
-            agent.fail(format_args!("a fork got past the agent"));
-        }
+    let went_through_the_agent = trap::disarm(trap::Side::Child);
+    // SAFETY: the only thread of the program is this one.
+    unsafe { agent.trap.reset_after_fork() };
+    if went_through_the_agent {
         return;
     }
-    agent.set_alive();
-    agent.plain_forks.store(0, Ordering::SeqCst);
-    agent.trap_forks.store(false, Ordering::SeqCst);
+    if let Some(active) = agent.active() {
+        if !active.told_of_forks {
+            agent.fail(format_args!("a fork got past the agent"));
+        }
+        // The kernel told the parent's handler, which gives this process what is missing.
+        agent.abandoned.store(true, Ordering::Relaxed);
+        return;
+    }
     // SAFETY: as above; a monitor that was about to activate held it, and had done nothing yet.
     unsafe { agent.core.reset_after_fork() };
-    let Some(process) = agent.session().claim(own_pid()) else {
-        return;
-    };
-    agent.set_process(process);
-    agent.note_fork();
+    start_asleep(agent);
+}
+
+/// Starts an agent in a child that inherits nothing evicted.
+fn start_asleep(agent: &'static Agent) {
+    begin_process(agent);
+    agent.trap_forks.store(false, Ordering::SeqCst);
     // Where there may be no more threads the child runs without ramfold.
     let _ = agent.spawn_monitor();
 }
 
-/// The first thing in a child: an agent of its own. Returns when evicted pages can be touched.
-pub(super) fn begin_child(agent: &'static Agent) {
+/// What a child's agent must not take from its parent's.
+fn begin_process(agent: &'static Agent) {
     agent.set_alive();
     agent.plain_forks.store(0, Ordering::SeqCst);
+    agent.fork_waits.store(0, Ordering::Relaxed);
     agent.delayed.store(false, Ordering::Relaxed);
     agent.faults_wait.store(false, Ordering::Relaxed);
-    let pid = own_pid();
-    let Some(process) = agent.session().claim(pid) else {
-        if agent.active().is_some() {
-            agent.fail(format_args!("more processes than the session has room for"));
-        }
-        return;
-    };
-    agent.set_process(process);
+    agent.begin_account();
     agent.note_fork();
-    let Some(active) = agent.active() else {
-        agent.trap_forks.store(false, Ordering::SeqCst);
-        let _ = agent.spawn_monitor();
-        agent.taken_over.store(pid, Ordering::Release);
-        return;
-    };
+}
+
+/// The first thing in a child: an agent of its own. Returns when evicted pages can be touched.
+pub(super) fn begin_child(agent: &'static Agent) {
+    let Some(active) = agent.active() else { return start_asleep(agent) };
+    begin_process(agent);
+    let pid = own_pid();
     // SAFETY: the threads that may have held them are not in this process; what they guard was
     // at rest, because every change is made under `core`.
     unsafe { active.store.reset_locks_after_fork() };

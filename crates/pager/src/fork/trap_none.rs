@@ -1,7 +1,9 @@
-//! No trap: this architecture's kernel cannot hand the system calls of a thread back to it. Every
-//! fork is then treated as one that bypasses libc, which the kernel must be able to report.
+//! No trap: this architecture's kernel cannot hand the system calls of a thread back to it.
 
 use crate::agent::Agent;
+
+/// Can a child be given an agent of its own? Otherwise every fork is one that bypasses libc.
+pub const CAN_TAKE_OVER: bool = false;
 
 /// What `Agent::trap` guards.
 pub struct Trap;
@@ -13,7 +15,7 @@ pub enum Side {
     Child,
 }
 
-/// Does nothing: the fork is reported to the fault handler.
+/// Never called.
 pub fn arm(_agent: &Agent) {}
 
 /// There was no trap.

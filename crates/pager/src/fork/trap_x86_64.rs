@@ -7,7 +7,7 @@
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::raw::{self, nr};
 use ramfold_sys::{Errno, PAGE_SIZE, mem, thread};
@@ -15,6 +15,9 @@ use rustix::mm::{Advice, madvise};
 
 use crate::agent::{Agent, Stack};
 use crate::page;
+
+/// Can a child be given an agent of its own?
+pub const CAN_TAKE_OVER: bool = true;
 
 const CLONE_VM: usize = 0x100;
 const SIGSYS: usize = 31;
@@ -53,6 +56,8 @@ pub enum Side {
 struct Armed {
     /// Thread that is forking; zero when none is.
     thread: AtomicU32,
+    /// Set in the child of such a fork.
+    in_child: AtomicBool,
     selector: AtomicU8,
     old_action: UnsafeCell<MaybeUninit<KernelSigaction>>,
     /// Signals the thread has blocked as far as it knows. SIGSYS itself must stay open.
@@ -64,6 +69,7 @@ unsafe impl Sync for Armed {}
 
 static ARMED: Armed = Armed {
     thread: AtomicU32::new(0),
+    in_child: AtomicBool::new(false),
     selector: AtomicU8::new(SELECTOR_ALLOW),
     old_action: UnsafeCell::new(MaybeUninit::uninit()),
     mask: AtomicU64::new(0),
@@ -121,11 +127,14 @@ pub fn arm(agent: &Agent) {
 /// Ends the trapping where it has not ended with the clone. `false` when the calling thread (in
 /// the child: the thread it is a copy of) had no trap.
 pub fn disarm(side: Side) -> bool {
-    let thread = ARMED.thread.load(Ordering::Relaxed);
     let own = match side {
-        Side::Parent => thread == current_thread(),
-        Side::Child => thread != 0,
+        Side::Parent => ARMED.thread.load(Ordering::Relaxed) == current_thread(),
+        // In a child that was copied otherwise, the trap may be that of another thread's fork.
+        Side::Child => ARMED.in_child.swap(false, Ordering::Relaxed),
     };
+    if side == Side::Child {
+        ARMED.thread.store(0, Ordering::Relaxed);
+    }
     if !own {
         return false;
     }
@@ -277,7 +286,7 @@ struct Request {
     number: usize,
     call: [usize; 6],
     /// Memory the kernel writes to in the child at once: must not be missing there.
-    written: [usize; 4],
+    written: [usize; 6],
     result: isize,
 }
 
@@ -293,9 +302,11 @@ fn fork_from_agent_stack(number: usize, call: &[usize; 6]) -> isize {
         },
         _ => (0, 0),
     };
-    // The thread's control block: the kernel keeps the processor's number there (rseq).
-    let thread_pointer = thread_pointer();
-    let written = [child_tid, parent_tid, thread_pointer, thread_pointer + PAGE_SIZE - 1];
+    // In the thread's control block, or the thread-local storage below it, the kernel keeps the
+    // processor's number (rseq): where libc says, or where an allocator put it.
+    let block = thread_pointer();
+    let rseq = block.wrapping_add_signed(crate::entry::rseq_offset());
+    let written = [child_tid, parent_tid, block + PAGE_SIZE - 1, block, block - PAGE_SIZE, rseq];
     let mut request = Request { number, call: *call, written, result: 0 };
     // The request lies on the program's stack; it is copied before anything is locked.
     // SAFETY: the fork stack is used by one thread at a time, the one that holds `Agent::trap`.
@@ -342,13 +353,15 @@ extern "C" fn copy_process(request: *mut ()) {
     };
     // The monitor may be compacting the pool, for which it does not hold the lock.
     let paused = agent.active().map(|active| active.store.pause());
+    // A child that might not open a userfaultfd any more is given its memory by the handler.
+    let filled = agent.active().is_some_and(|active| active.told_of_forks) && agent.changed_user();
     agent.copying.store(true, Ordering::Release);
     // The child may speak before this thread does.
     agent.process().sharing_unknown.store(1, Ordering::Relaxed);
     // SAFETY: the program asked for this call, which gives the child a copy of this very stack.
     let result =
         unsafe { raw::syscall6(number, call[0], call[1], call[2], call[3], call[4], call[5]) };
-    agent.copied.store(result > 0, Ordering::Relaxed);
+    agent.copied.store(result > 0 && !filled, Ordering::Relaxed);
     agent.copying.store(false, Ordering::Release);
     if result == 0 {
         // The child makes its locks anew.
@@ -358,10 +371,15 @@ extern "C" fn copy_process(request: *mut ()) {
     }
     drop(core);
     if result == 0 {
-        super::begin_child(agent);
+        ARMED.in_child.store(true, Ordering::Relaxed);
+        if filled {
+            agent.abandoned.store(true, Ordering::Relaxed);
+        } else {
+            super::begin_child(agent);
+        }
     } else if result > 0 {
         agent.note_fork();
-        if agent.active().is_some() {
+        if agent.active().is_some() && !filled {
             agent.process().counters.forks_taken_over.fetch_add(1, Ordering::Relaxed);
         }
     } else {

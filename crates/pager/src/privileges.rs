@@ -1,0 +1,46 @@
+//! The agent's threads may do what the program may, and no more.
+//!
+//! A server that is started by root and then becomes an ordinary user does so for the threads that
+//! its C library knows. Whoever takes such a server over must not find a thread in it that is root
+//! still, so the agent's threads follow its first thread.
+
+use ramfold_sys::credentials::Credentials;
+
+use crate::agent::Agent;
+use crate::session::Once;
+
+/// Between two looks: they cost some 30 us.
+const LOOK_NS: u64 = 1_000_000_000;
+
+/// What one of the agent's threads knows of the first.
+#[derive(Default)]
+pub struct Privileges {
+    looked_ns: u64,
+    followed: Option<Credentials>,
+}
+
+impl Privileges {
+    /// Looks, when it is time to, whether the first thread's credentials have changed, and takes
+    /// them on.
+    pub fn follow(&mut self, agent: &Agent, now_ns: u64) {
+        if now_ns - self.looked_ns < LOOK_NS {
+            return;
+        }
+        self.looked_ns = now_ns;
+        // Where /proc cannot be read (any more) nothing can be followed.
+        let Ok(first) = Credentials::of_first_thread() else { return };
+        if self.followed.as_ref() == Some(&first) {
+            return;
+        }
+        if let Err(errno) = first.take_on() {
+            agent.session().say(
+                Once::Privileges,
+                format_args!(
+                    "pid {}: the program changed its user, groups or capabilities, and ramfold's threads in it could not ({errno}): they can do what it could before",
+                    rustix::process::getpid().as_raw_nonzero()
+                ),
+            );
+        }
+        self.followed = Some(first);
+    }
+}
