@@ -441,6 +441,39 @@ fn the_agent_gives_up_what_the_program_gives_up() {
     assert_eq!(stats["forks_filled"].as_u64(), Some(1), "{stats}");
 }
 
+/// mremap tells of locked memory that moves and grows only when the new part is in memory.
+#[test]
+fn locked_memory_moves_and_grows() {
+    const SCRIPT: &str = "
+import ctypes, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+OLD, NEW = 1 << 20, 3 << 20
+def anonymous(size):
+    return libc.mmap(None, size, 3, 0x22, -1, 0)
+for attempt in range(4):
+    start, place = anonymous(OLD), anonymous(NEW)
+    ctypes.memset(start, 65 + attempt, OLD)
+    assert all(page == bytes([i % 7]) * 4000 for i, page in enumerate(pages))
+    if attempt % 2:
+        assert libc.mlock(start, OLD) == 0
+    time.sleep(0.2)
+    # MREMAP_MAYMOVE | MREMAP_FIXED
+    moved = libc.mremap(start, OLD, NEW, 3, place)
+    assert moved == place, ctypes.get_errno()
+    content = ctypes.string_at(moved, NEW)
+    assert content == bytes([65 + attempt]) * OLD + bytes(NEW - OLD)
+    assert all(page == bytes([i % 7]) * 4000 for i, page in enumerate(pages))
+print('right')
+";
+    let ended = run(&mut ramfold(["--memory", "24M", "--", PYTHON, "-c", SCRIPT]));
+    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+}
+
 #[test]
 fn sigusr2_writes_stats_while_the_program_runs() {
     let folder = tempfile::tempdir().unwrap();

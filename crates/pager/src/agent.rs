@@ -12,11 +12,11 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use ramfold_codec::Codec;
 use ramfold_store::Store;
-use ramfold_sys::mem::Reservation;
+use ramfold_sys::mem::{self, Reservation};
 use ramfold_sys::pagemap::{PageRegion, Pagemap};
 use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::thread::{self, Files};
-use ramfold_sys::uffd::Uffd;
+use ramfold_sys::uffd::{Uffd, register_mode};
 use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Pid, sched_yield};
@@ -132,6 +132,15 @@ const STACK_BYTES: usize = 256 << 10;
 const STACKS: usize = 3;
 const STACK_STRIDE: usize = STACK_BYTES + PAGE_SIZE;
 const AGENT_OFFSET: usize = STACKS * STACK_STRIDE;
+
+/// How far one look for present pages reaches, and how many it finds: the kernel passes over memory
+/// that was never touched at 1 us for 1 GiB, over evicted pages at 1 us for 2 MiB.
+const WINDOW_BYTES: usize = 64 << 20;
+const WINDOW_PAGES: usize = 1024;
+
+/// MOVE wants staging registered. A page that is missing there after all must not be reported:
+/// nobody could answer but the thread that touched it.
+pub const STAGING_MODE: u64 = register_mode::WP;
 
 /// One of the agent's stacks.
 #[derive(Clone, Copy)]
@@ -393,20 +402,19 @@ impl Agent {
 }
 
 impl Active {
-    /// Finds runs of present pages in the first `window` bytes of registered memory at or behind
-    /// `at`, and moves `at` behind what was looked at. Returns how many runs there are, none where
-    /// the look failed; `None` behind the last region.
+    /// Finds runs of present pages in registered memory at or behind `at`, and moves `at` behind
+    /// what was looked at: that is little enough to hold the lock for. Returns how many runs there
+    /// are, none where the look failed; `None` behind the last region.
     pub fn find_present(
         &self,
         regions: &Regions,
         at: &mut usize,
-        window: usize,
         runs: &mut [PageRegion],
     ) -> Option<usize> {
         let region = regions.at_or_after(*at)?;
         let start = region.start.max(*at);
-        let end = region.end.min(start + window);
-        let Ok(found) = self.pagemap.present_anonymous(start..end, runs) else {
+        let end = region.end.min(start + WINDOW_BYTES);
+        let Ok(found) = self.pagemap.present_anonymous(start..end, WINDOW_PAGES, runs) else {
             *at = end;
             return Some(0);
         };
@@ -417,6 +425,18 @@ impl Active {
     /// Address of a staging slot.
     pub fn slot_address(&self, slot: Slot) -> usize {
         self.staging_memory.as_ptr() as usize + slot.0 as usize * PAGE_SIZE
+    }
+
+    /// Makes what was moved to these slots stay. A page that the program gave up (MADV_FREE) can be
+    /// discarded by the kernel, here too, as long as nobody writes to it; from then on it is zeros.
+    ///
+    /// # Safety
+    /// The slots must be registered, and nobody else may know of them yet.
+    pub unsafe fn keep_slots(&self, first: Slot, count: usize) {
+        for slot in first.0..first.0 + count as u16 {
+            // SAFETY: in bounds of the staging memory, and nobody else's.
+            unsafe { mem::touch(self.slot_address(Slot(slot)) as *mut u8) };
+        }
     }
 
     /// The page in a staging slot.

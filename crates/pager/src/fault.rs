@@ -23,7 +23,7 @@ use crate::privileges::Privileges;
 use crate::session::Counters;
 use crate::staging::CHUNK_PAGES;
 use crate::sweep::{self, Taken};
-use crate::{event, kept};
+use crate::{event, kept, locked_growth};
 
 /// Most zero pages supplied at once to a run of first touches.
 const ZERO_AHEAD_MAX: usize = 16;
@@ -31,6 +31,8 @@ const ZERO_AHEAD_MAX: usize = 16;
 const DELAYED_MAX: usize = 512;
 /// Faults that can be set aside; more only try again too early.
 const ASIDE_MAX: usize = 64;
+/// A fault may come before the event that explains it so many times in a row.
+const AGAIN_USUAL: u32 = 32;
 /// How long the handler waits for the lock before it looks whether a fork holds it.
 const LOCK_PATIENCE_NS: u32 = 200_000;
 
@@ -62,6 +64,8 @@ pub struct Handler {
     decompressor: Option<Decompressor<'static>>,
     placement: Placement,
     privileges: Privileges,
+    /// Faults in a row that could not be answered and after which no event came.
+    again: u32,
     /// Where the next first touch is expected if memory grows in a row, and how many pages to
     /// supply then.
     growth_next: usize,
@@ -91,6 +95,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
         (&raw mut (*handler).delayed_count).write(0);
         (&raw mut (*handler).delayed_next).write(0);
         (&raw mut (*handler).child_has_agent).write(false);
+        (&raw mut (*handler).again).write(0);
         (&raw mut (*handler).placement).write(Placement::default());
         (&raw mut (*handler).privileges).write(Privileges::default());
         (&raw mut (*handler).decompressor).write(None);
@@ -167,9 +172,15 @@ impl Handler {
         process.counters.faults.fetch_add(1, Ordering::Relaxed);
         process.fault_ns.record(time::monotonic_ns() - started);
         if served == Served::Again {
-            self.read_until_event(agent, active, &mut core, address);
+            if !self.read_until_event(agent, active, &mut core, address) {
+                self.again += 1;
+                if self.again > AGAIN_USUAL {
+                    locked_growth::let_through(active, &mut core, thread, address);
+                }
+            }
             return;
         }
+        self.again = 0;
         drop(core);
         self.placement.follow(thread, agent.monitor_thread());
         self.privileges.follow(agent, started);
@@ -188,14 +199,14 @@ impl Handler {
 
     /// A fault could not be answered because an event waits to be read. The kernel hands out
     /// faults first, so faults are set aside until the event comes; then all of them may try
-    /// again.
+    /// again. `false` when it has not come yet.
     fn read_until_event(
         &mut self,
         agent: &'static Agent,
         active: &'static Active,
         core: &mut Core,
         address: usize,
-    ) {
+    ) -> bool {
         let mut aside = Aside::new(active);
         aside.put(address);
         while let Some(event) = self.next_message(agent, active) {
@@ -203,9 +214,10 @@ impl Handler {
                 aside.put(address);
             } else {
                 self.handle_event(agent, active, core, event);
-                break;
+                return true;
             }
         }
+        false
     }
 
     /// Acts on an event that was read too early: first on those that must come before it.
@@ -221,7 +233,11 @@ impl Handler {
         let mut follow_up = None;
         while event::is_early(core, &early) {
             match self.next_message(agent, active) {
-                Some(Event::Pagefault { address, .. }) => aside.put(address),
+                Some(Event::Pagefault { address, thread, .. }) => {
+                    if !locked_growth::let_through(active, core, thread, address) {
+                        aside.put(address);
+                    }
+                }
                 Some(event) if event::follows(&event, &early) => follow_up = Some(event),
                 Some(event) => self.handle_event(agent, active, core, event),
                 // The thread that made the change is about to tell of it.
@@ -392,7 +408,8 @@ impl Handler {
             }
             match sweep::take_next(agent, active, core) {
                 Taken::Pages | Taken::Passed => {}
-                Taken::Busy(_) | Taken::Changing | Taken::Nothing => break,
+                // The rest may be far: the fault comes first.
+                Taken::Looked | Taken::Busy(_) | Taken::Changing | Taken::Nothing => break,
             }
         }
     }
@@ -435,9 +452,13 @@ impl Handler {
     }
 }
 
-/// How many pages from `address` on, at most `wanted`, lie in registered memory and were never
-/// evicted.
+/// How many pages from `address` on, at most `wanted`, lie in registered memory, were never
+/// evicted, and are nothing else to the kernel (a guard page would be overwritten).
 fn pages_never_seen(active: &Active, core: &Core, address: usize, wanted: usize) -> usize {
+    if wanted == 1 {
+        return 1;
+    }
+    let wanted = active.pagemap.empty_pages(address, wanted).unwrap_or(1);
     let seen = |page: PageNumber| core.staging.find(page).is_some() || active.store.contains(page);
     let first = page::number_of(address);
     let mut pages = 1;

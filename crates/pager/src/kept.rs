@@ -14,8 +14,6 @@ use crate::agent::{Active, Agent};
 use crate::fault::MARK_USED;
 use crate::page::{self, PageNumber};
 
-/// How much is looked at with the lock held.
-const WINDOW_BYTES: usize = 1 << 20;
 const RUNS_MAX: usize = 32;
 
 /// A page is in memory again: its object is kept or becomes a ghost, which remembers that the page
@@ -42,10 +40,13 @@ pub fn drop_unneeded(agent: &Agent, active: &Active) {
     loop {
         let core = agent.lock_core();
         // What cannot be looked at now goes when its page is stored again.
-        let Some(found) = active.find_present(&core.regions, &mut at, WINDOW_BYTES, &mut runs)
-        else {
+        let Some(found) = active.find_present(&core.regions, &mut at, &mut runs) else {
             return;
         };
+        // What is present there may have come after what the list and the store still speak of.
+        if active.uffd.is_changing() {
+            continue;
+        }
         for run in &runs[..found] {
             let pages = page::number_of(run.start as usize)..page::number_of(run.end as usize);
             let freed =

@@ -24,6 +24,7 @@ pub mod fault;
 pub mod fork;
 pub mod histogram;
 pub mod kept;
+pub mod locked_growth;
 pub mod monitor;
 pub mod page;
 pub mod placement;

@@ -13,11 +13,11 @@ use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::{PageRegion, Pagemap};
 use ramfold_sys::proc::{self, Memory, Statm};
 use ramfold_sys::thread::{self, Files};
-use ramfold_sys::uffd::{Uffd, feature};
+use ramfold_sys::uffd::{Uffd, feature, register_mode};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
-use crate::agent::{Active, Agent, Stack};
+use crate::agent::{Active, Agent, STAGING_MODE, Stack};
 use crate::cost::{self, Watermarks};
 use crate::fork;
 use crate::kept;
@@ -31,6 +31,7 @@ use crate::sweep;
 pub const NEEDED_FEATURES: u64 = feature::EVENT_REMAP
     | feature::EVENT_REMOVE
     | feature::EVENT_UNMAP
+    | feature::PAGEFAULT_FLAG_WP
     | feature::THREAD_ID
     | feature::MOVE;
 
@@ -317,7 +318,8 @@ impl Monitor {
         let mut runs = [PageRegion::default(); 32];
         let (mut at, mut bytes) = (range.start, 0);
         while at < range.end {
-            let Ok(found) = active.pagemap.present_anonymous(at..range.end, &mut runs) else {
+            let range = at..range.end;
+            let Ok(found) = active.pagemap.present_anonymous(range, usize::MAX, &mut runs) else {
                 break;
             };
             bytes += runs[..found.runs].iter().map(|run| run.end - run.start).sum::<u64>();
@@ -371,7 +373,7 @@ impl Monitor {
         })
         .map_err(|_| GiveUp::System("address space for the pool", Errno::NOMEM))?;
         let start = staging_memory.as_ptr() as usize;
-        uffd.register(start..start + staging_bytes, false)
+        uffd.register(start..start + staging_bytes, STAGING_MODE)
             .map_err(|e| GiveUp::System("registering staging", e))?;
         // SAFETY: this is the monitor, and the agent is not active.
         unsafe { agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory }) };
@@ -653,7 +655,7 @@ impl Monitor {
                 return;
             }
             // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
-            if active.uffd.register(mapping.range.clone(), false).is_err() {
+            if active.uffd.register(mapping.range.clone(), register_mode::MISSING).is_err() {
                 return;
             }
             if active.uffd.is_registered_anonymous(mapping.range.clone()) == Ok(true) {

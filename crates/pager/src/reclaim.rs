@@ -12,7 +12,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::mm::{Advice, madvise, munlock};
 use rustix::thread::{futex, sched_yield};
 
-use crate::agent::{Active, Agent, CodecScratch, Core};
+use crate::agent::{Active, Agent, CodecScratch, Core, STAGING_MODE};
 use crate::cost::Watermarks;
 use crate::page;
 use crate::staging::{CHUNK_PAGES, Slot};
@@ -121,7 +121,7 @@ impl Reclaimer {
                 sweep::take_next(agent, active, core)
             };
             match taken {
-                Taken::Pages | Taken::Passed => took = true,
+                Taken::Pages | Taken::Passed | Taken::Looked => took = true,
                 Taken::Busy(page) => took |= self.take_busy(active, page),
                 Taken::Changing => {
                     sched_yield();
@@ -301,7 +301,7 @@ impl Reclaimer {
                 },
                 released => released,
             }?;
-            active.uffd.register(range.clone(), false)
+            active.uffd.register(range.clone(), STAGING_MODE)
         });
         if let Err(errno) = freed {
             agent.fail(format_args!("cannot free the frames of staging: {errno}"));

@@ -20,8 +20,6 @@ use crate::staging::Slot;
 /// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
 /// take about 10 us when another core has to be told to forget them.
 const BATCH_PAGES: usize = 32;
-/// How far one look for victims reaches.
-const WINDOW_BYTES: usize = 4 << 20;
 const RUNS_MAX: usize = 64;
 /// Pages of a stack that are in use at a time, as a rule.
 const STACK_PAGES_MAX: usize = 8;
@@ -58,6 +56,8 @@ pub enum Taken {
     Pages,
     /// Pages were passed by.
     Passed,
+    /// A stretch of memory was looked at in which no page is present.
+    Looked,
     /// This page was shared by a fork once, or is pinned; the sweep stands before it, and
     /// [`crate::reclaim`] must see to it.
     Busy(usize),
@@ -114,9 +114,15 @@ impl Sweep {
 
 /// Takes a batch of pages into staging, or passes some by.
 pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
-    if core.staging.free_slots().is_empty() || !find_victims(active, core) {
-        core.sweep.blocked = true;
-        return Taken::Nothing;
+    let found =
+        if core.staging.free_slots().is_empty() { None } else { find_victims(active, core) };
+    match found {
+        Some(true) => {}
+        Some(false) => return Taken::Looked,
+        None => {
+            core.sweep.blocked = true;
+            return Taken::Nothing;
+        }
     }
     let run = core.sweep.runs[core.sweep.runs_used];
     let (taken, bytes) = take(agent, active, core, run.start as usize..run.end as usize);
@@ -129,7 +135,7 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
 /// return, and waits with the faults that wait for room.
 pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range<usize>) {
     let mut runs = [PageRegion::default()];
-    if let Ok(found) = active.pagemap.present_anonymous(stack, &mut runs)
+    if let Ok(found) = active.pagemap.present_anonymous(stack, STACK_PAGES_MAX, &mut runs)
         && found.runs > 0
     {
         let run = runs[0].start as usize..runs[0].end as usize;
@@ -142,23 +148,21 @@ pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range
     }
 }
 
-/// Looks for pages in memory behind the hand. `false` after two rounds that gained too little: the
-/// first may only have cleared marks.
-fn find_victims(active: &Active, core: &mut Core) -> bool {
+/// Looks for pages in memory behind the hand, a stretch at a time. `None` after two rounds that
+/// gained too little: the first may only have cleared marks.
+fn find_victims(active: &Active, core: &mut Core) -> Option<bool> {
     let Core { sweep, regions, .. } = core;
     if sweep.runs_used < sweep.runs_found {
-        return true;
+        return Some(true);
     }
     sweep.runs_used = 0;
     sweep.runs_found = 0;
-    while sweep.runs_found == 0 {
-        match active.find_present(regions, &mut sweep.hand, WINDOW_BYTES, &mut sweep.runs) {
-            Some(runs) => sweep.runs_found = runs,
-            None if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX => return false,
-            None => sweep.begin_round(),
-        }
+    match active.find_present(regions, &mut sweep.hand, &mut sweep.runs) {
+        Some(runs) => sweep.runs_found = runs,
+        None if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX => return None,
+        None => sweep.begin_round(),
     }
-    true
+    Some(sweep.runs_found > 0)
 }
 
 /// Takes a batch from the start of a run of present pages. Returns also how many bytes of the run
@@ -220,6 +224,8 @@ fn move_start(
             // What stopped it shows when the rest is tried.
             Err(Partial { done, .. }) => bytes = done,
         }
+        // SAFETY: they were just filled, and the list does not have them yet.
+        unsafe { active.keep_slots(Slot(free.start), bytes / PAGE_SIZE) };
         note_staged(agent, core, first, bytes / PAGE_SIZE);
         return (Taken::Pages, bytes);
     }

@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 
@@ -125,6 +126,20 @@ impl Drop for Reservation {
         let unmapped = unsafe { mm::munmap(range.start as *mut c_void, range.len()) };
         debug_assert!(unmapped.is_ok());
     }
+}
+
+/// Writes to a byte what it holds, at once: a page that nobody wrote to since it was given up
+/// (MADV_FREE) stays from here on, as it is or as zeros.
+///
+/// # Safety
+/// The byte must be writable memory that nobody else uses.
+pub unsafe fn touch(byte: *mut u8) {
+    // SAFETY: by the caller's word.
+    let byte = unsafe { AtomicU8::from_ptr(byte) };
+    // Adding nothing would be compiled to a read. Reading first and then writing would put a byte
+    // of the old page into a new one.
+    byte.fetch_xor(1, Ordering::Relaxed);
+    byte.fetch_xor(1, Ordering::Relaxed);
 }
 
 /// Whether memory lies behind the page at `address` (mincore(2)). Unlike the page map this needs

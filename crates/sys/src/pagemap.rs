@@ -9,6 +9,9 @@ use rustix::fs::{Mode, OFlags};
 use crate::abi::pagemap as abi;
 use crate::{Errno, PAGE_SIZE, raw};
 
+/// Entries of the map that are read at a time.
+const ENTRIES_MAX: usize = 128;
+
 pub use abi::{PageRegion, category};
 
 /// `/proc/self/pagemap`, kept open.
@@ -37,7 +40,7 @@ impl Pagemap {
         let fd = rustix::fs::open(c"/proc/self/pagemap", flags, Mode::empty())?;
         let mut pagemap = Pagemap { fd, has_scan: true };
         let mut run = [PageRegion::default()];
-        pagemap.has_scan = match pagemap.scan(PAGE_SIZE..2 * PAGE_SIZE, &mut run) {
+        pagemap.has_scan = match pagemap.scan(PAGE_SIZE..2 * PAGE_SIZE, 1, &mut run) {
             Ok(_) => true,
             Err(Errno::NOTTY | Errno::INVAL) => false,
             Err(e) => return Err(e),
@@ -51,16 +54,21 @@ impl Pagemap {
     }
 
     /// Finds runs of anonymous pages that are in memory, the shared page of zeros left out.
-    /// Stops when `runs` is full.
+    /// Stops when `runs` is full or `most` pages were found.
     ///
     /// # Errors
     /// What the kernel says; nothing a caller could mend.
     pub fn present_anonymous(
         &self,
         range: Range<usize>,
+        most: usize,
         runs: &mut [PageRegion],
     ) -> Result<Scanned, Errno> {
-        if self.has_scan { self.scan(range, runs) } else { self.read_entries(range, runs) }
+        if self.has_scan {
+            self.scan(range, most, runs)
+        } else {
+            self.read_entries(range, most, runs)
+        }
     }
 
     /// Is this page in memory and mapped by this process alone? `false` also when the map cannot
@@ -78,19 +86,47 @@ impl Pagemap {
         Ok(self.entry(address)? & (abi::entry::PRESENT | abi::entry::SWAPPED) != 0)
     }
 
-    fn entry(&self, address: usize) -> Result<u64, Errno> {
-        let mut entry = [0u8; 8];
-        let read = rustix::io::pread(&self.fd, &mut entry, (address / PAGE_SIZE * 8) as u64)?;
-        if read == entry.len() { Ok(u64::from_ne_bytes(entry)) } else { Err(Errno::IO) }
+    /// How many pages from `address` on, at most `most` (up to 128), the kernel has nothing at: no
+    /// page, and no marker of its own either (a guard, MADV_GUARD_INSTALL).
+    ///
+    /// # Errors
+    /// What pread(2) says.
+    pub fn empty_pages(&self, address: usize, most: usize) -> Result<usize, Errno> {
+        let mut entries = [0; ENTRIES_MAX];
+        let read = self.entries(address, &mut entries[..most.min(ENTRIES_MAX)])?;
+        let taken = abi::entry::PRESENT | abi::entry::SWAPPED;
+        Ok(entries[..read].iter().take_while(|&entry| entry & taken == 0).count())
     }
 
-    fn scan(&self, range: Range<usize>, runs: &mut [PageRegion]) -> Result<Scanned, Errno> {
+    fn entry(&self, address: usize) -> Result<u64, Errno> {
+        let mut entry = [0];
+        let read = self.entries(address, &mut entry)?;
+        if read == 1 { Ok(entry[0]) } else { Err(Errno::IO) }
+    }
+
+    /// Reads entries from that of `address` on, and returns how many there were.
+    fn entries(&self, address: usize, entries: &mut [u64]) -> Result<usize, Errno> {
+        let length = size_of_val(entries);
+        // SAFETY: u64 has no invalid values and no padding.
+        let bytes =
+            unsafe { core::slice::from_raw_parts_mut(entries.as_mut_ptr().cast::<u8>(), length) };
+        let at = (address / PAGE_SIZE * size_of::<u64>()) as u64;
+        Ok(rustix::io::pread(&self.fd, bytes, at)? / size_of::<u64>())
+    }
+
+    fn scan(
+        &self,
+        range: Range<usize>,
+        most: usize,
+        runs: &mut [PageRegion],
+    ) -> Result<Scanned, Errno> {
         let mut scan = abi::ScanArg {
             size: size_of::<abi::ScanArg>() as u64,
             start: range.start as u64,
             end: range.end as u64,
             vec: runs.as_mut_ptr() as u64,
             vec_len: runs.len() as u64,
+            max_pages: most as u64,
             // Present, and neither of a file nor the page of zeros.
             category_inverted: abi::category::FILE | abi::category::PFNZERO,
             category_mask: abi::category::PRESENT | abi::category::FILE | abi::category::PFNZERO,
@@ -102,17 +138,18 @@ impl Pagemap {
         Ok(Scanned { runs: found, end: scan.walk_end as usize })
     }
 
-    fn read_entries(&self, range: Range<usize>, runs: &mut [PageRegion]) -> Result<Scanned, Errno> {
-        let mut entries = [0u64; 128];
-        let mut found = 0;
+    fn read_entries(
+        &self,
+        range: Range<usize>,
+        most: usize,
+        runs: &mut [PageRegion],
+    ) -> Result<Scanned, Errno> {
+        let mut entries = [0; ENTRIES_MAX];
+        let (mut found, mut pages) = (0, 0);
         let mut address = range.start;
         while address < range.end {
             let count = entries.len().min((range.end - address) / PAGE_SIZE);
-            // SAFETY: u64 has no invalid values and no padding.
-            let bytes = unsafe {
-                core::slice::from_raw_parts_mut(entries.as_mut_ptr().cast::<u8>(), count * 8)
-            };
-            let read = rustix::io::pread(&self.fd, bytes, (address / PAGE_SIZE * 8) as u64)? / 8;
+            let read = self.entries(address, &mut entries[..count])?;
             if read == 0 {
                 break;
             }
@@ -120,6 +157,10 @@ impl Pagemap {
                 let wanted = abi::entry::PRESENT;
                 if entry & (abi::entry::PRESENT | abi::entry::FILE_OR_SHARED) == wanted {
                     let (start, end) = (address as u64, (address + PAGE_SIZE) as u64);
+                    if pages == most {
+                        return Ok(Scanned { runs: found, end: address });
+                    }
+                    pages += 1;
                     let joins = found > 0 && runs[found - 1].end == start;
                     if joins {
                         runs[found - 1].end = end;
@@ -167,14 +208,57 @@ mod tests {
         let mut map = Pagemap::open().unwrap();
         let mut runs = [PageRegion::default(); 8];
         if map.has_scan() {
-            let found = map.present_anonymous(base..base + r.len(), &mut runs).unwrap();
+            let found = map.present_anonymous(base..base + r.len(), usize::MAX, &mut runs).unwrap();
             assert_eq!(pages(base, &runs[..found.runs]), [(1, 4), (7, 8), (9, 10)]);
             assert_eq!(found.end, base + r.len());
         }
         // The entries cannot tell the page of zeros; everything else must agree.
         map.has_scan = false;
-        let found = map.present_anonymous(base..base + 11 * PAGE_SIZE, &mut runs).unwrap();
+        let found =
+            map.present_anonymous(base..base + 11 * PAGE_SIZE, usize::MAX, &mut runs).unwrap();
         assert_eq!(pages(base, &runs[..found.runs]), [(1, 4), (7, 8), (9, 10)]);
+    }
+
+    #[test]
+    fn no_more_pages_are_found_than_asked_for() {
+        let r = touched();
+        let base = r.as_ptr() as usize;
+        let mut map = Pagemap::open().unwrap();
+        let mut runs = [PageRegion::default(); 8];
+        for has_scan in [map.has_scan(), false] {
+            map.has_scan = has_scan;
+            let range = base..base + 11 * PAGE_SIZE;
+            let found = map.present_anonymous(range, 4, &mut runs).unwrap();
+            assert_eq!(pages(base, &runs[..found.runs]), [(1, 4), (7, 8)]);
+            assert!((8..=9).contains(&((found.end - base) / PAGE_SIZE)), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_empty_is_counted() {
+        let r = touched();
+        let map = Pagemap::open().unwrap();
+        let empty = |page: usize| map.empty_pages(r.as_ptr() as usize + page * PAGE_SIZE, 3);
+        assert_eq!([empty(0), empty(3), empty(4)], [Ok(1), Ok(0), Ok(3)]);
+        // What the page of zeros is mapped at is not empty.
+        assert_eq!(empty(11), Ok(1));
+    }
+
+    /// MADV_GUARD_INSTALL, Linux 6.13.
+    #[test]
+    fn a_guard_page_is_not_empty() {
+        const GUARD_INSTALL: i32 = 102;
+        let r = touched();
+        let map = Pagemap::open().unwrap();
+        // SAFETY: an empty page of our own.
+        let installed = unsafe {
+            libc::madvise(r.as_ptr().add(6 * PAGE_SIZE).cast(), PAGE_SIZE, GUARD_INSTALL)
+        };
+        if installed != 0 {
+            println!("this kernel has no guard pages");
+            return;
+        }
+        assert_eq!(map.empty_pages(r.as_ptr() as usize + 4 * PAGE_SIZE, 3), Ok(2));
     }
 
     #[test]
@@ -200,7 +284,9 @@ mod tests {
             let mut seen = Vec::new();
             let mut at = base;
             while at < base + 11 * PAGE_SIZE {
-                let found = map.present_anonymous(at..base + 11 * PAGE_SIZE, &mut runs).unwrap();
+                let found = map
+                    .present_anonymous(at..base + 11 * PAGE_SIZE, usize::MAX, &mut runs)
+                    .unwrap();
                 seen.extend(pages(base, &runs[..found.runs]));
                 assert!(found.end > at);
                 at = found.end;

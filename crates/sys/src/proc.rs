@@ -76,6 +76,24 @@ pub fn last_processor(thread: u32) -> Result<usize, Errno> {
     number(field, 10).map(|(processor, _)| processor as usize).ok_or(Errno::PROTO)
 }
 
+/// The system call that a thread of this process waits in, with its arguments; `None` when it runs.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/self/task/TID/syscall`.
+pub fn system_call(thread: u32) -> Result<Option<(usize, [usize; 6])>, Errno> {
+    let mut text = [0; 256];
+    let length = read_numbered(b"/proc/self/task/", thread, b"/syscall\0", &mut text)?;
+    let mut words = text[..length].split(|b| b.is_ascii_whitespace());
+    // "running", or -1 in a thread that waits outside of a system call.
+    let Some((call, _)) = words.next().and_then(|word| number(word, 10)) else { return Ok(None) };
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        let word = words.next().and_then(|word| word.strip_prefix(b"0x"));
+        *argument = word.and_then(|word| number(word, 16)).ok_or(Errno::PROTO)?.0 as usize;
+    }
+    Ok(Some((call as usize, arguments)))
+}
+
 /// Has a process ended? One that its parent has not yet waited for has no memory any more either.
 ///
 /// # Errors
@@ -131,7 +149,7 @@ fn read_numbered(
     text: &mut [u8],
 ) -> Result<usize, Errno> {
     let mut digits = [0u8; 10];
-    // "/proc/self/task/4294967295/stat"
+    // "/proc/self/task/4294967295/syscall"
     let mut path = [0u8; 40];
     let mut length = 0;
     for part in [before, decimal(number, &mut digits), behind] {
@@ -173,6 +191,30 @@ fn decimal(mut value: u32, digits: &mut [u8; 10]) -> &[u8] {
 mod tests {
     use super::*;
     use crate::mem::Reservation;
+
+    #[test]
+    fn the_system_call_a_thread_waits_in_is_known() {
+        use rustix::pipe::pipe;
+        let (read_end, write_end) = pipe().unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&read_end) as usize;
+        let (tell, told) = std::sync::mpsc::channel();
+        let waiter = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+            rustix::io::read(&read_end, &mut [0; 1])
+        });
+        let thread = told.recv().unwrap();
+        let reading =
+            || matches!(system_call(thread), Ok(Some((_, [first, _, 1, ..]))) if first == fd);
+        while !reading() {
+            std::thread::yield_now();
+        }
+        rustix::io::write(&write_end, b".").unwrap();
+        assert_eq!(waiter.join().unwrap(), Ok(1));
+        // The caller itself is running.
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert!(!matches!(system_call(own), Err(Errno::PROTO)));
+        assert!(system_call(u32::MAX >> 1).is_err());
+    }
 
     #[test]
     fn anonymous_memory_grows_by_what_is_touched() {

@@ -15,6 +15,7 @@ pub mod nr {
     pub const RT_SIGPROCMASK: usize = 14;
     pub const RT_SIGRETURN: usize = 15;
     pub const IOCTL: usize = 16;
+    pub const MREMAP: usize = 25;
     pub const MINCORE: usize = 27;
     pub const CLONE: usize = 56;
     pub const FORK: usize = 57;
@@ -48,6 +49,7 @@ pub mod nr {
     pub const SETGROUPS: usize = 159;
     pub const PRCTL: usize = 167;
     pub const CLONE: usize = 220;
+    pub const MREMAP: usize = 216;
     pub const MMAP: usize = 222;
     pub const MINCORE: usize = 232;
     pub const SCHED_SETATTR: usize = 274;

@@ -13,7 +13,7 @@ use crate::pagemap::Pagemap;
 use crate::raw::ioctl;
 use crate::{Errno, raw};
 
-pub use abi::feature;
+pub use abi::{feature, register_mode};
 
 const O_CLOEXEC: usize = 0o2_000_000;
 const O_NONBLOCK: usize = 0o4_000;
@@ -172,15 +172,14 @@ impl Uffd {
         }))
     }
 
-    /// Registers a range: from now on a missing page there is reported instead of zero-filled,
-    /// and with `write_protect` a write to a protected page too.
+    /// Registers a range. `mode` says what is reported from now on, bits of [`register_mode`]: with
+    /// `MISSING` a touch of a missing page, which is not zero-filled, with `WP` a write to a
+    /// protected page.
     ///
     /// # Errors
     /// `EINVAL` when a mapping in the range is of the wrong kind or there is none, `EBUSY` when
     /// another userfaultfd has it.
-    pub fn register(&self, range: Range<usize>, write_protect: bool) -> Result<(), Errno> {
-        let mode =
-            abi::register_mode::MISSING | if write_protect { abi::register_mode::WP } else { 0 };
+    pub fn register(&self, range: Range<usize>, mode: u64) -> Result<(), Errno> {
         let mut register = abi::Register { range: abi_range(&range), mode, ioctls: 0 };
         // SAFETY: the structure fits the opcode.
         unsafe { ioctl(self.as_fd(), abi::IOCTL_REGISTER, &mut register) }.map(drop)

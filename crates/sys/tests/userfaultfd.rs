@@ -5,11 +5,12 @@
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr;
+use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use ramfold_sys::pagemap::{PageRegion, Pagemap};
-use ramfold_sys::uffd::{Event, Partial, Uffd, feature};
-use ramfold_sys::{Errno, PAGE_SIZE};
+use ramfold_sys::uffd::{Event, Partial, Uffd, feature, register_mode};
+use ramfold_sys::{Errno, PAGE_SIZE, mem};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{
@@ -34,6 +35,9 @@ fn open(features: u64) -> Option<Uffd> {
         }
     }
 }
+
+/// MOVE calls pages busy that a child of this process still shares.
+static CHILDREN: RwLock<()> = RwLock::new(());
 
 /// Private anonymous memory, unmapped at the end.
 struct Memory(Range<usize>);
@@ -114,7 +118,7 @@ fn errno(result: Result<(), Partial>) -> Errno {
 fn missing_pages_are_copied_zeroed_or_poisoned() {
     let Some(uffd) = open(feature::THREAD_ID | feature::POISON) else { return };
     let memory = Memory::new(4);
-    uffd.register(memory.0.clone(), false).unwrap();
+    uffd.register(memory.0.clone(), register_mode::MISSING).unwrap();
     let content = [7u8; PAGE_SIZE];
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| memory.read(0));
@@ -151,7 +155,7 @@ fn madvise_dontneed(memory: &Memory, index: usize) {
 fn a_fault_that_is_woken_is_reported_again() {
     let Some(uffd) = open(0) else { return };
     let memory = Memory::new(1);
-    uffd.register(memory.0.clone(), false).unwrap();
+    uffd.register(memory.0.clone(), register_mode::MISSING).unwrap();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| memory.read(0));
         let first = fault(&uffd);
@@ -164,11 +168,12 @@ fn a_fault_that_is_woken_is_reported_again() {
 
 #[test]
 fn moved_pages_are_missing_where_they_were() {
+    let _no_child = CHILDREN.read().unwrap();
     let Some(uffd) = open(feature::MOVE) else { return };
     let pagemap = Pagemap::open().unwrap();
     let (from, to) = (Memory::new(3), Memory::new(3));
-    uffd.register(from.0.clone(), false).unwrap();
-    uffd.register(to.0.clone(), false).unwrap();
+    uffd.register(from.0.clone(), register_mode::MISSING).unwrap();
+    uffd.register(to.0.clone(), register_mode::MISSING).unwrap();
     let content = [5u8; PAGE_SIZE];
     for index in [0, 1] {
         // SAFETY: the page is due that content.
@@ -189,9 +194,42 @@ fn moved_pages_are_missing_where_they_were() {
         assert_eq!(reader.join().unwrap(), 5);
     });
     let mut runs = [PageRegion::default(); 4];
-    let found = pagemap.present_anonymous(to.0.clone(), &mut runs).unwrap();
+    let found = pagemap.present_anonymous(to.0.clone(), usize::MAX, &mut runs).unwrap();
     assert_eq!(found.runs, 1);
     assert_eq!(runs[0].start as usize..runs[0].end as usize, to.pages(1, 1));
+}
+
+/// What the pager relies on in staging: registered for MOVE alone, a page the program gave up
+/// (MADV_FREE) may vanish there, and then is zeros to whoever looks; once written to it stays.
+#[test]
+fn a_page_that_was_given_up_can_vanish_where_it_was_moved_to() {
+    let _no_child = CHILDREN.read().unwrap();
+    let Some(uffd) = open(feature::MOVE | feature::PAGEFAULT_FLAG_WP) else { return };
+    let pagemap = Pagemap::open().unwrap();
+    let (from, to) = (Memory::new(2), Memory::new(2));
+    // SAFETY: the test's own memory.
+    let advise = |memory: &Memory, advice| unsafe {
+        madvise(memory.0.start as *mut _, memory.0.len(), advice).unwrap();
+    };
+    from.write(0, 5);
+    from.write(1, 6);
+    advise(&from, Advice::LinuxFree);
+    uffd.register(from.0.clone(), register_mode::MISSING).unwrap();
+    uffd.register(to.0.clone(), register_mode::WP).unwrap();
+    // SAFETY: both are registered, and nobody else knows of them.
+    unsafe { uffd.move_pages(&pagemap, to.page(0), from.page(0), 2 * PAGE_SIZE) }.unwrap();
+    // SAFETY: the test's own memory.
+    unsafe { mem::touch(to.page(1) as *mut u8) };
+    assert_eq!(to.read(1), 6);
+    // What the kernel does when memory runs short; it may need another look at the page.
+    for _ in 0..100 {
+        advise(&to, Advice::LinuxPageOut);
+        if pagemap.has_page(to.page(0)) == Ok(false) {
+            break;
+        }
+    }
+    assert_eq!(pagemap.has_page(to.page(0)), Ok(false), "the kernel keeps it");
+    assert_eq!((to.read(0), to.read(1)), (0, 6));
 }
 
 #[test]
@@ -199,7 +237,7 @@ fn writes_to_protected_pages_are_reported() {
     let Some(uffd) = open(feature::PAGEFAULT_FLAG_WP) else { return };
     let memory = Memory::new(2);
     memory.write(0, 1);
-    uffd.register(memory.0.clone(), true).unwrap();
+    uffd.register(memory.0.clone(), register_mode::MISSING | register_mode::WP).unwrap();
     uffd.write_protect(memory.pages(0, 1), true).unwrap();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| memory.write(0, 2));
@@ -228,7 +266,7 @@ fn pages_of_a_shared_file_are_mapped() {
             .unwrap() as usize
     };
     let (here, there) = (map(), map());
-    uffd.register(there..there + PAGE_SIZE, false).unwrap();
+    uffd.register(there..there + PAGE_SIZE, register_mode::MISSING).unwrap();
     let missing = uffd.continue_with_page_cache(there, PAGE_SIZE);
     assert_eq!(errno(missing), Errno::FAULT);
     // SAFETY: mapped above.
@@ -247,7 +285,7 @@ fn changes_of_the_address_space_are_told() {
     let features = feature::EVENT_REMOVE | feature::EVENT_REMAP | feature::EVENT_UNMAP;
     let Some(uffd) = open(features) else { return };
     let memory = Memory::new(8);
-    uffd.register(memory.0.clone(), false).unwrap();
+    uffd.register(memory.0.clone(), register_mode::MISSING).unwrap();
 
     let removed = message_of(&uffd, || madvise_dontneed(&memory, 1));
     assert!(matches!(removed, Event::Remove(range) if range == memory.pages(1, 1)));
@@ -300,7 +338,7 @@ fn drop_mapping(uffd: &Uffd, range: Range<usize>) {
 fn an_unread_event_stops_all_else() {
     let Some(uffd) = open(feature::EVENT_REMOVE) else { return };
     let memory = Memory::new(2);
-    uffd.register(memory.0.clone(), false).unwrap();
+    uffd.register(memory.0.clone(), register_mode::MISSING).unwrap();
     assert!(!uffd.is_changing());
     std::thread::scope(|scope| {
         scope.spawn(|| madvise_dontneed(&memory, 0));
@@ -321,7 +359,7 @@ fn a_range_with_a_hole_is_registered_in_part_and_found_out() {
     assert_eq!(uffd.is_registered_anonymous(memory.0.clone()), Ok(false));
     // SAFETY: nothing is kept there.
     unsafe { munmap(memory.page(2) as *mut _, PAGE_SIZE) }.unwrap();
-    uffd.register(memory.0.clone(), false).unwrap();
+    uffd.register(memory.0.clone(), register_mode::MISSING).unwrap();
     assert_eq!(uffd.is_registered_anonymous(memory.0.clone()), Ok(false));
     assert_eq!(uffd.is_registered_anonymous(memory.pages(0, 2)), Ok(true));
     assert_eq!(uffd.is_registered_anonymous(memory.pages(3, 3)), Ok(true));
@@ -342,9 +380,10 @@ fn a_range_with_a_hole_is_registered_in_part_and_found_out() {
 
 #[test]
 fn a_fork_is_told_with_a_descriptor_for_the_child() {
+    let _child = CHILDREN.write().unwrap();
     let Some(uffd) = open(feature::EVENT_FORK) else { return };
     let memory = Memory::new(1);
-    uffd.register(memory.0.clone(), false).unwrap();
+    uffd.register(memory.0.clone(), register_mode::MISSING).unwrap();
     let mut child = 0;
     let event = {
         let child = &mut child;
@@ -374,11 +413,12 @@ fn a_fork_is_told_with_a_descriptor_for_the_child() {
 /// kernel must try again within one call, and loses count (Linux 6.18).
 #[test]
 fn all_that_was_moved_is_counted() {
+    let _no_child = CHILDREN.read().unwrap();
     let Some(uffd) = open(feature::MOVE) else { return };
     let pagemap = Pagemap::open().unwrap();
     let places = [Memory::new(1), Memory::new(1)];
     for place in &places {
-        uffd.register(place.0.clone(), false).unwrap();
+        uffd.register(place.0.clone(), register_mode::MISSING).unwrap();
     }
     // SAFETY: the page is due that content.
     unsafe { uffd.copy(places[0].page(0), [5u8; PAGE_SIZE].as_ptr(), PAGE_SIZE) }.unwrap();

@@ -16,10 +16,11 @@ use core::sync::atomic::Ordering;
 
 use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::thread::{self, Files};
+use ramfold_sys::uffd::register_mode;
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
-use crate::agent::{Active, Agent, Core, Stack};
+use crate::agent::{Active, Agent, Core, STAGING_MODE, Stack};
 use crate::cost::{self, Watermarks};
 use crate::monitor::Monitor;
 use crate::page;
@@ -179,7 +180,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     let Some(active) = agent.active() else { return };
     let deadline = time::monotonic_ns() + HAND_OVER_NS;
     let staging = active.chunk_range(0).start..active.staging_end();
-    register(agent, active, staging, deadline);
+    register(agent, active, staging, STAGING_MODE, deadline);
     {
         let core = &mut *agent.lock_core();
         // SAFETY: this is the child's first thread of the agent, and there is no handler yet.
@@ -194,7 +195,8 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
             if inherits {
                 forget(active, core, last_end..mapping.range.start);
                 last_end = mapping.range.end;
-                register(agent, active, mapping.range.clone(), deadline);
+                let mode = register_mode::MISSING;
+                register(agent, active, mapping.range.clone(), mode, deadline);
             }
         });
         if let Err(errno) = result {
@@ -212,9 +214,9 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
 
 /// Registers a range of the child. Until the parent has closed the descriptor that the kernel
 /// made for the child, the range counts as taken.
-fn register(agent: &Agent, active: &Active, range: Range<usize>, deadline: u64) {
+fn register(agent: &Agent, active: &Active, range: Range<usize>, mode: u64, deadline: u64) {
     loop {
-        match active.uffd.register(range.clone(), false) {
+        match active.uffd.register(range.clone(), mode) {
             Ok(()) => return,
             Err(Errno::BUSY) if time::monotonic_ns() < deadline => sched_yield(),
             Err(errno) => agent.fail(format_args!(

@@ -21,6 +21,7 @@ pub mod feature {
     pub const MOVE: u64 = 1 << 16;
 }
 
+/// What is reported of a range, `uffdio_register.mode`.
 pub mod register_mode {
     pub const MISSING: u64 = 1 << 0;
     pub const WP: u64 = 1 << 1;
