@@ -1,6 +1,7 @@
 # make demo      a real program in less than half of the memory it needs
 # make test      everything that has to pass
-# make install   ramfold and ramfold-bench, into PREFIX (/usr/local)
+# make           ramfold and ramfold-bench
+# make install   installs them, manual pages and completions, into PREFIX (/usr/local)
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -31,9 +32,13 @@ test:
 	$(CARGO) test --release -p ramfold -- --test-threads=1
 	$(CARGO) test --release -p ramfold-torture -- --test-threads=1
 
-install: build
+# As root there is often no toolchain (sudo): what `make` built before is installed then.
+install:
+	@if command -v $(CARGO) >/dev/null; then $(MAKE) build; \
+	elif [ ! -x $(TARGET)/release/ramfold ]; then echo "nothing is built yet: run make first" >&2; exit 1; fi
 	install -D -m 0755 $(TARGET)/release/ramfold $(DESTDIR)$(PREFIX)/bin/ramfold
 	install -D -m 0755 $(TARGET)/release/ramfold-bench $(DESTDIR)$(PREFIX)/bin/ramfold-bench
+	$(TARGET)/release/ramfold manual $(DESTDIR)$(PREFIX)
 
 clean:
 	$(CARGO) clean

@@ -1,7 +1,7 @@
 //! Builds the agent (crates/pager as a preloaded library) for `include_bytes!`.
 //!
-//! A nested cargo with a target folder of its own is the one way that works alike with
-//! `cargo run`, `cargo install` and a packaged crate.
+//! A nested cargo with a target folder of its own is the one way that works alike with `cargo run`
+//! and `cargo install --path`.
 
 use std::env;
 use std::path::PathBuf;

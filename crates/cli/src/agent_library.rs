@@ -5,8 +5,10 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 static LIBRARY: &[u8] = include_bytes!(env!("RAMFOLD_AGENT"));
@@ -33,7 +35,11 @@ impl Placed {
 pub fn place() -> anyhow::Result<Placed> {
     match cache_folder().map(|folder| place_in(&folder)) {
         Some(Ok(path)) => Ok(Placed { path, _memory: None }),
-        Some(Err(_)) | None => place_in_memory(),
+        Some(Err(error)) => place_in_memory()
+            .with_context(|| format!("no place for the agent's library: {error:#}; and in memory")),
+        None => place_in_memory().context(
+            "no place for the agent's library: neither HOME nor XDG_CACHE_HOME; in memory",
+        ),
     }
 }
 
@@ -56,7 +62,12 @@ fn place_in(folder: &Path) -> anyhow::Result<PathBuf> {
     let splits = |byte: &u8| matches!(byte, b' ' | b':' | b'\t' | b'\n');
     anyhow::ensure!(!path.as_os_str().as_encoded_bytes().iter().any(splits), "a name that splits");
     let root = nix::unistd::geteuid().is_root();
-    fs::DirBuilder::new().recursive(true).mode(if root { 0o755 } else { 0o700 }).create(folder)?;
+    if fs::symlink_metadata(folder).is_err() {
+        let mode = if root { 0o755 } else { 0o700 };
+        fs::DirBuilder::new().recursive(true).mode(mode).create(folder)?;
+        // Whatever the umask is.
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode))?;
+    }
     let metadata = fs::symlink_metadata(folder)?;
     anyhow::ensure!(
         metadata.is_dir()
@@ -71,11 +82,31 @@ fn place_in(folder: &Path) -> anyhow::Result<PathBuf> {
         file.as_file().set_permissions(fs::Permissions::from_mode(0o755))?;
         file.as_file().sync_all()?;
         file.persist(&path)?;
+        remove_old(folder, &path);
     }
     // A file system mounted noexec would make the loader refuse it.
     let flags = nix::sys::statvfs::statvfs(folder)?.flags();
     anyhow::ensure!(!flags.contains(nix::sys::statvfs::FsFlags::ST_NOEXEC), "mounted noexec");
     Ok(path)
+}
+
+/// Removes what earlier versions left. A program that was started long ago may still hand theirs on
+/// to what it starts; so they stay for a while.
+fn remove_old(folder: &Path, but_for: &Path) {
+    const AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let is_agent = name.as_encoded_bytes().starts_with(b"agent-")
+            && name.as_encoded_bytes().ends_with(b".so");
+        let old = entry.metadata().and_then(|metadata| metadata.modified()).is_ok_and(|modified| {
+            SystemTime::now().duration_since(modified).is_ok_and(|age| age > AGE)
+        });
+        if is_agent && old && path != but_for {
+            // Another ramfold may have been quicker.
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 fn holds_library(path: &Path) -> bool {
@@ -85,10 +116,15 @@ fn holds_library(path: &Path) -> bool {
 }
 
 fn place_in_memory() -> anyhow::Result<Placed> {
-    let fd = memfd_create(c"ramfold-agent", MFdFlags::MFD_CLOEXEC)
-        .context("no place for the agent's library: no cache folder, and memfd_create failed")?;
+    let fd = memfd_create(c"ramfold-agent", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+        .context("memfd_create")?;
     let mut memory = File::from(fd);
     memory.write_all(LIBRARY).context("writing the agent's library to memory")?;
+    let seals = SealFlag::F_SEAL_SHRINK
+        | SealFlag::F_SEAL_GROW
+        | SealFlag::F_SEAL_WRITE
+        | SealFlag::F_SEAL_SEAL;
+    fcntl(&memory, FcntlArg::F_ADD_SEALS(seals)).context("sealing the agent's library")?;
     let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()));
     Ok(Placed { path, _memory: Some(memory) })
 }
@@ -106,6 +142,24 @@ mod tests {
         fs::write(&path, b"damaged").unwrap();
         assert_eq!(place_in(&cache).unwrap(), path);
         assert_eq!(fs::read(&path).unwrap(), LIBRARY);
+    }
+
+    #[test]
+    fn only_old_agents_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str, days: u64| {
+            let file = File::create(folder.path().join(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(days * 86_400)).unwrap();
+        };
+        make("agent-1.so", 40);
+        make("agent-2.so", 3);
+        make("notes", 40);
+        place_in(folder.path()).unwrap();
+        let exists = |name: &str| folder.path().join(name).exists();
+        assert_eq!(
+            [exists("agent-1.so"), exists("agent-2.so"), exists("notes")],
+            [false, true, true]
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod program;
 mod size;
 mod stats;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Exit status of ramfold's own failures, as `env`, `timeout` and `docker run` have it.
 pub const EXIT_FAILED: i32 = 125;
@@ -28,14 +28,24 @@ enum Command {
     Dump(commands::dump::Arguments),
     Doctor(commands::doctor::Arguments),
     Bench(commands::bench::Arguments),
+    Manual(commands::manual::Arguments),
 }
 
 fn main() {
-    let result = match Arguments::parse().command {
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+        // Nobody is left to tell when the stream is closed.
+        let _ = error.print();
+        // Help that was asked for is no failure.
+        std::process::exit(if error.use_stderr() { EXIT_FAILED } else { 0 });
+    });
+    let result = match arguments.command {
         Command::Run(arguments) => commands::run::run(arguments),
         Command::Dump(arguments) => commands::dump::run(&arguments).map(|()| 0),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(arguments),
+        Command::Manual(arguments) => {
+            commands::manual::run(Arguments::command(), &arguments).map(|()| 0)
+        }
     };
     match result {
         Ok(status) => std::process::exit(status),

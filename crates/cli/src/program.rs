@@ -36,7 +36,7 @@ impl NotRunnable {
 /// Why the agent will not be loaded into a program.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
-    #[error("{} is statically linked: there is no loader that would take the agent in", .0.display())]
+    #[error("{} is statically linked: ramfold cannot load its library into a static program", .0.display())]
     Static(PathBuf),
     #[error(
         "{} gains privileges when it runs (setuid, setgid or file capabilities): the loader takes nothing from the caller then",

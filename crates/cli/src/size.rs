@@ -10,9 +10,9 @@ pub enum Size {
     Fraction(f64),
 }
 
-/// Why a text is no size.
+/// Why a text is not a size.
 #[derive(Debug, thiserror::Error, PartialEq)]
-#[error("`{0}` is no size: write for example 512M, 1.5G, 800000K or 40% (of RAM)")]
+#[error("`{0}` is not a size: write for example 512M, 1.5G, 800000K or 40% (of RAM)")]
 pub struct SizeError(String);
 
 impl Size {

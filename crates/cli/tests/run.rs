@@ -39,9 +39,49 @@ fn ramfolds_own_failures_have_their_own_status() {
     let status = |arguments: &[&str]| run(&mut ramfold(arguments)).output.status.code();
     assert_eq!(status(&["--", "no-such-program-anywhere"]), Some(127));
     assert_eq!(status(&["--", "/etc/passwd"]), Some(126));
-    assert_eq!(status(&["--memory", "12Q", "--", "true"]), Some(2));
-    assert_eq!(status(&["--codec", "none", "--", "true"]), Some(2));
-    assert_eq!(status(&["--stats", "/no/such/folder/file", "--", "true"]), Some(125));
+    assert_eq!(status(&["--memory", "12Q", "--", "true"]), Some(125));
+    assert_eq!(status(&["--codec", "none", "--", "true"]), Some(125));
+    assert_eq!(status(&["--help"]), Some(0));
+}
+
+#[test]
+fn stats_that_cannot_be_written_are_refused_before_the_program_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("ran");
+    for bad in ["/no/such/folder/file", "/tmp"] {
+        let ended = run(ramfold(["--stats", bad, "--", "touch"]).arg(&trace));
+        let message = text(&ended.output.stderr);
+        assert_eq!(ended.output.status.code(), Some(125), "{message}");
+        assert!(message.contains(bad), "{message}");
+        assert!(!trace.exists());
+    }
+    // What fails later costs no more than the file.
+    let (inside, file) = (folder.path().join("inside"), folder.path().join("inside/stats"));
+    std::fs::create_dir(&inside).unwrap();
+    let ended = run(ramfold(["--stats"])
+        .arg(&file)
+        .args(["--", "sh", "-c", "rmdir \"$0\"; exit 7"])
+        .arg(&inside));
+    assert_eq!(ended.output.status.code(), Some(7));
+    assert!(text(&ended.output.stderr).contains("cannot write --stats"));
+}
+
+#[test]
+fn manual_pages_and_completions_are_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = run(Command::new(RAMFOLD).arg("manual").arg(folder.path()));
+    assert!(ended.output.status.success(), "{}", text(&ended.output.stderr));
+    let share = folder.path().join("share");
+    let page = std::fs::read_to_string(share.join("man/man1/ramfold-run.1")).unwrap();
+    assert!(page.contains("\\-\\-memory"), "{page}");
+    for completion in [
+        "bash-completion/completions/ramfold",
+        "zsh/site-functions/_ramfold",
+        "fish/vendor_completions.d/ramfold.fish",
+    ] {
+        let text = std::fs::read_to_string(share.join(completion)).unwrap();
+        assert!(text.contains("memory"), "{completion}");
+    }
 }
 
 #[test]
@@ -472,6 +512,38 @@ print('right')
 ";
     let ended = run(&mut ramfold(["--memory", "24M", "--", PYTHON, "-c", SCRIPT]));
     assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+}
+
+#[test]
+fn a_dump_has_what_is_compressed_and_nothing_of_ramfold() {
+    const SCRIPT: &str = "
+import sys
+pages = [b'page %8d ' % i + bytes([i % 251]) * 4050 for i in range(15000)]
+print('up', flush=True)
+sys.stdin.read()
+";
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = ramfold(["--memory", "24M", "--", PYTHON, "-c", SCRIPT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_a_line(&mut child);
+    let program = support::tree(child.id())[1].to_string();
+    let file = folder.path().join("pages");
+    let dumped = Command::new(RAMFOLD)
+        .args(["dump", "--pid", &program, "--output"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(dumped.status.success(), "{}", text(&dumped.stderr));
+    let pages = std::fs::read(&file).unwrap();
+    let found = pages.windows(5).filter(|window| window == b"page ").count();
+    assert!((15000..16000).contains(&found), "{found} of 15000 pages");
+    // 60 MB, and the interpreter; not the pool besides.
+    assert!(pages.len() < 80 << 20, "{} bytes", pages.len());
 }
 
 #[test]

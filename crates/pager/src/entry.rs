@@ -32,7 +32,7 @@ mod preload {
 
     use crate::agent::Agent;
     use crate::fork::{after_fork_in_child, after_fork_in_parent, before_fork};
-    use crate::session::{Once, SESSION_MAGIC, SESSION_VARIABLE, Session};
+    use crate::session::{Once, SEALS, SESSION_MAGIC, SESSION_VARIABLE, Session};
 
     unsafe extern "C" {
         // Set by the linker: the first and the last byte of this library in memory.
@@ -70,7 +70,9 @@ mod preload {
         if !follow_forks() {
             session.say(
                 Once::Other,
-                format_args!("runs without ramfold: this C library does not tell of forks"),
+                format_args!(
+                    "runs without ramfold: this C library has no pthread_atfork (glibc has)"
+                ),
             );
             return;
         }
@@ -83,19 +85,22 @@ mod preload {
         }
     }
 
-    /// Maps the session that `PID:FD` names.
+    /// Maps the session that `PID:FD:KEY` names.
     fn open_session(variable: &CStr) -> Result<&'static Session, Errno> {
         let mut path = [0u8; 64];
-        let text = variable.to_bytes();
-        let colon = text.iter().position(|&b| b == b':').ok_or(Errno::INVAL)?;
+        let mut parts = variable.to_bytes().split(|&b| b == b':');
+        let mut next = || parts.next().ok_or(Errno::INVAL);
+        let (pid, fd, key) = (next()?, next()?, next()?);
+        let key = core::str::from_utf8(key).ok().and_then(|key| u64::from_str_radix(key, 16).ok());
         let mut length = 0;
-        for part in [&b"/proc/"[..], &text[..colon], b"/fd/", &text[colon + 1..]] {
+        for part in [&b"/proc/"[..], pid, b"/fd/", fd] {
             path.get_mut(length..length + part.len()).ok_or(Errno::INVAL)?.copy_from_slice(part);
             length += part.len();
         }
         let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        if (rustix::fs::fstat(&file)?.st_size as usize) < size_of::<Session>() {
+        let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SEALS);
+        if !sealed || rustix::fs::fstat(&file)?.st_size as usize != size_of::<Session>() {
             return Err(Errno::INVAL);
         }
         // SAFETY: a fresh mapping at a place of the kernel's choice, never removed.
@@ -110,7 +115,9 @@ mod preload {
             )?;
             &*address.cast::<Session>()
         };
-        if session.magic.load(Ordering::Acquire) != SESSION_MAGIC {
+        if session.magic.load(Ordering::Acquire) != SESSION_MAGIC
+            || key != Some(session.key.load(Ordering::Relaxed))
+        {
             return Err(Errno::PROTO);
         }
         Ok(session)

@@ -12,18 +12,23 @@ use core::ptr::{self, NonNull};
 
 use crate::choice::CodecChoice;
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::futex;
 
 use crate::histogram::Histogram;
 
-/// Environment variable that leads an agent to its session: `PID:FD` of the launcher.
+/// Environment variable that leads an agent to its session: `PID:FD:KEY`. The launcher may be long
+/// gone and its number somebody else's: the key, 16 hexadecimal digits, tells.
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x01");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x02");
+
+/// The file behind a session neither shrinks nor grows.
+pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Processes that can be looked after at a time; more run without.
 pub const PROCESSES_MAX: usize = 512;
@@ -174,6 +179,8 @@ pub enum Once {
 #[repr(C)]
 pub struct Session {
     pub magic: AtomicU64,
+    /// Drawn at random for each session.
+    pub key: AtomicU64,
     /// What all processes of the session may cost together.
     pub memory_cap_bytes: AtomicU64,
     /// What they should cost at most for now: the cap, or less where files need the room.
@@ -303,6 +310,11 @@ impl Session {
         self.wake_messenger();
     }
 
+    /// Somebody else has said it.
+    pub fn note_said(&self, once: Once) {
+        self.said.fetch_or(once as u32, Ordering::Relaxed);
+    }
+
     /// Sleeps until there are more messages than `seen` counted.
     pub fn wait_for_message(&self, seen: u32) {
         // Woken or interrupted: the caller looks again.
@@ -350,8 +362,13 @@ impl OwnedSession {
     /// # Errors
     /// What memfd_create(2), ftruncate(2) and mmap(2) say.
     pub fn create(memory_cap_bytes: u64, codecs: CodecChoice) -> Result<Self, Errno> {
-        let file = memfd_create(c"ramfold-session", MemfdFlags::CLOEXEC)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create(c"ramfold-session", flags)?;
         ftruncate(&file, size_of::<Session>() as u64)?;
+        // Whoever maps it can rely on its length.
+        fcntl_add_seals(&file, SEALS)?;
+        let mut key = [0; 8];
+        getrandom(&mut key, GetRandomFlags::empty())?;
         // SAFETY: a fresh mapping of the file, which is as long as the session and zeroed.
         let memory = unsafe {
             let address = mmap(
@@ -368,13 +385,14 @@ impl OwnedSession {
         session.memory_cap_bytes.store(memory_cap_bytes, Ordering::Relaxed);
         session.target_bytes.store(memory_cap_bytes, Ordering::Relaxed);
         session.codec.store(codecs.number(), Ordering::Relaxed);
+        session.key.store(u64::from_ne_bytes(key), Ordering::Relaxed);
         session.magic.store(SESSION_MAGIC, Ordering::Release);
         Ok(session)
     }
 
-    /// The number of the file descriptor, for [`SESSION_VARIABLE`].
-    pub fn fd(&self) -> i32 {
-        self.file.as_raw_fd()
+    /// The number of the file descriptor and the key, for [`SESSION_VARIABLE`].
+    pub fn fd_and_key(&self) -> (i32, u64) {
+        (self.file.as_raw_fd(), self.key.load(Ordering::Relaxed))
     }
 }
 

@@ -168,7 +168,7 @@ fn checks_of_userfaultfd() -> Vec<Check> {
             name: "its features",
             state: State::Missing,
             found: format!("the kernel's userfaultfd lacks {}", feature_names(needed & !offered)),
-            remedy: Some("a kernel of version 6.8 or later has it".to_owned()),
+            remedy: Some("Linux 6.8 has it on x86-64, 6.10 on arm64".to_owned()),
         }
     };
     vec![permitted, moves, forks()]
@@ -192,6 +192,7 @@ fn feature_names(features: u64) -> String {
         (feature::EVENT_REMAP, "EVENT_REMAP"),
         (feature::EVENT_REMOVE, "EVENT_REMOVE"),
         (feature::EVENT_UNMAP, "EVENT_UNMAP"),
+        (feature::PAGEFAULT_FLAG_WP, "PAGEFAULT_FLAG_WP"),
         (feature::THREAD_ID, "THREAD_ID"),
         (feature::MOVE, "MOVE"),
     ];

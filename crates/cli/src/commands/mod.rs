@@ -3,4 +3,5 @@
 pub mod bench;
 pub mod doctor;
 pub mod dump;
+pub mod manual;
 pub mod run;

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ramfold_codec::Codec;
 use ramfold_pager::choice::CodecChoice;
-use ramfold_pager::session::{OwnedSession, SESSION_VARIABLE};
+use ramfold_pager::session::{Once, OwnedSession, SESSION_VARIABLE};
 use ramfold_sys::cgroup;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -89,13 +89,18 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     let mut command = Command::new(&path);
     command.arg0(&arguments.program[0]).args(&arguments.program[1..]);
 
-    if let Some(reason) = reason_to_run_without(&path) {
-        say(format_args!("runs without ramfold: {reason}"));
+    if let Some(file) = &arguments.stats {
+        check_writable(file)?;
     }
     let session = Arc::new(OwnedSession::create(cap, codecs).context("making the session")?);
+    if let Some(reason) = reason_to_run_without(&path) {
+        say(format_args!("runs without ramfold: {reason}"));
+        session.note_said(Once::NoUserfaultfd);
+    }
     let library = agent_library::place()?;
     command.env("LD_PRELOAD", preload_list(library.path()));
-    command.env(SESSION_VARIABLE, format!("{}:{}", std::process::id(), session.fd()));
+    let (fd, key) = session.fd_and_key();
+    command.env(SESSION_VARIABLE, format!("{}:{fd}:{key:016x}", std::process::id()));
 
     let mut signals = SignalsInfo::<WithOrigin>::new(FORWARDED).context("handling signals")?;
     let mut child = match command.spawn() {
@@ -110,7 +115,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         move || -> anyhow::Result<()> {
             let Some(file) = &file else { return Ok(()) };
             write_json(file, &stats::of_session(&session, codecs, program))
-                .with_context(|| format!("writing {}", file.display()))
+                .with_context(|| format!("cannot write --stats {}", file.display()))
         }
     };
     let handle = signals.handle();
@@ -139,7 +144,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     for thread in [forwarder, messenger, watcher] {
         thread.join().map_err(|_| anyhow::anyhow!("a thread of ramfold panicked"))?;
     }
-    write_stats()?;
+    // The program's status is worth more than this.
+    if let Err(error) = write_stats() {
+        say(format_args!("{error:#}"));
+    }
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     if status.signal() == Some(Signal::SIGKILL as i32) {
         explain_kill(&session);
@@ -190,6 +198,20 @@ fn preload_list(library: &Path) -> OsString {
     }
     list.push(library);
     list
+}
+
+/// What would fail after the program ran is better said before it runs.
+fn check_writable(file: &Path) -> anyhow::Result<()> {
+    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let made = match fs::metadata(file) {
+        Ok(metadata) if metadata.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
+        Ok(metadata) if !metadata.is_file() => Ok(()),
+        _ => tempfile::tempfile_in(folder).map(drop),
+    };
+    made.with_context(|| {
+        format!("cannot write --stats {}: folder {}", file.display(), folder.display())
+    })
 }
 
 fn write_json(file: &Path, value: &serde_json::Value) -> anyhow::Result<()> {
