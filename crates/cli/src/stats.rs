@@ -65,6 +65,24 @@ mod tests {
     use ramfold_pager::session::OwnedSession;
 
     #[test]
+    fn every_field_is_documented_and_none_besides() {
+        let session = OwnedSession::create(1 << 30, CodecChoice::AUTO).unwrap();
+        session.claim(std::process::id()).unwrap();
+        let stats = of_session(&session, CodecChoice::AUTO, std::process::id());
+        let text = include_str!("../../../docs/stats.md");
+        let mut documented: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .flat_map(|row| row.split(" |").next().unwrap_or("").split("`, `"))
+            .map(|name| name.trim_matches('`'))
+            .collect();
+        let mut fields: Vec<_> = stats.as_object().unwrap().keys().map(String::as_str).collect();
+        documented.sort_unstable();
+        fields.sort_unstable();
+        assert_eq!(documented, fields);
+    }
+
+    #[test]
     fn sums_over_processes_and_over_those_that_are_gone() {
         let session = OwnedSession::create(1 << 30, CodecChoice::AUTO).unwrap();
         let first = session.claim(std::process::id()).unwrap();
