@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use support::{LimitedGroup, RAMFOLD, run, stats, text};
+use support::{LimitedGroup, RAMFOLD, needs_userfaultfd, run, stats, text};
 
 /// Sizes are a part of what `RAMFOLD_TESTS_FULL=1` runs: 200 MB of text, 200,000 lines of C,
 /// 400,000 keys. That takes a quarter of an hour.
@@ -67,6 +67,7 @@ fn write(folder: &Path, name: &str, content: &str) -> String {
 
 #[test]
 fn gnu_sort() {
+    needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
     let mut state = 12345u64;
     let mut lines = String::new();
@@ -84,6 +85,7 @@ fn gnu_sort() {
 
 #[test]
 fn gcc() {
+    needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
     let mut source = String::from("#include <stdint.h>\nstatic uint32_t state[64];\n");
     for function in 0..sized(40_000) as u64 {
@@ -101,6 +103,7 @@ fn gcc() {
 
 #[test]
 fn sqlite() {
+    needs_userfaultfd!();
     // With fewer rows the launcher itself takes most of the 10 % that the group leaves it.
     let script = "
         PRAGMA temp_store = MEMORY;
@@ -115,6 +118,7 @@ fn sqlite() {
 
 #[test]
 fn node() {
+    needs_userfaultfd!();
     let script = "
         const map = new Map();
         for (let i = 0; i < 1_000_000; i++) map.set('key ' + i, { id: i, name: 'n' + (i % 977), next: null });
@@ -127,6 +131,7 @@ fn node() {
 
 #[test]
 fn java() {
+    needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
     let source = "
         import java.util.*;
@@ -153,6 +158,7 @@ fn java() {
 
 #[test]
 fn python_with_threads_and_forks() {
+    needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
     let script = write(folder.path(), "many.py", include_str!("many.py"));
     same_in_half("python", &["/usr/bin/python3", &script]);
@@ -167,11 +173,13 @@ fn redis(name: &str, mode: &[&str]) -> serde_json::Value {
 
 #[test]
 fn redis_server() {
+    needs_userfaultfd!();
     redis("redis", &[]);
 }
 
 #[test]
 fn redis_server_that_saves_from_a_fork() {
+    needs_userfaultfd!();
     let stats = redis("redis with a fork", &["save"]);
     // What the two shared, and what was left of that when the child had ended.
     assert!(stats["objects_kept"].as_u64().unwrap() > 0, "{stats}");
@@ -180,6 +188,7 @@ fn redis_server_that_saves_from_a_fork() {
 
 #[test]
 fn the_demo() {
+    needs_userfaultfd!();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo.py");
     same_in_half("demo", &["/usr/bin/python3", script]);
 }

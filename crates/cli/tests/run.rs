@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::{RAMFOLD, anonymous_bytes, is_root, ramfold, run, stats, text};
+use support::{RAMFOLD, anonymous_bytes, is_root, needs_userfaultfd, ramfold, run, stats, text};
 
 /// Debian's, not a wrapper script that may stand in for it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -27,6 +27,7 @@ print('right')
 
 #[test]
 fn the_exit_status_is_the_programs_own() {
+    needs_userfaultfd!();
     for (script, status) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)] {
         let ended = run(&mut ramfold(["--", "sh", "-c", script]));
         assert_eq!(ended.output.status.code(), Some(status), "{script}");
@@ -86,6 +87,7 @@ fn manual_pages_and_completions_are_made() {
 
 #[test]
 fn nothing_is_printed_and_stats_are_written() {
+    needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stats.json");
     let path = file.to_str().unwrap();
@@ -122,6 +124,7 @@ fn nothing_is_printed_and_stats_are_written() {
 
 #[test]
 fn the_cap_holds_while_the_program_grows_as_fast_as_it_can() {
+    needs_userfaultfd!();
     let script = "
 blocks = [bytes([i % 7]) * 4000 for i in range(60000)]
 print(sum(block[17] for block in blocks))
@@ -139,6 +142,7 @@ print(sum(block[17] for block in blocks))
 
 #[test]
 fn every_codec_works() {
+    needs_userfaultfd!();
     for codec in ["lz4", "zstd", "zstd-3", "wkdm", "pbpm"] {
         let ended =
             run(&mut ramfold(["--memory", "40M", "--codec", codec, "--", PYTHON, "-c", HOG]));
@@ -153,6 +157,7 @@ fn every_codec_works() {
 
 #[test]
 fn below_the_cap_nothing_is_registered() {
+    needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stats.json");
     let path = file.to_str().unwrap();
@@ -165,6 +170,7 @@ fn below_the_cap_nothing_is_registered() {
 
 #[test]
 fn a_preload_of_the_callers_stays() {
+    needs_userfaultfd!();
     let mut command = ramfold(["--", "sh", "-c", "echo $LD_PRELOAD"]);
     command.env("LD_PRELOAD", "/usr/lib/none.so");
     let ended = run(&mut command);
@@ -245,6 +251,7 @@ fn works_for_nobody(way: &str) {
 
 #[test]
 fn an_ordinary_user_with_permission_has_all_of_it() {
+    needs_userfaultfd!();
     if !is_root() {
         eprintln!("not root: cannot give permission to somebody else");
         return;
@@ -280,6 +287,7 @@ fn without_permission_it_says_how_to_get_it_and_the_program_runs() {
 
 #[test]
 fn a_cap_too_small_is_refused_and_the_program_runs() {
+    needs_userfaultfd!();
     let ended = run(&mut ramfold(["--memory", "1M", "--", PYTHON, "-c", HOG]));
     assert_eq!(text(&ended.output.stdout), "right\n");
     let message = text(&ended.output.stderr);
@@ -288,6 +296,7 @@ fn a_cap_too_small_is_refused_and_the_program_runs() {
 
 #[test]
 fn stacks_that_need_more_than_the_cap() {
+    needs_userfaultfd!();
     // 48 stacks of a megabyte, all of it in use.
     let source = r#"
 #include <pthread.h>
@@ -331,6 +340,7 @@ int main(void) {
 
 #[test]
 fn the_accounts_add_up_to_the_kernels_count() {
+    needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stats.json");
     let script = format!("{HOG}\nprint(os.getpid(), flush=True)\nsys.stdin.read()");
@@ -362,6 +372,7 @@ fn the_accounts_add_up_to_the_kernels_count() {
 
 #[test]
 fn data_that_does_not_compress_is_said_once_and_is_right() {
+    needs_userfaultfd!();
     let script = "
 import os, hashlib, time
 blocks = [os.urandom(4096) for _ in range(12000)]
@@ -395,6 +406,7 @@ fn signals_reach_the_program() {
 
 #[test]
 fn a_thread_that_was_evicted_forks_while_another_child_lives() {
+    needs_userfaultfd!();
     // The thread's control block comes back while memory is shared, so that its object is kept.
     const SCRIPT: &str = "
 import os, sys, threading, time
@@ -462,6 +474,7 @@ print(len(threads), 'threads,', len(kinds), 'kinds,', 'child', status, right())
 
 #[test]
 fn the_agent_gives_up_what_the_program_gives_up() {
+    needs_userfaultfd!();
     if !is_root() {
         eprintln!("needs root: skipped");
         return;
@@ -484,6 +497,7 @@ fn the_agent_gives_up_what_the_program_gives_up() {
 /// mremap tells of locked memory that moves and grows only when the new part is in memory.
 #[test]
 fn locked_memory_moves_and_grows() {
+    needs_userfaultfd!();
     const SCRIPT: &str = "
 import ctypes, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -516,6 +530,7 @@ print('right')
 
 #[test]
 fn a_dump_has_what_is_compressed_and_nothing_of_ramfold() {
+    needs_userfaultfd!();
     const SCRIPT: &str = "
 import sys
 pages = [b'page %8d ' % i + bytes([i % 251]) * 4050 for i in range(15000)]
@@ -606,6 +621,7 @@ fn wait_for_a_line(child: &mut Child) {
 
 #[test]
 fn bench_measures_this_ramfold() {
+    needs_userfaultfd!();
     // `make test` builds ramfold-bench beside ramfold.
     let output = Command::new(RAMFOLD)
         .args(["bench", "run", "--peer", "none,ramfold", "--workload", "random-rw,zipf-ro"])

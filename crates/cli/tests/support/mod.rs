@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -86,6 +87,29 @@ pub fn anonymous_bytes(pid: u32) -> u64 {
         .find_map(|line| line.strip_prefix("Pss_Anon:")?.trim().strip_suffix(" kB")?.parse().ok())
         .map_or(0, |kibibytes: u64| kibibytes * 1024)
 }
+
+/// Can `ramfold run` look after memory here? Where it cannot the tests of that say so and check
+/// nothing.
+pub fn can_look_after() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let doctor = Command::new(RAMFOLD).arg("doctor").output().unwrap();
+        if !doctor.status.success() {
+            eprintln!("SKIPPED, ramfold cannot look after memory here:\n{}", text(&doctor.stdout));
+        }
+        doctor.status.success()
+    })
+}
+
+/// Ends a test that needs `ramfold run` to look after memory where it cannot.
+macro_rules! needs_userfaultfd {
+    () => {
+        if !support::can_look_after() {
+            return;
+        }
+    };
+}
+pub(crate) use needs_userfaultfd;
 
 pub fn is_root() -> bool {
     fs::metadata("/proc/self")

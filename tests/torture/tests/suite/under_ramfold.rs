@@ -11,6 +11,10 @@ use crate::program::{End, PROGRAM, end};
 fn under_ramfold(cap: &str, arguments: &str) -> End {
     let ramfold = Path::new(PROGRAM).with_file_name("ramfold");
     assert!(ramfold.exists(), "{} is missing: cargo build --release -p ramfold", ramfold.display());
+    let doctor = Command::new(&ramfold).arg("doctor").output().expect("ramfold starts");
+    if !doctor.status.success() {
+        eprintln!("SKIPPED in part: ramfold cannot look after memory here (`ramfold doctor`)");
+    }
     let mut command = Command::new(ramfold);
     command.args(["run", "--memory", cap, "--", PROGRAM, "--allow-split"]);
     command.args(arguments.split_ascii_whitespace());
