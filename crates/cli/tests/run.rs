@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::{RAMFOLD, anonymous_bytes, is_root, needs_userfaultfd, ramfold, run, stats, text};
+use support::{
+    Ended, RAMFOLD, anonymous_bytes, is_root, needs_userfaultfd, ramfold, run, stats, text,
+};
 
 /// Debian's, not a wrapper script that may stand in for it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -88,13 +90,9 @@ fn manual_pages_and_completions_are_made() {
 #[test]
 fn nothing_is_printed_and_stats_are_written() {
     needs_userfaultfd!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stats.json");
-    let path = file.to_str().unwrap();
-    let ended = run(&mut ramfold(["--memory", "30M", "--stats", path, "--", PYTHON, "-c", HOG]));
+    let (ended, stats) = run_python("30M", HOG);
     assert_eq!(text(&ended.output.stdout), "right\n");
     assert_eq!(text(&ended.output.stderr), "");
-    let stats = stats(&file);
     for field in [
         "memory_cap_bytes",
         "cost_bytes_max",
@@ -129,13 +127,8 @@ fn the_cap_holds_while_the_program_grows_as_fast_as_it_can() {
 blocks = [bytes([i % 7]) * 4000 for i in range(60000)]
 print(sum(block[17] for block in blocks))
 ";
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stats.json");
-    let path = file.to_str().unwrap();
-    let ended =
-        run(&mut ramfold(["--memory", "120M", "--stats", path, "--", PYTHON, "-c", script]));
+    let (ended, stats) = run_python("120M", script);
     assert_eq!(text(&ended.output.stdout), "179994\n");
-    let stats = stats(&file);
     let over = stats["over_cap_bytes_max"].as_u64().unwrap();
     assert!(over <= (120 << 20) / 50, "{over} bytes over: {stats}");
 }
@@ -158,11 +151,7 @@ fn every_codec_works() {
 #[test]
 fn below_the_cap_nothing_is_registered() {
     needs_userfaultfd!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stats.json");
-    let path = file.to_str().unwrap();
-    run(&mut ramfold(["--memory", "1G", "--stats", path, "--", PYTHON, "-c", HOG]));
-    let stats = stats(&file);
+    let (_, stats) = run_python("1G", HOG);
     assert_eq!(stats["processes_started"], 1, "{stats}");
     assert_eq!(stats["processes_activated"], 0, "{stats}");
     assert_eq!(stats["faults"], 0, "{stats}");
@@ -382,14 +371,11 @@ while time.monotonic() < end:
     assert first == [hashlib.md5(b).digest() for b in blocks]
 print('right')
 ";
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stats.json");
-    let path = file.to_str().unwrap();
-    let ended = run(&mut ramfold(["--memory", "30M", "--stats", path, "--", PYTHON, "-c", script]));
+    let (ended, stats) = run_python("30M", script);
     assert_eq!(text(&ended.output.stdout), "right\n");
     let message = text(&ended.output.stderr);
     assert_eq!(message.matches("cannot be held").count(), 1, "{message}");
-    assert!(stats(&file)["over_cap_bytes_max"].as_u64().unwrap() > 10 << 20);
+    assert!(stats["over_cap_bytes_max"].as_u64().unwrap() > 10 << 20);
 }
 
 #[test]
@@ -437,12 +423,9 @@ os.close(ending)
 os.waitpid(other, 0)
 print('right', ended)
 ";
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stats.json");
-    let ended =
-        run(ramfold(["--memory", "24M", "--stats"]).arg(&file).args(["--", PYTHON, "-c", SCRIPT]));
+    let (ended, stats) = run_python("24M", SCRIPT);
     assert_eq!(text(&ended.output.stdout), "right [7]\n", "{}", text(&ended.output.stderr));
-    assert!(stats(&file)["objects_kept"].as_u64().unwrap() > 0);
+    assert!(stats["objects_kept"].as_u64().unwrap() > 0);
 }
 
 /// Becomes nobody as a server does, forks, and says what its threads may do.
@@ -479,17 +462,9 @@ fn the_agent_gives_up_what_the_program_gives_up() {
         eprintln!("needs root: skipped");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stats.json");
-    let ended = run(ramfold(["--memory", "24M", "--stats"]).arg(&file).args([
-        "--",
-        PYTHON,
-        "-c",
-        DROPS_PRIVILEGES,
-    ]));
+    let (ended, stats) = run_python("24M", DROPS_PRIVILEGES);
     let err = text(&ended.output.stderr);
     assert_eq!(text(&ended.output.stdout), "3 threads, 1 kinds, child 7 True\n", "{err}");
-    let stats = stats(&file);
     assert!(stats["pages_swapped_out"].as_u64().unwrap() > 0);
     assert_eq!(stats["forks_filled"].as_u64(), Some(1), "{stats}");
 }
@@ -595,6 +570,15 @@ fn the_program_survives_the_launcher() {
         std::thread::sleep(Duration::from_millis(20));
     }
     panic!("the program did not finish by itself");
+}
+
+/// Runs a Python script under a cap, to its end.
+fn run_python(cap: &str, script: &str) -> (Ended, serde_json::Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stats.json");
+    let mut command = ramfold(["--memory", cap, "--stats"]);
+    let ended = run(command.arg(&file).args(["--", PYTHON, "-c", script]));
+    (ended, stats(&file))
 }
 
 /// What `ramfold run` writes to its `--stats` file when asked.

@@ -17,7 +17,7 @@ use ramfold_sys::pagemap::{PageRegion, Pagemap};
 use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::thread::{self, Files};
 use ramfold_sys::uffd::{Uffd, register_mode};
-use ramfold_sys::{Errno, PAGE_SIZE};
+use ramfold_sys::{Errno, PAGE_SIZE, proc};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Pid, sched_yield};
 
@@ -238,7 +238,7 @@ impl Agent {
     /// Gives a forked child an account of its own. Where the session has no place for it nobody
     /// counts what it costs, but its memory is looked after: parts of it are missing.
     pub fn begin_account(&'static self) {
-        let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        let pid = proc::own_pid();
         let process = self.session().claim_or_say(pid).unwrap_or_else(|| {
             self.unlisted.pid.store(pid, Ordering::Relaxed);
             &self.unlisted
@@ -310,8 +310,7 @@ impl Agent {
 
     /// Called by the monitor when it starts.
     pub fn set_monitor_thread(&self) {
-        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        self.monitor_thread.store(thread, Ordering::Relaxed);
+        self.monitor_thread.store(proc::own_thread(), Ordering::Relaxed);
     }
 
     pub fn monitor_thread(&self) -> Option<Pid> {

@@ -26,7 +26,7 @@ mod preload {
     use core::ptr;
     use core::sync::atomic::Ordering;
 
-    use ramfold_sys::{Errno, PAGE_SIZE, maps};
+    use ramfold_sys::{Errno, PAGE_SIZE, maps, proc};
     use rustix::fs::{Mode, OFlags};
     use rustix::mm::{MapFlags, ProtFlags, mmap};
 
@@ -65,7 +65,7 @@ mod preload {
         if session.huge_pages_off.load(Ordering::Relaxed) == 1 {
             let _ = ramfold_sys::thread::set_huge_pages_off(false);
         }
-        let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        let pid = proc::own_pid();
         let Some(process) = session.claim_or_say(pid) else { return };
         if !follow_forks() {
             session.say(

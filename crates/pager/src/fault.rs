@@ -571,7 +571,7 @@ fn page_range(address: usize) -> Range<usize> {
     address..address + PAGE_SIZE
 }
 
-/// Sleeps until there is a message, or for so many nanoseconds.
+/// Sleeps until there is a message, or patience ends.
 fn wait_for_message(uffd: &Uffd, patience: Timespec) {
     // An error or a time-out only means another look.
     let _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&patience));

@@ -68,7 +68,7 @@ const UNSEEN_GROWTH_BYTES: u64 = 64 << 10;
 /// not why memory is short.
 const STOPS_MAX: u32 = 8;
 /// How long such a program is watched closely, and room is kept for what it grows by unnoticed. A
-/// program that fills blocks of 30 MB passed caps of 24 to 96 MB by 3 to 15 % with a tenth of this.
+/// program that fills blocks of 30 MB passed caps of 24 to 96 MB by 0 to 15 % with a tenth of this.
 const GROWING_NS: u64 = 500_000_000;
 /// Share of the monitor's time that may go into looking at mappings, as 1 / this.
 const SCAN_SHARE: u64 = 20;
@@ -215,8 +215,9 @@ impl Monitor {
                     Err(reason) => self.give_up(&reason),
                 }
             }
-            self.privileges.follow(self.agent, time::monotonic_ns());
-            self.end_with_the_program();
+            let now = time::monotonic_ns();
+            self.privileges.follow(self.agent, now);
+            self.end_with_the_program(now);
             self.sleep();
         }
     }
@@ -225,7 +226,7 @@ impl Monitor {
     pub fn look(&mut self) {
         self.ask();
         self.measure_sharing();
-        self.grew_unseen = self.has_grown();
+        self.grew_unseen = self.correct_estimate();
         self.publish();
     }
 
@@ -236,8 +237,9 @@ impl Monitor {
         }
     }
 
-    /// Corrects the estimate. Did the process grow by more than was brought in for it?
-    fn has_grown(&self) -> bool {
+    /// Corrects the estimate by the kernel's count. `true` when the process grew by more than was
+    /// brought in for it.
+    fn correct_estimate(&self) -> bool {
         let cost = self.cost_bytes();
         let before = self.agent.cost_estimate.swap(cost, Ordering::Relaxed);
         cost > before + UNSEEN_GROWTH_BYTES
@@ -556,7 +558,7 @@ impl Monitor {
     fn watch(&mut self, active: &Active, hard: u64) {
         let agent = self.agent;
         self.ask();
-        let grew = self.has_grown() | core::mem::take(&mut self.grew_unseen);
+        let grew = self.correct_estimate() | core::mem::take(&mut self.grew_unseen);
         // What the program maps meanwhile grows unseen until it is registered.
         self.scan_mappings_if_grown();
         if self.cost_bytes() > hard && grew && self.stops < STOPS_MAX {
@@ -691,8 +693,7 @@ impl Monitor {
 
     /// A process whose last thread makes the exit system call itself would live on with the
     /// agent's threads alone.
-    fn end_with_the_program(&mut self) {
-        let now = time::monotonic_ns();
+    fn end_with_the_program(&mut self, now: u64) {
         if now - self.threads_checked_ns < THREAD_CHECK_NS {
             return;
         }

@@ -5,6 +5,7 @@
 //! still, so the agent's threads follow its first thread.
 
 use ramfold_sys::credentials::Credentials;
+use ramfold_sys::proc;
 
 use crate::agent::Agent;
 use crate::session::Once;
@@ -37,7 +38,7 @@ impl Privileges {
                 Once::Privileges,
                 format_args!(
                     "pid {}: the program changed its user, groups or capabilities, and ramfold's threads in it could not ({errno}): they can do what it could before",
-                    rustix::process::getpid().as_raw_nonzero()
+                    proc::own_pid()
                 ),
             );
         }

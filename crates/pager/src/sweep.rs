@@ -114,15 +114,11 @@ impl Sweep {
 
 /// Takes a batch of pages into staging, or passes some by.
 pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
-    let found =
-        if core.staging.free_slots().is_empty() { None } else { find_victims(active, core) };
-    match found {
-        Some(true) => {}
-        Some(false) => return Taken::Looked,
-        None => {
-            core.sweep.blocked = true;
-            return Taken::Nothing;
-        }
+    let full = core.staging.free_slots().is_empty();
+    let found = if full { Err(Taken::Nothing) } else { find_victims(active, core) };
+    if let Err(taken) = found {
+        core.sweep.blocked |= taken == Taken::Nothing;
+        return taken;
     }
     let run = core.sweep.runs[core.sweep.runs_used];
     let (taken, bytes) = take(agent, active, core, run.start as usize..run.end as usize);
@@ -148,21 +144,22 @@ pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range
     }
 }
 
-/// Looks for pages in memory behind the hand, a stretch at a time. `None` after two rounds that
-/// gained too little: the first may only have cleared marks.
-fn find_victims(active: &Active, core: &mut Core) -> Option<bool> {
+/// Looks for pages in memory behind the hand, a stretch at a time. [`Taken::Looked`] when there are
+/// none in it, [`Taken::Nothing`] after two rounds that gained too little: the first may only have
+/// cleared marks.
+fn find_victims(active: &Active, core: &mut Core) -> Result<(), Taken> {
     let Core { sweep, regions, .. } = core;
     if sweep.runs_used < sweep.runs_found {
-        return Some(true);
+        return Ok(());
     }
     sweep.runs_used = 0;
     sweep.runs_found = 0;
     match active.find_present(regions, &mut sweep.hand, &mut sweep.runs) {
         Some(runs) => sweep.runs_found = runs,
-        None if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX => return None,
+        None if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX => return Err(Taken::Nothing),
         None => sweep.begin_round(),
     }
-    Some(sweep.runs_found > 0)
+    if sweep.runs_found > 0 { Ok(()) } else { Err(Taken::Looked) }
 }
 
 /// Takes a batch from the start of a run of present pages. Returns also how many bytes of the run

@@ -6,6 +6,16 @@ use rustix::fs::{Mode, OFlags};
 use crate::maps::number;
 use crate::{Errno, PAGE_SIZE};
 
+/// The number of this process.
+pub fn own_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// The number of the calling thread.
+pub fn own_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
 /// `/proc/self/statm`, kept open.
 #[derive(Debug)]
 pub struct Statm {
@@ -199,7 +209,7 @@ mod tests {
         let fd = std::os::fd::AsRawFd::as_raw_fd(&read_end) as usize;
         let (tell, told) = std::sync::mpsc::channel();
         let waiter = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+            tell.send(own_thread()).unwrap();
             rustix::io::read(&read_end, &mut [0; 1])
         });
         let thread = told.recv().unwrap();
@@ -211,7 +221,7 @@ mod tests {
         rustix::io::write(&write_end, b".").unwrap();
         assert_eq!(waiter.join().unwrap(), Ok(1));
         // The caller itself is running.
-        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let own = own_thread();
         assert!(!matches!(system_call(own), Err(Errno::PROTO)));
         assert!(system_call(u32::MAX >> 1).is_err());
     }
@@ -236,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_processor_of_a_pinned_thread() {
-        let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let me = own_thread();
         let here = last_processor(me).unwrap();
         assert!(here < 4096);
         assert!(last_processor(u32::MAX).is_err());

@@ -48,8 +48,8 @@ pub mod nr {
     pub const SETRESGID: usize = 149;
     pub const SETGROUPS: usize = 159;
     pub const PRCTL: usize = 167;
-    pub const CLONE: usize = 220;
     pub const MREMAP: usize = 216;
+    pub const CLONE: usize = 220;
     pub const MMAP: usize = 222;
     pub const MINCORE: usize = 232;
     pub const SCHED_SETATTR: usize = 274;

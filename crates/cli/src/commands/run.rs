@@ -200,10 +200,13 @@ fn preload_list(library: &Path) -> OsString {
     list
 }
 
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// What would fail after the program ran is better said before it runs.
 fn check_writable(file: &Path) -> anyhow::Result<()> {
-    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = folder_of(file);
     let made = match fs::metadata(file) {
         Ok(metadata) if metadata.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
         Ok(metadata) if !metadata.is_file() => Ok(()),
@@ -222,8 +225,7 @@ fn write_json(file: &Path, value: &serde_json::Value) -> anyhow::Result<()> {
         fs::write(file, text)?;
         return Ok(());
     }
-    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
-    let mut new = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+    let mut new = tempfile::NamedTempFile::new_in(folder_of(file))?;
     new.write_all(text.as_bytes())?;
     new.persist(file)?;
     Ok(())

@@ -15,6 +15,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use ramfold_sys::pagemap::Pagemap;
+use ramfold_sys::proc::own_pid;
 use ramfold_sys::thread::{self, Files};
 use ramfold_sys::uffd::register_mode;
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
@@ -235,8 +236,4 @@ fn forget(active: &Active, core: &mut Core, range: Range<usize>) {
         active.store.invalidate_range(first, count);
         core.regions.remove(&range);
     }
-}
-
-fn own_pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get() as u32
 }

@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::raw::{self, nr};
-use ramfold_sys::{Errno, PAGE_SIZE, mem, thread};
+use ramfold_sys::{Errno, PAGE_SIZE, mem, proc, thread};
 use rustix::mm::{Advice, madvise};
 
 use crate::agent::{Agent, Stack};
@@ -88,7 +88,7 @@ pub fn arm(agent: &Agent) {
     // cannot take a SIGSYS that is due. So signals wait until the fork is over.
     let open = !SIGSYS_BIT;
     let library = crate::entry::library_range();
-    ARMED.thread.store(current_thread(), Ordering::Relaxed);
+    ARMED.thread.store(proc::own_thread(), Ordering::Relaxed);
     ARMED.selector.store(SELECTOR_BLOCK, Ordering::Relaxed);
     // SAFETY: the structures are what the calls expect; the handler and its way back are code of
     // this library, which never goes away.
@@ -128,22 +128,18 @@ pub fn arm(agent: &Agent) {
 /// the child: the thread it is a copy of) had no trap.
 pub fn disarm(side: Side) -> bool {
     let own = match side {
-        Side::Parent => ARMED.thread.load(Ordering::Relaxed) == current_thread(),
+        Side::Parent => ARMED.thread.load(Ordering::Relaxed) == proc::own_thread(),
         // In a child that was copied otherwise, the trap may be that of another thread's fork.
         Side::Child => ARMED.in_child.swap(false, Ordering::Relaxed),
     };
-    if side == Side::Child {
-        ARMED.thread.store(0, Ordering::Relaxed);
-    }
-    if !own {
-        return false;
-    }
-    if ARMED.selector.swap(SELECTOR_ALLOW, Ordering::Relaxed) == SELECTOR_BLOCK {
+    if own && ARMED.selector.swap(SELECTOR_ALLOW, Ordering::Relaxed) == SELECTOR_BLOCK {
         end_dispatch();
         thread::set_signal_mask(ARMED.mask.load(Ordering::Relaxed));
     }
-    ARMED.thread.store(0, Ordering::Relaxed);
-    true
+    if own || side == Side::Child {
+        ARMED.thread.store(0, Ordering::Relaxed);
+    }
+    own
 }
 
 fn end_dispatch() {
@@ -395,10 +391,6 @@ fn thread_pointer() -> usize {
     // SAFETY: the first word of the control block is its own address, by the ABI.
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) address, options(nostack, readonly)) };
     address
-}
-
-fn current_thread() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
 /// Calls `f(argument)` on another stack.
