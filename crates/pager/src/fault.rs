@@ -23,7 +23,7 @@ use crate::privileges::Privileges;
 use crate::session::Counters;
 use crate::staging::CHUNK_PAGES;
 use crate::sweep::{self, Taken};
-use crate::{event, kept, locked_growth};
+use crate::{event, foreign, kept, locked_growth};
 
 /// Most zero pages supplied at once to a run of first touches.
 const ZERO_AHEAD_MAX: usize = 16;
@@ -545,6 +545,9 @@ fn settle(agent: &Agent, active: &Active, address: usize, result: Result<(), Par
         Err(Partial { errno: Errno::NOMEM, .. }) => {
             agent.process().wake_agent();
             wake(&active.uffd, address);
+            Served::Gone
+        }
+        Err(Partial { errno: Errno::INVAL, .. }) if foreign::release(&active.uffd, address) => {
             Served::Gone
         }
         Err(partial) => agent.fail(format_args!(

@@ -21,6 +21,7 @@ pub mod dropped;
 pub mod entry;
 pub mod event;
 pub mod fault;
+pub mod foreign;
 pub mod fork;
 pub mod histogram;
 pub mod kept;
