@@ -110,6 +110,8 @@ pub struct Monitor {
     main_stack: Range<usize>,
     /// Between the last two looks it grew by more than was brought in for it.
     grew_unseen: bool,
+    /// What the store cost at the last of these.
+    store_bytes: u64,
     /// Times the program was stopped since there was room last.
     stops: u32,
     /// The program has outrun reclaim lately: look more often until then.
@@ -172,6 +174,7 @@ impl Monitor {
                 mapped_bytes_at_scan: 0,
                 main_stack: 0..0,
                 grew_unseen: false,
+                store_bytes: 0,
                 stops: 0,
                 growing_until_ns: 0,
                 slept_ns: 0,
@@ -238,11 +241,13 @@ impl Monitor {
     }
 
     /// Corrects the estimate by the kernel's count. `true` when the process grew by more than was
-    /// brought in for it.
-    fn correct_estimate(&self) -> bool {
+    /// brought in for it and than the store grew.
+    fn correct_estimate(&mut self) -> bool {
         let cost = self.cost_bytes();
+        let store = self.agent.active().map_or(0, |active| active.store.cost_bytes() as u64);
+        let store_before = core::mem::replace(&mut self.store_bytes, store);
         let before = self.agent.cost_estimate.swap(cost, Ordering::Relaxed);
-        cost > before + UNSEEN_GROWTH_BYTES
+        cost + store_before > before + store + UNSEEN_GROWTH_BYTES
     }
 
     /// What the process costs: its resident anonymous pages, less what its relatives pay of them.
