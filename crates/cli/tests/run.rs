@@ -270,8 +270,49 @@ fn without_permission_it_says_how_to_get_it_and_the_program_runs() {
     let ended = run(&mut command);
     assert_eq!(text(&ended.output.stdout), "right\n");
     let message = text(&ended.output.stderr);
-    assert!(message.contains("sudo ramfold doctor --fix"), "{message}");
+    let remedy = format!("`sudo {} doctor --fix`", folder.path().join("ramfold").display());
+    assert!(message.contains(&remedy), "{message}");
     assert!(message.contains("vm.unprivileged_userfaultfd"), "{message}");
+}
+
+/// In a mount namespace with its own /etc and its own device file, so that nothing of the machine
+/// changes.
+const FIX: &str = r#"
+mount -t tmpfs none "$1"
+cp -a /etc "$1/etc"
+mount --bind "$1/etc" /etc
+mknod -m 600 "$1/device" c $((0x$(stat -c %t /dev/userfaultfd))) $((0x$(stat -c %T /dev/userfaultfd)))
+mount --bind "$1/device" /dev/userfaultfd
+useradd --no-create-home ramfold-tester
+as_tester() {
+    setpriv --reuid=ramfold-tester --regid=ramfold-tester --init-groups -- "$2" doctor --json
+}
+if as_tester "$@"; then exit 9; fi
+SUDO_USER=ramfold-tester "$2" doctor --fix
+SUDO_USER=ramfold-tester "$2" doctor --fix
+as_tester "$@"
+grep -q 'GROUP="ramfold", MODE="0660"' /etc/udev/rules.d/60-ramfold.rules
+stat -c '%a %G' /dev/userfaultfd
+"#;
+
+#[test]
+fn doctor_mends_the_permission() {
+    if !is_root() || !Path::new("/dev/userfaultfd").exists() {
+        eprintln!("not root, or no /dev/userfaultfd: nothing to permit");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = tempfile::tempdir().unwrap();
+    fs::set_permissions(program.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = program.path().join("ramfold");
+    fs::copy(RAMFOLD, &copy).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "bash", "-euxc", FIX, "fix"]).arg(folder.path()).arg(copy);
+    let ended = run(&mut command);
+    let (out, error) = (text(&ended.output.stdout), text(&ended.output.stderr));
+    assert!(ended.output.status.success(), "{out}{error}");
+    assert!(out.ends_with("660 ramfold\n"), "{out}{error}");
 }
 
 #[test]

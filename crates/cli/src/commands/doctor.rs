@@ -205,10 +205,23 @@ fn ways_to_permit(system_call: Errno) -> String {
     if system_call == Errno::NOSYS {
         return "this kernel is built without userfaultfd (CONFIG_USERFAULTFD)".to_owned();
     }
-    "any one of these permits it: `sudo ramfold doctor --fix` (a group may use /dev/userfaultfd, \
-     Linux 6.1); running with sudo; `sudo sysctl vm.unprivileged_userfaultfd=1`. In a container, \
-     give it /dev/userfaultfd (docker run --device /dev/userfaultfd)"
-        .to_owned()
+    format!(
+        "any one of these permits it: `sudo {} doctor --fix` (a group may use /dev/userfaultfd, \
+         Linux 6.1); running with sudo; `sudo sysctl vm.unprivileged_userfaultfd=1`. In a \
+         container, give it /dev/userfaultfd (docker run --device /dev/userfaultfd)",
+        name_for_sudo()
+    )
+}
+
+/// What sudo finds this program by: sudo looks in its own folders, not in the caller's PATH.
+fn name_for_sudo() -> String {
+    let folders = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    match std::env::current_exe() {
+        Ok(path) if !folders.iter().any(|folder| path.parent() == Some(Path::new(folder))) => {
+            path.display().to_string()
+        }
+        _ => "ramfold".to_owned(),
+    }
 }
 
 fn page_scan() -> Check {
@@ -237,7 +250,8 @@ fn memory() -> Check {
 fn fix() -> anyhow::Result<()> {
     anyhow::ensure!(
         geteuid().is_root(),
-        "--fix changes the system: run `sudo ramfold doctor --fix`"
+        "--fix changes the system: run `sudo {} doctor --fix`",
+        name_for_sudo()
     );
     let device = Path::new("/dev/userfaultfd");
     anyhow::ensure!(
