@@ -548,8 +548,12 @@ print('right')
 fn a_dump_has_what_is_compressed_and_nothing_of_ramfold() {
     needs_userfaultfd!();
     const SCRIPT: &str = "
-import sys
+import mmap, sys
 pages = [b'page %8d ' % i + bytes([i % 251]) * 4050 for i in range(15000)]
+# Perhaps not registered yet when it is dumped.
+late = mmap.mmap(-1, 256 << 10, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for i in range(64):
+    late[i * 4096:i * 4096 + 16] = b'late page %6d' % i
 print('up', flush=True)
 sys.stdin.read()
 ";
@@ -571,8 +575,10 @@ sys.stdin.read()
     assert!(child.wait().unwrap().success());
     assert!(dumped.status.success(), "{}", text(&dumped.stderr));
     let pages = std::fs::read(&file).unwrap();
-    let found = pages.windows(5).filter(|window| window == b"page ").count();
-    assert!((15000..16000).contains(&found), "{found} of 15000 pages");
+    let count = |text: &[u8]| pages.windows(text.len()).filter(|&found| found == text).count();
+    assert!((15000..16000).contains(&count(b"page  ")), "{} of 15000 pages", count(b"page  "));
+    let late = pages.chunks(4096).filter(|page| page.starts_with(b"late page ")).count();
+    assert_eq!(late, 64);
     // 60 MB, and the interpreter; not the pool besides.
     assert!(pages.len() < 80 << 20, "{} bytes", pages.len());
 }

@@ -36,7 +36,7 @@ pub const NEEDED_FEATURES: u64 = feature::EVENT_REMAP
     | feature::MOVE;
 
 /// Mappings smaller than this are left alone: they hold little, and each costs a registration.
-pub const MAPPING_BYTES_MIN: usize = 64 << 10;
+const MAPPING_BYTES_MIN: usize = 64 << 10;
 /// A process that costs less than this is not looked after.
 const PROCESS_BYTES_MIN: u64 = 4 << 20;
 /// Below this nothing useful fits beside the agent's own tables and staging.

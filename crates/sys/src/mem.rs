@@ -9,7 +9,8 @@ use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 use crate::{Errno, PAGE_SIZE, raw};
 
 /// A range of address space with nothing in it: inaccessible until committed, never merged with a
-/// neighbour's mapping (an inaccessible page stands at either end), never given huge pages.
+/// neighbour's mapping (an inaccessible page stands at either end), never given huge pages, left
+/// out of core dumps.
 ///
 /// Offsets and lengths are in bytes, from the start of the usable part, multiples of
 /// [`PAGE_SIZE`].
@@ -44,9 +45,13 @@ impl Reservation {
         // SAFETY: the guard page at the start is part of the mapping.
         let base = unsafe { NonNull::new_unchecked(start.cast::<u8>().add(PAGE_SIZE)) };
         let reservation = Reservation { base, len };
+        // The program's pages, compressed, say nothing in a core dump and may be its secrets; the
+        // mark is also what ramfold's own memory is known by from outside (`ramfold dump`).
+        // SAFETY: advice on our own mapping changes no content.
+        unsafe { mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontDump)? };
         // Without this a first touch could bring 2 MiB at once. EINVAL: a kernel without huge
         // pages, where there is nothing to refuse.
-        // SAFETY: advice on our own mapping changes no content.
+        // SAFETY: as above.
         match unsafe { mm::madvise(base.as_ptr().cast(), len, Advice::LinuxNoHugepage) } {
             Ok(()) | Err(Errno::INVAL) => Ok(reservation),
             Err(e) => Err(e),
