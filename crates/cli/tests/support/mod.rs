@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub const RAMFOLD: &str = env!("CARGO_BIN_EXE_ramfold");
 
 /// Longer than anything here takes, even on a loaded machine: a run past it hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// How a run ended.
 pub struct Ended {
