@@ -4,6 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::error::{UnknownCodec, UnknownEncoding};
+use crate::pbpm::Alignment;
 
 /// A codec with its level: how a page is compressed. Several codecs may share an [`Encoding`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -12,10 +13,18 @@ pub enum Codec {
     Lz4,
     /// zstd at a level.
     Zstd(ZstdLevel),
+    /// ramfold's own: a Lempel-Ziv over words, then a word codec.
+    Wlz,
+    /// LZO1X-1 (Oberhumer).
+    Lzo,
+    /// LZRW1-A (Williams 1991).
+    Lzrw,
     /// WKdm (Wilson, Kaplan, Smaragdakis 1999).
     Wkdm,
-    /// PBPM (Yang, Dick, Lekatsas, Chakradhar 2010).
-    Pbpm,
+    /// WK4x4, of the same authors.
+    Wk4x4,
+    /// PBPM (Yang, Dick, Lekatsas, Chakradhar 2010) with one of its alignments.
+    Pbpm(Alignment),
 }
 
 impl Codec {
@@ -25,8 +34,14 @@ impl Codec {
         Codec::Lz4,
         Codec::Zstd(ZstdLevel::FASTEST),
         Codec::Zstd(ZstdLevel::DENSER),
+        Codec::Wlz,
+        Codec::Lzo,
+        Codec::Lzrw,
         Codec::Wkdm,
-        Codec::Pbpm,
+        Codec::Wk4x4,
+        Codec::Pbpm(Alignment::Unaligned),
+        Codec::Pbpm(Alignment::SeparateTapes),
+        Codec::Pbpm(Alignment::SingleTape),
     ];
 
     /// The canonical name, which [`Codec::from_name`] reads back.
@@ -34,25 +49,44 @@ impl Codec {
         match self {
             Codec::Lz4 => "lz4",
             Codec::Zstd(level) => level.codec_name(),
+            Codec::Wlz => "wlz",
+            Codec::Lzo => "lzo",
+            Codec::Lzrw => "lzrw1-a",
             Codec::Wkdm => "wkdm",
-            Codec::Pbpm => "pbpm",
+            Codec::Wk4x4 => "wk4x4",
+            Codec::Pbpm(Alignment::Unaligned) => "pbpm",
+            Codec::Pbpm(Alignment::SeparateTapes) => "pbpm-separate",
+            Codec::Pbpm(Alignment::SingleTape) => "pbpm-single",
         }
     }
 
     /// The codec of that name, or `None`. `zstd` alone is level 1.
     pub fn from_name(name: &str) -> Option<Codec> {
-        match name {
-            "lz4" => Some(Codec::Lz4),
-            "wkdm" => Some(Codec::Wkdm),
-            "pbpm" => Some(Codec::Pbpm),
-            "zstd" => Some(Codec::Zstd(ZstdLevel::FASTEST)),
-            _ => ZSTD_NAMES
-                .iter()
-                .zip(1..)
-                .find(|&(&known, _)| known == name)
-                .and_then(|(_, level)| ZstdLevel::new(level))
-                .map(Codec::Zstd),
+        if name == "zstd" {
+            return Some(Codec::Zstd(ZstdLevel::FASTEST));
         }
+        Codec::with_every_level().find(|codec| codec.name() == name)
+    }
+
+    /// A number for each codec, which [`Codec::from_number`] reads back: the encoding's, and in the
+    /// upper byte the level of zstd or the alignment of PBPM.
+    pub const fn number(self) -> u16 {
+        let variant = match self {
+            Codec::Zstd(level) => level.get() as u16,
+            Codec::Pbpm(alignment) => alignment as u16,
+            _ => 0,
+        };
+        self.encoding() as u16 | variant << 8
+    }
+
+    /// The codec with that number, or `None`.
+    pub fn from_number(number: u16) -> Option<Codec> {
+        Codec::with_every_level().find(|codec| codec.number() == number)
+    }
+
+    fn with_every_level() -> impl Iterator<Item = Codec> {
+        let levels = (1..).map_while(ZstdLevel::new).map(Codec::Zstd);
+        Codec::ALL.iter().copied().chain(levels)
     }
 
     /// The format this codec writes.
@@ -60,8 +94,12 @@ impl Codec {
         match self {
             Codec::Lz4 => Encoding::Lz4,
             Codec::Zstd(_) => Encoding::Zstd,
+            Codec::Wlz => Encoding::Wlz,
+            Codec::Lzo => Encoding::Lzo,
+            Codec::Lzrw => Encoding::Lzrw,
             Codec::Wkdm => Encoding::Wkdm,
-            Codec::Pbpm => Encoding::Pbpm,
+            Codec::Wk4x4 => Encoding::Wk4x4,
+            Codec::Pbpm(_) => Encoding::Pbpm,
         }
     }
 }
@@ -124,11 +162,28 @@ pub enum Encoding {
     Wkdm = 3,
     /// See [`pbpm`](crate::pbpm).
     Pbpm = 4,
+    /// LZO1X stream; see [`lzo`](crate::lzo).
+    Lzo = 5,
+    /// See [`lzrw`](crate::lzrw).
+    Lzrw = 6,
+    /// See [`wk4x4`](crate::wk4x4).
+    Wk4x4 = 7,
+    /// See [`wlz`](crate::wlz).
+    Wlz = 8,
 }
 
 impl Encoding {
     /// Every encoding, by number.
-    pub const ALL: &[Encoding] = &[Encoding::Lz4, Encoding::Zstd, Encoding::Wkdm, Encoding::Pbpm];
+    pub const ALL: &[Encoding] = &[
+        Encoding::Lz4,
+        Encoding::Zstd,
+        Encoding::Wkdm,
+        Encoding::Pbpm,
+        Encoding::Lzo,
+        Encoding::Lzrw,
+        Encoding::Wk4x4,
+        Encoding::Wlz,
+    ];
 
     /// The format's name, without a level.
     pub const fn name(self) -> &'static str {
@@ -137,6 +192,10 @@ impl Encoding {
             Encoding::Zstd => "zstd",
             Encoding::Wkdm => "wkdm",
             Encoding::Pbpm => "pbpm",
+            Encoding::Lzo => "lzo",
+            Encoding::Lzrw => "lzrw1-a",
+            Encoding::Wk4x4 => "wk4x4",
+            Encoding::Wlz => "wlz",
         }
     }
 }
@@ -145,13 +204,8 @@ impl TryFrom<u8> for Encoding {
     type Error = UnknownEncoding;
 
     fn try_from(number: u8) -> Result<Self, UnknownEncoding> {
-        match number {
-            1 => Ok(Encoding::Lz4),
-            2 => Ok(Encoding::Zstd),
-            3 => Ok(Encoding::Wkdm),
-            4 => Ok(Encoding::Pbpm),
-            _ => Err(UnknownEncoding(number)),
-        }
+        let known = Encoding::ALL.iter().find(|&&encoding| encoding as u8 == number);
+        known.copied().ok_or(UnknownEncoding(number))
     }
 }
 
@@ -172,13 +226,16 @@ mod tests {
             assert_eq!(Codec::from_name(codec.name()), Some(codec));
             assert_eq!(codec.name().parse(), Ok(codec));
             assert_eq!(codec.to_string(), codec.name());
+            assert_eq!(Codec::from_number(codec.number()), Some(codec));
         }
         for number in 1..=19 {
             let level = ZstdLevel::new(number).unwrap();
             let codec = Codec::Zstd(level);
             assert_eq!(codec.name(), std::format!("zstd-{number}"));
             assert_eq!(Codec::from_name(codec.name()), Some(codec));
+            assert_eq!(Codec::from_number(codec.number()), Some(codec));
         }
+        assert_eq!(Codec::from_number(0), None);
         assert_eq!(Codec::from_name("zstd"), Codec::from_name("zstd-1"));
     }
 
@@ -202,7 +259,7 @@ mod tests {
     fn encodings_keep_their_numbers() {
         assert_eq!(
             Encoding::ALL.iter().map(|&e| u8::from(e)).collect::<std::vec::Vec<_>>(),
-            [1, 2, 3, 4]
+            [1, 2, 3, 4, 5, 6, 7, 8]
         );
         for number in 0..=255u8 {
             match Encoding::try_from(number) {
@@ -210,6 +267,6 @@ mod tests {
                 Err(error) => assert_eq!(error, UnknownEncoding(number)),
             }
         }
-        assert!(Encoding::try_from(0).is_err() && Encoding::try_from(5).is_err());
+        assert!(Encoding::try_from(0).is_err() && Encoding::try_from(9).is_err());
     }
 }

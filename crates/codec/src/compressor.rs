@@ -1,8 +1,10 @@
 //! Compressing with any codec, over scratch that the caller owns.
 
+use crate::backend::Backend;
 use crate::codec::Codec;
 use crate::error::{DoesNotFit, ScratchError};
-use crate::{Page, lz4, pbpm, wkdm, zstd};
+use crate::pbpm::Alignment;
+use crate::{Page, lz4, lzo, lzrw, pbpm, wk4x4, wkdm, wlz, zstd};
 
 /// Enough scratch for any codec at any level, for static arrays. 112 KiB are enough for every codec
 /// in [`Codec::ALL`] and for zstd up to level 10; [`compress_scratch_bytes`] is exact.
@@ -14,8 +16,12 @@ pub fn compress_scratch_bytes(codec: Codec) -> usize {
     match codec {
         Codec::Lz4 => lz4::SCRATCH_BYTES,
         Codec::Zstd(level) => zstd::compress_scratch_bytes(level),
+        Codec::Wlz => wlz::COMPRESS_SCRATCH_BYTES,
+        Codec::Lzo => lzo::SCRATCH_BYTES,
+        Codec::Lzrw => lzrw::SCRATCH_BYTES,
         Codec::Wkdm => wkdm::SCRATCH_BYTES,
-        Codec::Pbpm => pbpm::SCRATCH_BYTES,
+        Codec::Wk4x4 => wk4x4::SCRATCH_BYTES,
+        Codec::Pbpm(_) => pbpm::SCRATCH_BYTES,
     }
 }
 
@@ -25,14 +31,19 @@ pub fn compress_scratch_bytes(codec: Codec) -> usize {
 /// is beyond the object's length.
 pub struct Compressor<'a> {
     codec: Codec,
+    backend: Backend,
     engine: Engine<'a>,
 }
 
 enum Engine<'a> {
     Lz4(&'a mut [u8; lz4::SCRATCH_BYTES]),
     Zstd(zstd::Encoder<'a>),
+    Wlz(&'a mut [u8; wlz::COMPRESS_SCRATCH_BYTES]),
+    Lzo(&'a mut [u8; lzo::SCRATCH_BYTES]),
+    Lzrw(&'a mut [u8; lzrw::SCRATCH_BYTES]),
     Wkdm(&'a mut [u8; wkdm::SCRATCH_BYTES]),
-    Pbpm(&'a mut [u8; pbpm::SCRATCH_BYTES]),
+    Wk4x4(&'a mut [u8; wk4x4::SCRATCH_BYTES]),
+    Pbpm(Alignment, &'a mut [u8; pbpm::SCRATCH_BYTES]),
 }
 
 impl<'a> Compressor<'a> {
@@ -48,10 +59,21 @@ impl<'a> Compressor<'a> {
         let engine = match codec {
             Codec::Lz4 => Engine::Lz4(scratch.first_chunk_mut().ok_or(too_small)?),
             Codec::Zstd(level) => Engine::Zstd(zstd::Encoder::new(level, scratch)?),
+            Codec::Wlz => Engine::Wlz(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Lzo => Engine::Lzo(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Lzrw => Engine::Lzrw(scratch.first_chunk_mut().ok_or(too_small)?),
             Codec::Wkdm => Engine::Wkdm(scratch.first_chunk_mut().ok_or(too_small)?),
-            Codec::Pbpm => Engine::Pbpm(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Wk4x4 => Engine::Wk4x4(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Pbpm(alignment) => {
+                Engine::Pbpm(alignment, scratch.first_chunk_mut().ok_or(too_small)?)
+            }
         };
-        Ok(Compressor { codec, engine })
+        Ok(Compressor { codec, backend: Backend::best(), engine })
+    }
+
+    /// The same, with these instructions instead of the best there are. It writes the same objects.
+    pub fn with_backend(self, backend: Backend) -> Self {
+        Compressor { backend, ..self }
     }
 
     /// The codec this compressor was built for.
@@ -72,8 +94,12 @@ impl<'a> Compressor<'a> {
         match &mut self.engine {
             Engine::Lz4(scratch) => lz4::compress(page, scratch, out),
             Engine::Zstd(encoder) => encoder.compress(page, out),
+            Engine::Wlz(scratch) => wlz::compress(page, self.backend, scratch, out),
+            Engine::Lzo(scratch) => lzo::compress(page, scratch, out),
+            Engine::Lzrw(scratch) => lzrw::compress(page, scratch, out),
             Engine::Wkdm(scratch) => wkdm::compress(page, scratch, out),
-            Engine::Pbpm(scratch) => pbpm::compress(page, scratch, out),
+            Engine::Wk4x4(scratch) => wk4x4::compress(page, scratch, out),
+            Engine::Pbpm(alignment, scratch) => pbpm::compress(page, *alignment, scratch, out),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Decompressing any encoding, over scratch that the caller owns.
 
+use crate::backend::Backend;
 use crate::codec::Encoding;
 use crate::error::{DecodeError, ScratchError};
-use crate::{Page, lz4, pbpm, wkdm, zstd};
+use crate::{Page, lz4, lzo, lzrw, pbpm, wk4x4, wkdm, wlz, zstd};
 
 /// Enough scratch for every encoding, for static arrays; [`decompress_scratch_bytes`] is exact.
-pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 104 << 10;
+pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 108 << 10;
 
 /// The word codecs' tapes, at the front of the scratch; libzstd's context follows.
 const TAPE_BYTES: usize = if wkdm::SCRATCH_BYTES > pbpm::SCRATCH_BYTES {
@@ -18,14 +19,15 @@ const TAPE_BYTES: usize = if wkdm::SCRATCH_BYTES > pbpm::SCRATCH_BYTES {
 /// encodings is the largest of theirs, not the sum. Alignment and contents do not matter.
 pub fn decompress_scratch_bytes(encoding: Encoding) -> usize {
     match encoding {
-        Encoding::Lz4 => 0,
-        Encoding::Wkdm | Encoding::Pbpm => TAPE_BYTES,
+        Encoding::Lz4 | Encoding::Lzo | Encoding::Lzrw => 0,
+        Encoding::Wkdm | Encoding::Wk4x4 | Encoding::Pbpm | Encoding::Wlz => TAPE_BYTES,
         Encoding::Zstd => TAPE_BYTES + zstd::decompress_scratch_bytes(),
     }
 }
 
 /// Decompresses objects of every encoding it has scratch for.
 pub struct Decompressor<'a> {
+    backend: Backend,
     tapes: Option<&'a mut [u8; TAPE_BYTES]>,
     zstd: Option<zstd::Decoder<'a>>,
 }
@@ -38,14 +40,19 @@ impl<'a> Decompressor<'a> {
     /// [`ScratchError::Refused`] if libzstd does not accept its part.
     pub fn new(scratch: &'a mut [u8]) -> Result<Self, ScratchError> {
         let Some((tapes, rest)) = scratch.split_first_chunk_mut() else {
-            return Ok(Decompressor { tapes: None, zstd: None });
+            return Ok(Decompressor { backend: Backend::best(), tapes: None, zstd: None });
         };
         let zstd = if rest.len() >= zstd::decompress_scratch_bytes() {
             Some(zstd::Decoder::new(rest)?)
         } else {
             None
         };
-        Ok(Decompressor { tapes: Some(tapes), zstd })
+        Ok(Decompressor { backend: Backend::best(), tapes: Some(tapes), zstd })
+    }
+
+    /// The same, with these instructions instead of the best there are.
+    pub fn with_backend(self, backend: Backend) -> Self {
+        Decompressor { backend, ..self }
     }
 
     /// Decompresses `object` into `page`.
@@ -62,10 +69,20 @@ impl<'a> Decompressor<'a> {
         let no_scratch = DecodeError::NoScratch { encoding };
         match encoding {
             Encoding::Lz4 => lz4::decompress(object, page),
+            Encoding::Lzo => lzo::decompress(object, page),
+            Encoding::Lzrw => lzrw::decompress(object, page),
             Encoding::Zstd => self.zstd.as_mut().ok_or(no_scratch)?.decompress(object, page),
             Encoding::Wkdm => {
                 let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
                 wkdm::decompress(object, tapes.ok_or(no_scratch)?, page)
+            }
+            Encoding::Wk4x4 => {
+                let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
+                wk4x4::decompress(object, tapes.ok_or(no_scratch)?, page)
+            }
+            Encoding::Wlz => {
+                let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
+                wlz::decompress(object, self.backend, tapes.ok_or(no_scratch)?, page)
             }
             Encoding::Pbpm => {
                 let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());

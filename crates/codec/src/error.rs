@@ -62,7 +62,7 @@ pub enum DecodeError {
     TrailingBytes,
     /// The object describes more than one page of data.
     TooLong,
-    /// An LZ4 copy reaches back before the start of the page, or by zero bytes.
+    /// A copy reaches back before the start of the page, or by zero bytes.
     BadDistance {
         /// The distance, in bytes.
         distance: usize,

@@ -8,16 +8,18 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`codec`] | [`Codec`] (what a user chooses by name) and [`Encoding`] (what an entry records) |
+//! | [`backend`] | which instructions the processor has |
 //! | [`compressor`], [`decompressor`] | the two entry points, each over a caller's scratch |
 //! | [`same_filled`](mod@same_filled) | the test that comes before any codec |
-//! | [`lz4`], [`zstd`], [`wkdm`], [`pbpm`] | one format each, as plain functions |
+//! | [`lz4`], [`lzo`], [`lzrw`], [`zstd`], [`wkdm`], [`wk4x4`], [`pbpm`], [`wlz`] | one format each, as plain functions |
 //! | [`error`] | what can go wrong, and with which values |
 //!
 //! Whatever bytes a decoder is given, it returns a page or a [`DecodeError`]; it never panics and
 //! never reads or writes outside the slices it was handed. A page or an error is all that is
 //! promised for a damaged object: finding every damaged bit is the work of the store's checksum.
 //!
-//! `unsafe` is confined to `arch`, where the C library zstd is called.
+//! `unsafe` is confined to `arch`, where the C library zstd is called and vector instructions are
+//! used; [`Backend`] says which.
 
 #![no_std]
 #![deny(unsafe_code)]
@@ -28,17 +30,25 @@ extern crate std;
 
 #[allow(unsafe_code)]
 mod arch;
+pub mod backend;
 mod bits;
 pub mod codec;
 pub mod compressor;
 pub mod decompressor;
 pub mod error;
+mod lz;
 pub mod lz4;
+pub mod lzo;
+pub mod lzrw;
 pub mod pbpm;
 pub mod same_filled;
+mod wk;
+pub mod wk4x4;
 pub mod wkdm;
+pub mod wlz;
 pub mod zstd;
 
+pub use backend::Backend;
 pub use codec::{Codec, Encoding, ZstdLevel};
 pub use compressor::{Compressor, MAX_COMPRESS_SCRATCH_BYTES, compress_scratch_bytes};
 pub use decompressor::{Decompressor, MAX_DECOMPRESS_SCRATCH_BYTES, decompress_scratch_bytes};

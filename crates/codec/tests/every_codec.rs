@@ -5,9 +5,9 @@ mod corpus;
 use corpus::{Numbers, any_page, pages};
 use proptest::prelude::*;
 use ramfold_codec::{
-    Codec, Compressor, DecodeError, Decompressor, DoesNotFit, Encoding, MAX_COMPRESS_SCRATCH_BYTES,
-    MAX_DECOMPRESS_SCRATCH_BYTES, PAGE_SIZE, Page, ScratchError, compress_scratch_bytes,
-    decompress_scratch_bytes,
+    Backend, Codec, Compressor, DecodeError, Decompressor, DoesNotFit, Encoding,
+    MAX_COMPRESS_SCRATCH_BYTES, MAX_DECOMPRESS_SCRATCH_BYTES, PAGE_SIZE, Page, ScratchError,
+    compress_scratch_bytes, decompress_scratch_bytes,
 };
 
 /// More than any codec here writes for any page: an unlimited room.
@@ -35,9 +35,18 @@ fn decompress(encoding: Encoding, object: &[u8]) -> Result<Box<Page>, DecodeErro
 }
 
 /// Pages of every kind, compressed one after another by the same compressor, as the store does.
-fn each_page(name: &str, mut check: impl FnMut(&str, &Page, Result<&[u8], DoesNotFit>)) {
+fn each_page(name: &str, check: impl FnMut(&str, &Page, Result<&[u8], DoesNotFit>)) {
+    each_page_with(name, Backend::best(), check);
+}
+
+fn each_page_with(
+    name: &str,
+    backend: Backend,
+    mut check: impl FnMut(&str, &Page, Result<&[u8], DoesNotFit>),
+) {
     let mut scratch = vec![0; compress_scratch_bytes(codec(name))];
-    let mut compressor = Compressor::new(codec(name), &mut scratch).expect("enough scratch");
+    let compressor = Compressor::new(codec(name), &mut scratch).expect("enough scratch");
+    let mut compressor = compressor.with_backend(backend);
     let mut out = [0; ROOMY];
     for (kind, page) in pages(7, PAGES_A_KIND) {
         let object = compressor.compress(&page, &mut out).map(|length| &out[..length]);
@@ -95,6 +104,42 @@ fn objects_depend_on_the_page_alone(name: &str) {
         let again = compressor.compress(page, &mut out).map(|length| &out[..length]);
         assert_eq!(again, object, "{kind}");
     });
+}
+
+/// Vector code writes what scalar code writes, and reads what it reads; also of damaged objects.
+fn backends_agree(name: &str) {
+    let encoding = codec(name).encoding();
+    let mut numbers = Numbers::new(17);
+    for backend in Backend::available() {
+        let mut scratch = vec![0x77; compress_scratch_bytes(codec(name))];
+        let compressor = Compressor::new(codec(name), &mut scratch).expect("enough scratch");
+        let mut compressor = compressor.with_backend(backend);
+        let mut scratch = vec![0x77; decompress_scratch_bytes(encoding)];
+        let decompressor = Decompressor::new(&mut scratch).expect("scratch is accepted");
+        let mut decompressor = decompressor.with_backend(backend);
+        let mut scratch = vec![0; decompress_scratch_bytes(encoding)];
+        let scalar = Decompressor::new(&mut scratch).expect("scratch is accepted");
+        let mut scalar = scalar.with_backend(Backend::SCALAR);
+        let mut out = [0; ROOMY];
+        let (mut page_of, mut page_of_scalar) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
+        each_page_with(name, Backend::SCALAR, |kind, page, object| {
+            let kind = format!("{kind} by {}", backend.name());
+            let same = compressor.compress(page, &mut out).map(|length| &out[..length]);
+            assert_eq!(same, object, "{kind}");
+            let Ok(object) = object else { return };
+            assert_eq!(decompressor.decompress(encoding, object, &mut page_of), Ok(()), "{kind}");
+            assert!(page_of == *page, "{kind}");
+            for _ in 0..20 {
+                let mut damaged = object.to_vec();
+                let at = numbers.below(damaged.len());
+                damaged[at] ^= 1 << numbers.below(8);
+                let ended = decompressor.decompress(encoding, &damaged, &mut page_of);
+                let expected = scalar.decompress(encoding, &damaged, &mut page_of_scalar);
+                assert_eq!(ended, expected, "{kind}");
+                assert!(ended.is_err() || page_of == page_of_scalar, "{kind}");
+            }
+        });
+    }
 }
 
 fn scratch_may_not_be_shorter(name: &str) {
@@ -205,7 +250,9 @@ fn garbage_is_survived(name: &str) {
 }
 
 macro_rules! every_codec {
-    ($($module:ident: $name:literal,)*) => {$(
+    ($($module:ident: $name:literal,)*) => {
+        const TESTED: &[&str] = &[$($name),*];
+        $(
         mod $module {
             use super::*;
 
@@ -222,6 +269,11 @@ macro_rules! every_codec {
             #[test]
             fn objects_depend_on_the_page_alone() {
                 super::objects_depend_on_the_page_alone($name);
+            }
+
+            #[test]
+            fn backends_agree() {
+                super::backends_agree($name);
             }
 
             #[test]
@@ -268,7 +320,8 @@ macro_rules! every_codec {
                 }
             }
         }
-    )*};
+        )*
+    };
 }
 
 every_codec! {
@@ -277,14 +330,21 @@ every_codec! {
     zstd_3: "zstd-3",
     zstd_9: "zstd-9",
     zstd_19: "zstd-19",
+    wlz: "wlz",
+    lzo: "lzo",
+    lzrw: "lzrw1-a",
     wkdm: "wkdm",
+    wk4x4: "wk4x4",
     pbpm: "pbpm",
+    pbpm_separate: "pbpm-separate",
+    pbpm_single: "pbpm-single",
 }
 
 #[test]
 fn the_listed_codecs_are_tested_above() {
-    let tested = ["lz4", "zstd-1", "zstd-3", "wkdm", "pbpm"];
-    assert_eq!(Codec::ALL.iter().map(|codec| codec.name()).collect::<Vec<_>>(), tested);
+    for codec in Codec::ALL {
+        assert!(TESTED.contains(&codec.name()), "{codec}");
+    }
 }
 
 #[test]

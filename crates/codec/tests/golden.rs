@@ -4,6 +4,7 @@
 mod corpus;
 
 use corpus::{fingerprint, from_words, pages};
+use ramfold_codec::pbpm::Alignment;
 use ramfold_codec::{
     Codec, Compressor, Decompressor, Encoding, PAGE_SIZE, Page, compress_scratch_bytes,
     decompress_scratch_bytes, pbpm, wkdm,
@@ -50,6 +51,69 @@ fn zstd_of_one_repeated_byte() {
     // 4096 << 4. The byte. No sequences.
     let object = [5, 0, 0x0d, 0x00, 0x01, b'a', 0];
     assert!(*decompress(Encoding::Zstd, &object) == [b'a'; PAGE_SIZE]);
+}
+
+#[test]
+fn lzo_of_one_repeated_byte() {
+    // A run of four (the shortest), 17 above. A copy of 4,092: 2 for the shortest, 31 and 15 times 255
+    // and 234 behind the opcode. Its distance of 4, less one and four times. The end.
+    let mut object = vec![21, b'a', b'a', b'a', b'a', 0x20];
+    object.extend([0; 15]);
+    object.extend([234, 12, 0, 0x11, 0, 0]);
+    both_ways(Codec::Lzo, &[b'a'; PAGE_SIZE], &object);
+}
+
+#[test]
+fn lzrw_of_one_repeated_byte() {
+    // Flag 0. A literal, then 227 copies of 18: the first from one back, then each from where the one
+    // before it began; no copy starts in the last 17 bytes, of which 9 are left. Control words: all copies but for the first item and the last nine.
+    let mut object = vec![0];
+    let mut items = vec![vec![b'a']];
+    items.push(vec![0x0f, 1]);
+    items.extend(vec![vec![0x0f, 18]; 226]);
+    items.extend(vec![vec![b'a']; 9]);
+    for group in items.chunks(16) {
+        let control = (0..).zip(group).map(|(nth, item)| (item.len() as u16 - 1) << nth);
+        object.extend(control.sum::<u16>().to_le_bytes());
+        object.extend(group.concat());
+    }
+    both_ways(Codec::Lzrw, &[b'a'; PAGE_SIZE], &object);
+}
+
+#[test]
+fn wlz_of_one_repeated_word() {
+    // One literal, a miss: nothing has its keys but itself. It votes for them all the same, so it is
+    // partial: keys by slot.
+    let word = 0x1234_5678u32;
+    let slot = (word >> 12).wrapping_mul(0x9e37_79b1) >> 28;
+    // Header: 1 literal, 1 token.
+    let mut object = (1u32 | 1 << 11).to_le_bytes().to_vec();
+    object.extend((1u16 << slot).to_le_bytes());
+    object.extend([0, 0]);
+    // Class 1; the key 0x12345, its low 16 bits first; the partial.
+    object.extend([1, 0, 0x45, 0x23, 0x01]);
+    object.extend((slot as u16 * 4096 + 0x678).to_le_bytes());
+    // The copy is from one word back, the distance that is the last at first: flag 0. A run of 1, and
+    // 1,023 words: 2 and 31, then 255 three times and 225.
+    object.extend([0, 1 | 31 << 3, 255, 255, 255, 225]);
+    both_ways(Codec::Wlz, &from_words(|_| word), &object);
+}
+
+#[test]
+fn wlz_of_every_class() {
+    // Eight words of which no two in a row come back, then zeros.
+    const WORDS: [u32; 8] =
+        [0xaaaa_a001, 0xaaaa_a002, 0xbbbb_1001, 0xbbbb_7002, 0xbbbb_3003, 0, 0xbbbb_3004, 5];
+    let page = from_words(|nth| WORDS.get(nth).copied().unwrap_or(0));
+    let object = compress(Codec::Wlz, &page);
+    assert!(*decompress(Encoding::Wlz, &object) == page);
+    let slot = |key: u32| key.wrapping_mul(0x9e37_79b1) >> 28;
+    let partial = |word: u32| (slot(word >> 12) << 12 | word & 0xfff) as u16;
+    let header = u32::from_le_bytes(object[..4].try_into().expect("four bytes"));
+    // Nine literals: the words, and the zero that the copy of zeros begins with.
+    assert_eq!((header & 2047, header >> 11), (9, 1));
+    let has = |value: u16| object.windows(2).any(|two| two == value.to_le_bytes());
+    assert!(has(partial(0xaaaa_a001)) && has(partial(0xaaaa_a002)) && has(partial(5)));
 }
 
 #[test]
@@ -145,19 +209,17 @@ fn pbpm_of_every_pattern() {
     let indices = [way_0 | way_0 << 4, way_0, way_1, way_1];
     // Header: variant 0, 15 bytes of data.
     let object = [&[15, 0][..], &data, &codes1, &codes2, &indices].concat();
-    both_ways(Codec::Pbpm, &page, &object);
-    both_ways(Codec::Pbpm, &[0; PAGE_SIZE], &[0; 2 + 256]);
+    both_ways(Codec::Pbpm(Alignment::Unaligned), &page, &object);
+    both_ways(Codec::Pbpm(Alignment::Unaligned), &[0; PAGE_SIZE], &[0; 2 + 256]);
 }
 
-/// A change here is a change of what an encoder writes. Of LZ4, WKdm and PBPM that is a change of
-/// this crate, wanted or not; of zstd it may be libzstd's, whose new output old decoders still
-/// read.
+/// A change here is a change of what an encoder writes. That is a change of this crate, wanted or
+/// not; of zstd it may be libzstd's, whose new output old decoders still read.
 #[test]
 fn fingerprints_of_what_the_encoders_write() {
     let pages = pages(1, 4);
     assert_eq!(fingerprint(pages.iter().map(|(_, page)| &page[..])), 0xf8795ac2f4aeb37d);
-    let written = ["lz4", "zstd-1", "zstd-3", "wkdm", "pbpm"].map(|name| {
-        let codec: Codec = name.parse().expect("a codec's name");
+    let written = Codec::ALL.iter().map(|&codec| {
         let mut scratch = vec![0; compress_scratch_bytes(codec)];
         let mut compressor = Compressor::new(codec, &mut scratch).expect("enough scratch");
         let mut out = [0; 2 * PAGE_SIZE];
@@ -169,16 +231,22 @@ fn fingerprints_of_what_the_encoders_write() {
             })
             .collect();
         let bytes = objects.iter().map(Vec::len).sum::<usize>();
-        (name, bytes, fingerprint(objects.iter().map(|object| &object[..])))
+        (codec.name(), bytes, fingerprint(objects.iter().map(|object| &object[..])))
     });
     assert_eq!(
-        written,
+        written.collect::<Vec<_>>(),
         [
             ("lz4", 245914, 0x9152d149f46da615),
             ("zstd-1", 131839, 0xc4c1ad80234c6a14),
             ("zstd-3", 131232, 0x5fb77dc3af5435ee),
+            ("wlz", 214723, 0xbf25a7f9ace3c4f6),
+            ("lzo", 237213, 0x034707eb859ca45a),
+            ("lzrw1-a", 244596, 0x3ce51f4ef1633556),
             ("wkdm", 258590, 0x93209f15a68c7c85),
+            ("wk4x4", 256414, 0x8495909be77256a5),
             ("pbpm", 240527, 0xee54f3a688830f92),
+            ("pbpm-separate", 240848, 0x9e97c3d1af2f3c04),
+            ("pbpm-single", 240892, 0x5a4411b6a0788711),
         ]
     );
 }

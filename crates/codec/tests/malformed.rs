@@ -3,6 +3,7 @@
 mod corpus;
 
 use corpus::from_words;
+use ramfold_codec::pbpm::Alignment;
 use ramfold_codec::{
     Codec, Compressor, DecodeError, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES,
     PAGE_SIZE, Page, compress_scratch_bytes,
@@ -105,25 +106,31 @@ fn zstd() {
 }
 
 #[test]
-fn wkdm() {
-    let expect = |object: &[u8], expected| expect(Encoding::Wkdm, object, expected);
-    expect(&[2, 0], Err(DecodeError::Malformed("WKdm form")));
-    expect(&[0, 1], Err(DecodeError::Malformed("WKdm form")));
+fn wkdm_and_wk4x4() {
+    for codec in [Codec::Wkdm, Codec::Wk4x4] {
+        wk(codec);
+    }
+}
+
+fn wk(codec: Codec) {
+    let expect = |object: &[u8], expected| expect(codec.encoding(), object, expected);
+    expect(&[2, 0], Err(DecodeError::Malformed("WK form")));
+    expect(&[0, 1], Err(DecodeError::Malformed("WK form")));
     expect(&[1], Err(DecodeError::Truncated));
 
     expect(&[1, 1, 0xff, 3, 9, 0, 0, 0], Ok(()));
     expect(&[1, 1, 0x00, 4, 9, 0, 0, 0], Err(DecodeError::TooLong));
-    expect(&[1, 1, 5, 0, 0, 0, 0, 0], Err(DecodeError::Malformed("WKdm sparse pair")));
+    expect(&[1, 1, 5, 0, 0, 0, 0, 0], Err(DecodeError::Malformed("WK sparse pair")));
     expect(&[1, 0, 5, 0, 9, 0, 0, 0], Err(DecodeError::TrailingBytes));
     expect(&[1, 2, 5, 0, 9, 0, 0, 0], Err(DecodeError::Truncated));
     let pair = |place| [place, 0, 9, 0, 0, 0];
     let two = |first, second| [&[1, 2][..], &pair(first), &pair(second)].concat();
     expect(&two(5, 6), Ok(()));
-    expect(&two(5, 5), Err(DecodeError::Malformed("WKdm sparse pair")));
-    expect(&two(6, 5), Err(DecodeError::Malformed("WKdm sparse pair")));
+    expect(&two(5, 5), Err(DecodeError::Malformed("WK sparse pair")));
+    expect(&two(6, 5), Err(DecodeError::Malformed("WK sparse pair")));
     let many = |count: u8| (0..count).flat_map(pair).collect::<Vec<u8>>();
     expect(&[&[1, 43][..], &many(43)].concat(), Ok(()));
-    let too_many = DecodeError::Malformed("WKdm sparse word count");
+    let too_many = DecodeError::Malformed("WK sparse word count");
     expect(&[&[1, 44][..], &many(44)].concat(), Err(too_many));
 
     // 50 words: one miss, 24 exact and 25 partial matches. So six words and a bit of slots, eight
@@ -133,7 +140,7 @@ fn wkdm() {
         25..50 => 0x1234_5400 + nth as u32,
         _ => 0,
     });
-    let good = compress(Codec::Wkdm, &page);
+    let good = compress(codec, &page);
     let (slots_at, lows_at, end) = (268, 268 + 4 * 7, 268 + 4 * 7 + 4 * 9);
     assert_eq!(good.len(), end);
     expect(&good, Ok(()));
@@ -143,18 +150,18 @@ fn wkdm() {
         object
     };
     for field in [2, 3, 4, 5, 6, 7] {
-        expect(&with(field, 4), Err(DecodeError::Malformed("WKdm section offset")));
+        expect(&with(field, 4), Err(DecodeError::Malformed("WK section offset")));
     }
     // A miss more or less moves the sections.
-    expect(&with(8 + 255, 0x80), Err(DecodeError::Malformed("WKdm section offset")));
-    expect(&with(8, 0x02), Err(DecodeError::Malformed("WKdm section offset")));
+    expect(&with(8 + 255, 0x80), Err(DecodeError::Malformed("WK section offset")));
+    expect(&with(8, 0x02), Err(DecodeError::Malformed("WK section offset")));
     // The 49th slot is the first of its word, whose other seven are padding.
-    expect(&with(lows_at - 4, 0x10), Err(DecodeError::Malformed("WKdm slot padding")));
-    expect(&with(lows_at - 1, 0x80), Err(DecodeError::Malformed("WKdm slot padding")));
+    expect(&with(lows_at - 4, 0x10), Err(DecodeError::Malformed("WK slot padding")));
+    expect(&with(lows_at - 1, 0x80), Err(DecodeError::Malformed("WK slot padding")));
     // The 25th low part is the first of its word; the two upper bits of each word are never used.
-    expect(&with(end - 3, 0x04), Err(DecodeError::Malformed("WKdm low-bit padding")));
-    expect(&with(end - 1, 0x80), Err(DecodeError::Malformed("WKdm low-bit padding")));
-    expect(&with(lows_at + 3, 0x40), Err(DecodeError::Malformed("WKdm low-bit padding")));
+    expect(&with(end - 3, 0x04), Err(DecodeError::Malformed("WK low-bit padding")));
+    expect(&with(end - 1, 0x80), Err(DecodeError::Malformed("WK low-bit padding")));
+    expect(&with(lows_at + 3, 0x40), Err(DecodeError::Malformed("WK low-bit padding")));
     // Slots and misses may be anything.
     expect(&with(slots_at, 0x0f), Ok(()));
     expect(&with(264, 0xff), Ok(()));
@@ -173,7 +180,7 @@ fn pbpm() {
         3 => 0x0001_0001,
         _ => 0,
     });
-    let good = compress(Codec::Pbpm, &page);
+    let good = compress(Codec::Pbpm(Alignment::Unaligned), &page);
     let (codes1_at, codes2_at, indices_at) = (2 + 7, 2 + 7 + 256, 2 + 7 + 256 + 4);
     assert_eq!(good.len(), indices_at + 4);
     expect(&good, Ok(()));
@@ -182,8 +189,8 @@ fn pbpm() {
         object[at] ^= bits;
         object
     };
-    for variant in [0x20, 0x40, 0x80] {
-        expect(&with(1, variant), Err(DecodeError::Malformed("PBPM alignment variant")));
+    for bits in [0x60, 0x80] {
+        expect(&with(1, bits), Err(DecodeError::Malformed("PBPM alignment")));
     }
     expect(&with(1, 0x1f), Err(DecodeError::Truncated));
     let data_length = DecodeError::Malformed("PBPM data length");
@@ -206,9 +213,175 @@ fn pbpm() {
 }
 
 #[test]
+fn pbpm_with_aligned_data() {
+    let expect = |object: &[u8], expected| expect(Encoding::Pbpm, object, expected);
+    // One byte, a pair and a word of data.
+    let page = from_words(|nth| match nth {
+        0 => 0x1234_5678,
+        1 => 0x0000_0007,
+        2 => 0x0001_0001,
+        _ => 0,
+    });
+    let header_padding = DecodeError::Malformed("PBPM header padding");
+    let data_padding = DecodeError::Malformed("PBPM data padding");
+    let data_length = DecodeError::Malformed("PBPM data length");
+    let with = |good: &[u8], at: usize, bits: u8| {
+        let mut object = good.to_vec();
+        object[at] ^= bits;
+        object
+    };
+    let separate = compress(Codec::Pbpm(Alignment::SeparateTapes), &page);
+    assert_eq!(separate[..12], [8, 0x20, 0, 0, 0x78, 0x56, 0x34, 0x12, 1, 1, 7, 0]);
+    expect(&with(&separate, 11, 1), Err(data_padding));
+    let single = compress(Codec::Pbpm(Alignment::SingleTape), &page);
+    let data = [0x78, 0x56, 0x34, 0x12, 7, 0, 0, 0, 1, 1, 0, 0];
+    assert_eq!(single[..16], [&[12, 0x40, 0, 0][..], &data].concat());
+    for padding in [9, 10, 11, 14, 15] {
+        expect(&with(&single, padding, 0x80), Err(data_padding));
+    }
+    for good in [&separate, &single] {
+        expect(good, Ok(()));
+        expect(&with(good, 2, 1), Err(header_padding));
+        expect(&with(good, 3, 1), Err(header_padding));
+        expect(&good[..3], Err(DecodeError::Truncated));
+        expect(&[good, &[0; 4][..]].concat(), Err(DecodeError::TrailingBytes));
+        // The word made a full match, which has no data.
+        expect(&with(good, usize::from(good[0]) + 4, 0x03), Err(data_length));
+    }
+}
+
+#[test]
+fn wlz() {
+    let expect = |object: &[u8], expected| expect(Encoding::Wlz, object, expected);
+    // One literal (a key of 20 bits, in its slot) and a copy of it, 1,023 words long: header, slots,
+    // classes, key, partial, flag, token and the rest of its length.
+    let good = compress(Codec::Wlz, &from_words(|_| 0x1234_5678));
+    assert_eq!(good.len(), 4 + 2 + 2 + 2 + 3 + 2 + 1 + 1 + 4);
+    let (classes_at, key_at, flags_at, token_at) = (8, 10, 15, 16);
+    expect(&good, Ok(()));
+    let with = |at: usize, bits: u8| {
+        let mut object = good.clone();
+        object[at] ^= bits;
+        object
+    };
+    // More literals than a page has words, more tokens than copies fit, bits that are none.
+    for (at, bits) in [(1, 0x05), (2, 0x1f), (2, 0x20), (3, 0x80)] {
+        expect(&with(at, bits), Err(DecodeError::Malformed("WLZ header")));
+    }
+    expect(&with(classes_at, 0x02), Err(DecodeError::Malformed("WLZ class padding")));
+    expect(&with(classes_at + 1, 0x80), Err(DecodeError::Malformed("WLZ class padding")));
+    expect(&with(key_at + 2, 0x10), Err(DecodeError::Malformed("WLZ slot padding")));
+    expect(&with(flags_at, 0x02), Err(DecodeError::Malformed("WLZ flag padding")));
+    // Any key will do, and any slot.
+    expect(&with(key_at, 0xff), Ok(()));
+    expect(&with(key_at + 4, 0xf0), Ok(()));
+    // The flag makes the token one of two bytes, with a distance of 1,023; then one of no distance.
+    let far = DecodeError::BadDistance { distance: 4 * 1023, decoded_bytes: 4 };
+    expect(&with(flags_at, 0x01), Err(far));
+    let mut near = with(flags_at, 0x01);
+    near[token_at..token_at + 3].copy_from_slice(&[1, 0, 0]);
+    near.truncate(token_at + 2);
+    let none = DecodeError::BadDistance { distance: 0, decoded_bytes: 4 };
+    expect(&near, Err(none));
+    // A literal that is not there, a copy too long, one too short.
+    expect(&with(token_at, 0x02), Err(DecodeError::Truncated));
+    expect(&with(good.len() - 1, 0x02), Err(DecodeError::TooLong));
+    expect(&with(good.len() - 1, 0x01), Err(DecodeError::Truncated));
+    expect(&good[..good.len() - 1], Err(DecodeError::Truncated));
+    expect(&good[..token_at], Err(DecodeError::Truncated));
+    expect(&good[..key_at], Err(DecodeError::Truncated));
+    expect(&good[..7], Err(DecodeError::Truncated));
+    expect(&[&good[..], &[0]].concat(), Err(DecodeError::TrailingBytes));
+}
+
+/// A run of so many literals, a copy of the last byte, the end.
+fn lzo_stream(literals: u8, copied: usize) -> Vec<u8> {
+    let mut stream = vec![17 + literals];
+    stream.extend(vec![b'a'; usize::from(literals)]);
+    stream.push(0b0010_0000);
+    stream.extend(vec![0; (copied - 34) / 255]);
+    stream.push(((copied - 34) % 255 + 1) as u8);
+    stream.extend([0, 0, 0x11, 0, 0]);
+    stream
+}
+
+#[test]
+fn lzo() {
+    let expect = |object: &[u8], expected| expect(Encoding::Lzo, object, expected);
+    expect(&lzo_stream(4, 4092), Ok(()));
+    expect(&lzo_stream(1, 4095), Ok(()));
+    expect(&lzo_stream(4, 4093), Err(DecodeError::TooLong));
+    expect(&lzo_stream(4, 4091), Err(DecodeError::Truncated));
+    let good = lzo_stream(4, 4092);
+    expect(&good[..good.len() - 1], Err(DecodeError::Truncated));
+    expect(&[&good[..], &[0]].concat(), Err(DecodeError::TrailingBytes));
+    let with_end = |end: [u8; 3]| [&good[..good.len() - 3], &end].concat();
+    for end in [[0x10, 0, 0], [0x12, 0, 0], [0x11, 1, 0], [0x19, 0, 0], [0x11, 0, 0x40]] {
+        expect(&with_end(end), Err(DecodeError::Malformed("LZO copy from beyond a page")));
+    }
+    // The distance, less one, is above the two bits that count literals.
+    let mut far = good.clone();
+    let at = far.len() - 5;
+    far[at] = 4 << 2;
+    expect(&far, Err(DecodeError::BadDistance { distance: 5, decoded_bytes: 4 }));
+    // Copies of two and of three bytes, which only other encoders write: after carried literals and
+    // after a run.
+    let after_carried = [18, b'a', 0b0000_0000, 0];
+    expect(&[&after_carried[..], &lzo_stream(0, 4093)[1..]].concat(), Ok(()));
+    let after_run = [21, b'a', b'a', b'a', b'a', 0b0000_0000, 0];
+    let distance = DecodeError::BadDistance { distance: 2049, decoded_bytes: 4 };
+    expect(&[&after_run[..], &[0x11, 0, 0]].concat(), Err(distance));
+    // Lengths that go on past the end, runs past the page.
+    expect(&[0], Err(DecodeError::Truncated));
+    expect(&[0; 9000], Err(DecodeError::Truncated));
+    expect(&[&[0; 20][..], &[255; 9000]].concat(), Err(DecodeError::TooLong));
+    expect(&[255], Err(DecodeError::Truncated));
+    expect(&[0x11, 0, 0], Err(DecodeError::Truncated));
+}
+
+#[test]
+fn lzrw() {
+    let expect = |object: &[u8], expected| expect(Encoding::Lzrw, object, expected);
+    let good = compress(Codec::Lzrw, &[b'a'; PAGE_SIZE]);
+    expect(&good, Ok(()));
+    expect(&[2], Err(DecodeError::Malformed("LZRW1-A flag")));
+    expect(&[1], Err(DecodeError::Truncated));
+    expect(&[1; 1 + PAGE_SIZE], Ok(()));
+    expect(&[1; PAGE_SIZE], Err(DecodeError::Truncated));
+    expect(&[1; 2 + PAGE_SIZE], Err(DecodeError::TrailingBytes));
+    // One literal and 227 copies of 18, the last 9 bytes literals: 237 items, 13 in the last group.
+    assert_eq!(good.len(), 1 + 15 * 2 + 1 + 227 * 2 + 9);
+    let with = |at: usize, bits: u8| {
+        let mut object = good.clone();
+        object[at] ^= bits;
+        object
+    };
+    expect(&with(0, 3), Err(DecodeError::Malformed("LZRW1-A flag")));
+    let last_group = good.len() - 9 - 4 * 2 - 2;
+    let control = DecodeError::Malformed("LZRW1-A control word of the last group");
+    expect(&with(last_group + 1, 0x20), Err(control));
+    expect(&with(last_group + 1, 0x80), Err(control));
+    for (bits, distance) in [(1, 0), (3, 2)] {
+        let error = DecodeError::BadDistance { distance, decoded_bytes: 1 };
+        expect(&with(5, bits), Err(error));
+    }
+    // A copy of 18 made one of 17 leaves a byte to come; the other way there is one too many.
+    expect(&with(4, 0x01), Err(DecodeError::Truncated));
+    // The first of the last nine literals made a copy of them all and more.
+    let mut long = good.clone();
+    long[last_group] |= 0x10;
+    long[last_group + 2 + 8] = 0x0f;
+    long[last_group + 2 + 9] = 1;
+    expect(&long, Err(DecodeError::TooLong));
+    expect(&good[..good.len() - 1], Err(DecodeError::Truncated));
+    expect(&good[..2], Err(DecodeError::Truncated));
+    expect(&[&good[..], &[0]].concat(), Err(DecodeError::TrailingBytes));
+}
+
+#[test]
 fn errors_read_well() {
     let said = |error: DecodeError| error.to_string();
-    assert_eq!(said(DecodeError::Malformed("WKdm form")), "malformed WKdm form");
+    assert_eq!(said(DecodeError::Malformed("WK form")), "malformed WK form");
     assert_eq!(
         said(DecodeError::BadDistance { distance: 9, decoded_bytes: 4 }),
         "a copy from 9 bytes back, with 4 bytes decoded"

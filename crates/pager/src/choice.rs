@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use ramfold_codec::{Codec, Encoding, UnknownCodec, ZstdLevel};
+use ramfold_codec::{Codec, UnknownCodec, ZstdLevel};
 
 /// The codec for most pages, and the one for when the pool itself takes most of the cap: then
 /// every byte it shrinks by spares faults, which cost more than compressing harder.
@@ -29,11 +29,12 @@ impl CodecChoice {
 
     /// How it is written into a session.
     pub fn number(self) -> u32 {
-        number_of(self.usual) | number_of(self.tight) << 16
+        u32::from(self.usual.number()) | u32::from(self.tight.number()) << 16
     }
 
     pub fn of_number(number: u32) -> Self {
-        CodecChoice { usual: codec_of(number), tight: codec_of(number >> 16) }
+        let codec = |number: u32| Codec::from_number(number as u16).unwrap_or(Codec::Lz4);
+        CodecChoice { usual: codec(number), tight: codec(number >> 16) }
     }
 }
 
@@ -48,24 +49,6 @@ impl FromStr for CodecChoice {
 impl fmt::Display for CodecChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-fn number_of(codec: Codec) -> u32 {
-    let level = match codec {
-        Codec::Zstd(level) => level.get(),
-        _ => 0,
-    };
-    u32::from(codec.encoding() as u8) | u32::from(level) << 8
-}
-
-fn codec_of(number: u32) -> Codec {
-    let level = || ZstdLevel::new((number >> 8) as u8).unwrap_or(ZstdLevel::FASTEST);
-    match Encoding::try_from(number as u8) {
-        Ok(Encoding::Zstd) => Codec::Zstd(level()),
-        Ok(Encoding::Wkdm) => Codec::Wkdm,
-        Ok(Encoding::Pbpm) => Codec::Pbpm,
-        Ok(Encoding::Lz4) | Err(_) => Codec::Lz4,
     }
 }
 

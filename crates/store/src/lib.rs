@@ -21,6 +21,7 @@ mod store;
 mod tests;
 
 pub use error::{LoadError, StoreError};
+pub use pool::charged_bytes;
 pub use statistics::{Rejects, Statistics};
 pub use store::{Config, Kind, Loaded, MemoryRanges, Paused, Store};
 

@@ -112,6 +112,12 @@ pub(crate) fn class_of(len: usize) -> usize {
     }
 }
 
+/// What an object of `len` bytes (at most a page) takes in a full span, its seal included: bytes of
+/// memory, to compare codecs by what they save in the end.
+pub fn charged_bytes(len: usize) -> usize {
+    SPAN_BYTES / usize::from(CLASSES[class_of(len)].slots)
+}
+
 /// For each class the last whose slots are at most a sixteenth larger.
 static LAST_NEAR: [u8; CLASS_COUNT] = {
     let mut last = [0; CLASS_COUNT];

@@ -18,6 +18,7 @@ use core::sync::atomic::Ordering;
 use ramfold_sys::Errno;
 
 pub(crate) use checksum::Checksum;
+pub use classes::charged_bytes;
 pub(crate) use classes::{CLASS_COUNT, Class, SPAN_BYTES, UNIT_BYTES};
 use classes::{CLASSES, PAGE_CLASS, SEAL_BYTES, class_of, near};
 pub(crate) use object::{Object, ObjectRef};

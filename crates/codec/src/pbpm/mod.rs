@@ -27,13 +27,15 @@
 //!   The first insertion into a set goes to way 0, then the ways take turns.
 //! - Of two ways that match, the one that differs less is named: the smaller exclusive or with the
 //!   word, way 0 if they are equal. An index is `2 * set + way`.
-//! - Of the three alignments of section 4.4 this is the unaligned one, which the paper measured
-//!   fastest wherever misaligned access is cheap, as on x86-64 and AArch64. The header has numbers
-//!   for the other two.
 //!
 //! Codes, indices and data have tapes of their own (section 4.3): `T_code1` holds the first two
-//! bits of each code, `T_code2` the last two of the long ones. The data tape comes first, the
-//! others are packed as figure 3 shows and appended. `docs/codecs.md` has the byte layout.
+//! bits of each code, `T_code2` the last two of the long ones. The data tape comes first, in one of
+//! the three [`Alignment`]s of section 4.4; the others are packed as figure 3 shows and appended.
+//! `docs/codecs.md` has the byte layout.
+
+mod data;
+
+use self::data::{DataTape, SeparateTapes, SingleTape, Unaligned};
 
 use crate::bits::{
     CodeTape, PlaceTape, count_two_bit_codes, deinterleave_four_bit, deinterleave_two_bit,
@@ -43,10 +45,27 @@ use crate::error::{DecodeError, DoesNotFit};
 use crate::{PAGE_WORDS, Page};
 
 /// Bytes of working memory that [`compress`] and [`decompress`] need. Contents do not matter.
-pub const SCRATCH_BYTES: usize = 5 * PAGE_WORDS + DATA_TAPE;
+pub const SCRATCH_BYTES: usize = 5 * PAGE_WORDS + data::ROOM;
 
-/// The longest data tape, and room for the last whole-word store or load.
-const DATA_TAPE: usize = 4 * PAGE_WORDS + 4;
+/// How data of one, two and four bytes is laid out: the variants of section 4.4 of the paper. An
+/// object says in its header which it has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u16)]
+pub enum Alignment {
+    /// One tape, in the order of the words, whatever that makes of alignment: the fastest where
+    /// misaligned access is cheap, as on x86-64 and AArch64.
+    Unaligned = 0,
+    /// A tape for each of the three sizes, the longest first.
+    SeparateTapes = 1,
+    /// One tape of words, each of them four single bytes, two pairs or one word.
+    SingleTape = 2,
+}
+
+impl Alignment {
+    /// All of them.
+    pub const ALL: &[Alignment] =
+        &[Alignment::Unaligned, Alignment::SeparateTapes, Alignment::SingleTape];
+}
 
 /// Dictionary set of a word, by its bits 16 to 23.
 ///
@@ -64,11 +83,9 @@ pub const SET: [u8; 256] = [
     4, 7, 6, 1, 5, 0, 2, 3, 6, 3, 7, 0, 1, 2, 4, 5, 7, 3, 5, 6, 4, 1, 2, 0, 0, 3, 5, 2, 7, 1, 4, 6,
 ];
 
-/// Alignment variant of section 4.4, bits 13 and 14 of the header. 1 stands for separate aligned
-/// tapes and 2 for the single aligned tape; neither is written or read yet.
-const UNALIGNED: u16 = 0;
-const VARIANT_SHIFT: u32 = 13;
-const DATA_LENGTH_MASK: u16 = (1 << VARIANT_SHIFT) - 1;
+/// Where the header has the alignment, above the length of the data.
+const ALIGNMENT_SHIFT: u32 = 13;
+const DATA_LENGTH_MASK: u16 = (1 << ALIGNMENT_SHIFT) - 1;
 
 const HEADER: usize = 2;
 /// One first code a word, four to a byte.
@@ -198,7 +215,7 @@ struct Tapes<'a> {
     codes2: &'a mut CodeTape,
     indices: &'a mut CodeTape,
     places: &'a mut PlaceTape,
-    data: &'a mut [u8; DATA_TAPE],
+    data: &'a mut [u8; data::ROOM],
 }
 
 impl<'a> Tapes<'a> {
@@ -240,13 +257,27 @@ const ZXZX_ZEROS: u32 = 0xff00_ff00;
 /// [`DoesNotFit`] when the object would be longer than `out`.
 pub fn compress(
     page: &Page,
+    alignment: Alignment,
     scratch: &mut [u8; SCRATCH_BYTES],
+    out: &mut [u8],
+) -> Result<usize, DoesNotFit> {
+    match alignment {
+        Alignment::Unaligned => compress_with::<Unaligned<'_>>(page, scratch, out),
+        Alignment::SeparateTapes => compress_with::<SeparateTapes<'_>>(page, scratch, out),
+        Alignment::SingleTape => compress_with::<SingleTape<'_>>(page, scratch, out),
+    }
+}
+
+fn compress_with<'a, D: DataTape<'a>>(
+    page: &Page,
+    scratch: &'a mut [u8; SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Result<usize, DoesNotFit> {
     let Tapes { codes1, codes2, indices, places, data } =
         Tapes::carve(scratch).ok_or(DoesNotFit)?;
     let nonzero_count = list_nonzero_words(page, places);
     codes1.fill(ZZZZ);
+    let mut data = D::empty(data);
     let words = page.as_chunks::<4>().0;
     let mut dictionary = Dictionary::EMPTY;
     let mut cursors = Cursors::START;
@@ -269,27 +300,27 @@ pub fn compress(
             // compiler.
             codes2[cursors.0.codes2() % PAGE_WORDS] = pattern.code2();
             indices[cursors.0.indices() % PAGE_WORDS] = 2 * set + way;
-            let at = cursors.0.data_bytes() % (4 * PAGE_WORDS);
-            data[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            data.put(value, pattern.data_bytes());
             cursors.advance(pattern);
             dictionary.enter(set, word, pattern);
         }
-        if HEADER + cursors.0.data_bytes() + CODES1 > out.len() {
+        if D::HEADER + cursors.0.data_bytes() + CODES1 > out.len() {
             return Err(DoesNotFit);
         }
     }
 
-    let data_bytes = cursors.0.data_bytes();
+    let data_bytes = data.len();
     let (code2_count, index_count) = (cursors.0.codes2(), cursors.0.indices());
-    let codes1_at = HEADER + data_bytes;
+    let codes1_at = D::HEADER + data_bytes;
     let codes2_at = codes1_at + CODES1;
     let indices_at = codes2_at + 4 * code2_count.div_ceil(CODES_A_WORD);
     let end = indices_at + 4 * index_count.div_ceil(INDICES_A_WORD);
     let object = out.get_mut(..end).ok_or(DoesNotFit)?;
 
-    let header = UNALIGNED << VARIANT_SHIFT | data_bytes as u16;
+    let header = (D::ALIGNMENT as u16) << ALIGNMENT_SHIFT | data_bytes as u16;
+    object[..D::HEADER].fill(0);
     object[..HEADER].copy_from_slice(&header.to_le_bytes());
-    object[HEADER..codes1_at].copy_from_slice(&data[..data_bytes]);
+    data.write(&mut object[D::HEADER..codes1_at]);
     pack_codes(codes1, &mut object[codes1_at..codes2_at]);
     // What fills the last word up is zero, not what an earlier page left on the tape.
     codes2[code2_count..code2_count.next_multiple_of(CODES_A_WORD)].fill(0);
@@ -339,21 +370,35 @@ const ASSEMBLIES: [Assembly; 4] = [
 ///
 /// # Errors
 /// [`DecodeError`] when the tapes do not have the lengths that codes and header call for, when
-/// padding is not zero, or when the header names an alignment variant that is not read.
+/// padding is not zero, or when the header names no alignment.
 pub fn decompress(
     object: &[u8],
     scratch: &mut [u8; SCRATCH_BYTES],
     page: &mut Page,
 ) -> Result<(), DecodeError> {
+    let header = object.first_chunk::<HEADER>().ok_or(DecodeError::Truncated)?;
+    match u16::from_le_bytes(*header) >> ALIGNMENT_SHIFT {
+        0 => decompress_with::<Unaligned<'_>>(object, scratch, page),
+        1 => decompress_with::<SeparateTapes<'_>>(object, scratch, page),
+        2 => decompress_with::<SingleTape<'_>>(object, scratch, page),
+        _ => Err(DecodeError::Malformed("PBPM alignment")),
+    }
+}
+
+fn decompress_with<'a, D: DataTape<'a>>(
+    object: &[u8],
+    scratch: &'a mut [u8; SCRATCH_BYTES],
+    page: &mut Page,
+) -> Result<(), DecodeError> {
     let Tapes { codes1, codes2, indices, places, data } =
         Tapes::carve(scratch).ok_or(DecodeError::Truncated)?;
 
-    let (header, tapes) = object.split_first_chunk::<HEADER>().ok_or(DecodeError::Truncated)?;
-    let header = u16::from_le_bytes(*header);
-    if header >> VARIANT_SHIFT != UNALIGNED {
-        return Err(DecodeError::Malformed("PBPM alignment variant"));
+    let (header, tapes) = object.split_at_checked(D::HEADER).ok_or(DecodeError::Truncated)?;
+    let (header, padding) = header.split_first_chunk().ok_or(DecodeError::Truncated)?;
+    if padding.iter().any(|&byte| byte != 0) {
+        return Err(DecodeError::Malformed("PBPM header padding"));
     }
-    let data_bytes = usize::from(header & DATA_LENGTH_MASK);
+    let data_bytes = usize::from(u16::from_le_bytes(*header) & DATA_LENGTH_MASK);
     let (data_tape, tapes) = tapes.split_at_checked(data_bytes).ok_or(DecodeError::Truncated)?;
     let (packed1, tapes) = tapes.split_first_chunk::<CODES1>().ok_or(DecodeError::Truncated)?;
 
@@ -371,8 +416,8 @@ pub fn decompress(
     let count = |code| codes2[..code2_count].iter().filter(|&&c| c == code).count();
     let [zzzx_count, mmxx_count, mmmx_count] = [ZZZX, MMXX, MMMX].map(count);
     let zxzx_count = code2_count - zzzx_count - mmxx_count - mmmx_count;
-    let data_called_for = 4 * xxxx_count + 2 * (zxzx_count + mmxx_count) + zzzx_count + mmmx_count;
-    if data_bytes != data_called_for {
+    let counts = [zzzx_count + mmmx_count, zxzx_count + mmxx_count, xxxx_count];
+    if data_bytes != D::len_of(counts) {
         return Err(DecodeError::Malformed("PBPM data length"));
     }
     let index_count = mmmm_count + mmxx_count + mmmx_count;
@@ -389,24 +434,21 @@ pub fn decompress(
     if indices[index_count..2 * index_bytes].iter().any(|&index| index != 0) {
         return Err(DecodeError::Malformed("PBPM index padding"));
     }
-    data[..data_bytes].copy_from_slice(data_tape);
+    let mut data = D::read(data, data_tape, counts)?;
 
     page.fill(0);
     let words = page.as_chunks_mut::<4>().0;
     let nonzero_count = list_nonzero_codes(codes1, places);
     let mut dictionary = Dictionary::EMPTY;
-    let (mut code2_at, mut index_at, mut data_at) = (0usize, 0usize, 0usize);
+    let (mut code2_at, mut index_at) = (0usize, 0usize);
     for place in &places[..nonzero_count] {
         let place = usize::from(u16::from_le_bytes(*place)) % PAGE_WORDS;
         let index = usize::from(indices[index_at % PAGE_WORDS]) & 15;
-        let at = data_at % (4 * PAGE_WORDS);
-        let [b0, b1, b2, b3] = [data[at], data[at + 1], data[at + 2], data[at + 3]];
-        let value = u32::from_le_bytes([b0, b1, b2, b3]);
         // Branches by the first code, because a predicted miss need not wait for the dictionary;
         // the four long codes, which alternate, share a path without any.
         let word = match codes1[place] {
             XXXX => {
-                data_at += 4;
+                let value = data.take(4);
                 dictionary.enter(set_of(value), value, XXXX_PATTERN);
                 value
             }
@@ -417,19 +459,19 @@ pub fn decompress(
             _ => {
                 let code2 = codes2[code2_at % PAGE_WORDS];
                 let assembly = &ASSEMBLIES[usize::from(code2) & 3];
+                let value = data.take(assembly.pattern.data_bytes());
                 let word = (dictionary.words[index] & assembly.known)
                     | (value & assembly.data)
                     | ((value << 8) & assembly.spread);
                 code2_at += 1;
                 index_at += assembly.pattern.indices();
-                data_at += assembly.pattern.data_bytes();
                 dictionary.enter(set_of(word), word, assembly.pattern);
                 word
             }
         };
         words[place] = word.to_le_bytes();
     }
-    Ok(())
+    data.end()
 }
 
 #[cfg(test)]

@@ -1,0 +1,210 @@
+//! What the codecs of the Lempel-Ziv family share: finding copies, writing literals, making copies.
+
+use crate::error::DoesNotFit;
+use crate::{PAGE_SIZE, Page};
+
+/// Where each hash was last seen in the page.
+pub(crate) struct Table<'a, const ENTRIES: usize>(&'a mut [[u8; 2]; ENTRIES]);
+
+impl<'a, const ENTRIES: usize> Table<'a, ENTRIES> {
+    /// A table that has seen nothing, in `scratch`. Position 0 stands for "not seen": the page's
+    /// first bytes are as good a candidate as any, and comparing them spares a branch.
+    #[inline]
+    pub(crate) fn clear(scratch: &'a mut [u8]) -> Option<Table<'a, ENTRIES>> {
+        scratch.fill(0);
+        Some(Table(scratch.as_chunks_mut().0.first_chunk_mut()?))
+    }
+
+    /// The last position with `hash`, which `position` replaces.
+    #[inline]
+    pub(crate) fn swap(&mut self, hash: usize, position: usize) -> usize {
+        let entry = &mut self.0[hash % ENTRIES];
+        let seen = u16::from_le_bytes(*entry);
+        *entry = (position as u16).to_le_bytes();
+        usize::from(seen)
+    }
+}
+
+#[inline]
+pub(crate) fn bytes_at<const N: usize>(page: &Page, at: usize) -> [u8; N] {
+    // Callers stay within the page; zeros keep the function total without a panic's code.
+    match page.get(at..).and_then(<[u8]>::first_chunk) {
+        Some(bytes) => *bytes,
+        None => [0; N],
+    }
+}
+
+/// Equal bytes from `earlier` and `later` on, up to `end` of the later ones.
+#[inline]
+pub(crate) fn common_length(page: &Page, earlier: usize, later: usize, end: usize) -> usize {
+    let mut length = 0;
+    while later + length + 8 <= end {
+        let difference = u64::from_le_bytes(bytes_at(page, earlier + length))
+            ^ u64::from_le_bytes(bytes_at(page, later + length));
+        if difference != 0 {
+            return length + (difference.trailing_zeros() / 8) as usize;
+        }
+        length += 8;
+    }
+    while later + length < end && page[earlier + length] == page[later + length] {
+        length += 1;
+    }
+    length
+}
+
+/// The object as it grows.
+pub(crate) struct Output<'a> {
+    bytes: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(bytes: &'a mut [u8]) -> Output<'a> {
+        Output { bytes, len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, byte: u8) -> Result<(), DoesNotFit> {
+        *self.bytes.get_mut(self.len).ok_or(DoesNotFit)? = byte;
+        self.len += 1;
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn push_u16(&mut self, value: u16) -> Result<(), DoesNotFit> {
+        let place = self.bytes.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut);
+        *place.ok_or(DoesNotFit)? = value.to_le_bytes();
+        self.len += 2;
+        Ok(())
+    }
+
+    /// What of a number is over its field, once the field is full: bytes of 255, then a smaller one.
+    #[inline]
+    pub(crate) fn push_rest(&mut self, number: usize, field: usize) -> Result<(), DoesNotFit> {
+        let Some(mut rest) = number.checked_sub(field) else { return Ok(()) };
+        while rest >= 255 {
+            self.push(255)?;
+            rest -= 255;
+        }
+        self.push(rest as u8)
+    }
+
+    /// Fills in what was left open at `at`.
+    #[inline]
+    pub(crate) fn set_u16(&mut self, at: usize, value: u16) {
+        if let Some(place) = self.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+            *place = value.to_le_bytes();
+        }
+    }
+
+    /// What was written `back` bytes ago, to be completed.
+    #[inline]
+    pub(crate) fn earlier(&mut self, back: usize) -> Option<&mut u8> {
+        self.bytes.get_mut(self.len.checked_sub(back)?)
+    }
+
+    #[inline]
+    pub(crate) fn literals(
+        &mut self,
+        page: &Page,
+        start: usize,
+        end: usize,
+    ) -> Result<(), DoesNotFit> {
+        const SHORT: usize = 16;
+        let length = end - start;
+        if length <= SHORT
+            && let Some(source) = page.get(start..).and_then(<[u8]>::first_chunk::<SHORT>)
+            && let Some(place) = self.bytes.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut)
+        {
+            // Copying more than asked for, of fixed length, spares a call.
+            *place = *source;
+        } else {
+            let place = self.bytes.get_mut(self.len..self.len + length).ok_or(DoesNotFit)?;
+            place.copy_from_slice(&page[start..end]);
+        }
+        self.len += length;
+        Ok(())
+    }
+}
+
+/// Where copies may be written a little past their end, which spares a call and a loop.
+const PIECE: usize = 32;
+
+/// Copies `length` bytes from `distance` before `to`. Both are inside the page, `distance` is at
+/// most `to` and not zero.
+#[inline]
+pub(crate) fn copy(page: &mut Page, to: usize, distance: usize, length: usize) {
+    let end = to + length;
+    let mut at = to;
+    if distance >= PIECE_STEP && end + PIECE <= PAGE_SIZE {
+        while at < end {
+            copy_piece::<PIECE_STEP>(page, at - distance, at);
+            at += PIECE_STEP;
+        }
+    } else if distance >= 8 && end + 8 <= PAGE_SIZE {
+        while at < end {
+            copy_piece::<8>(page, at - distance, at);
+            at += 8;
+        }
+    } else if distance == 1 {
+        let byte = page[to - 1];
+        page[to..end].fill(byte);
+    } else if distance < 8 && end + 8 <= PAGE_SIZE {
+        let pattern = repeated(page, to - distance, distance);
+        let step = usize::from(REPEAT_STEP[distance & 7]);
+        while at < end {
+            if let Some(place) = page.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+                *place = pattern;
+            }
+            at += step;
+        }
+    } else {
+        // Near the end of the page nothing may be written past the copy.
+        while at < end {
+            page[at] = page[at - distance];
+            at += 1;
+        }
+    }
+}
+
+/// Bytes copied at a time when the distance allows.
+const PIECE_STEP: usize = 16;
+
+#[inline]
+fn copy_piece<const N: usize>(page: &mut Page, from: usize, to: usize) {
+    // Read in full before it is written; `copy` makes sure that both lie within the page.
+    let Some(&source) = page.get(from..).and_then(<[u8]>::first_chunk::<N>) else { return };
+    if let Some(place) = page.get_mut(to..).and_then(<[u8]>::first_chunk_mut::<N>) {
+        *place = source;
+    }
+}
+
+/// The `period` bytes at `at` (fewer than eight), repeated to fill eight.
+#[inline]
+fn repeated(page: &Page, at: usize, period: usize) -> [u8; 8] {
+    let bytes = page.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+    let bits = 8 * (period as u32 & 7);
+    let once = u64::from_le_bytes(bytes) & ((1u64 << bits) - 1);
+    once.wrapping_mul(REPEAT[period & 7]).to_le_bytes()
+}
+
+/// By period: a one at each multiple of it below eight bytes. Multiplying repeats the period, since
+/// the copies do not overlap and nothing carries.
+const REPEAT: [u64; 8] = [
+    0,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0001_0000_0100_0001,
+    0x0000_0001_0000_0001,
+    0x0000_0100_0000_0001,
+    0x0001_0000_0000_0001,
+    0x0100_0000_0000_0001,
+];
+
+/// By period: its largest multiple up to eight, how far one store of eight bytes reaches.
+const REPEAT_STEP: [u8; 8] = [8, 8, 8, 6, 8, 5, 6, 7];
