@@ -5,11 +5,14 @@
 //! reading: `harness` drives everything; `measure` runs one program once;
 //! `calibrate` finds the limit at which a peer costs what the others cost;
 //! `journal` takes back whatever was set on the machine.
+//!
+//! `ramfold-bench codec` is apart from that: it times codecs (`codecs`) over pages of files.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod calibrate;
 pub mod cgroup;
+pub mod codecs;
 pub mod commands;
 pub mod harness;
 pub mod host;

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ramfold_bench::commands::{enter_cgroup, run, workload};
+use ramfold_bench::commands::{codec, codec_count, enter_cgroup, run, workload};
 use ramfold_bench::interrupt::Interrupted;
 use ramfold_bench::progress;
 
@@ -20,6 +20,9 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Options),
+    Codec(codec::Options),
+    #[command(hide = true)]
+    CodecCount(codec_count::Options),
     #[command(hide = true)]
     Workload(workload::Options),
     #[command(hide = true)]
@@ -29,6 +32,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(options) => run::execute(options),
+        Command::Codec(options) => codec::execute(options),
+        Command::CodecCount(options) => codec_count::execute(options),
         Command::Workload(options) => workload::execute(options),
         Command::EnterCgroup(options) => enter_cgroup::execute(options),
     };

@@ -1,5 +1,7 @@
 //! One file a subcommand.
 
+pub mod codec;
+pub mod codec_count;
 pub mod enter_cgroup;
 pub mod run;
 pub mod workload;

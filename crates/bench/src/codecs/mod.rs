@@ -1,0 +1,97 @@
+//! Codecs over pages of files: what `ramfold-bench codec` measures.
+//!
+//! A [`Subject`] is anything that turns a page into an object and back: our codecs, the C libraries
+//! they are compared with, and memcpy as the limit. `measure` times them in turns over the same
+//! pages; `instructions` counts under valgrind, where the clock of a busy machine is no help.
+
+pub mod files;
+pub mod instructions;
+#[allow(unsafe_code, reason = "C functions are called")]
+pub mod libraries;
+pub mod measure;
+pub mod ours;
+pub mod report;
+
+use anyhow::{Result, bail};
+use ramfold_codec::{Codec, PAGE_SIZE, Page};
+
+/// Longest object that is kept; the store takes a page that needs more as it is. The pager's limit.
+pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
+
+/// Room in which every subject may work: some libraries want more than the object will take.
+pub const ROOM_BYTES: usize = 2 * PAGE_SIZE;
+
+/// Something that compresses pages, one at a time.
+pub trait Subject {
+    fn name(&self) -> &str;
+
+    /// The length of the object, written to the front of `out`; `None` when it does not fit `room`
+    /// bytes. `out` has [`ROOM_BYTES`].
+    fn compress(&mut self, page: &Page, room: usize, out: &mut [u8]) -> Option<usize>;
+
+    /// Makes the page of an object again.
+    fn decompress(&mut self, object: &[u8], page: &mut Page) -> Result<()>;
+}
+
+/// The names that can be asked for, ours first.
+pub fn names() -> Vec<&'static str> {
+    let ours = Codec::ALL.iter().map(|codec| codec.name());
+    ours.chain(libraries::NAMES.iter().copied()).chain([MEMCPY]).collect()
+}
+
+/// What was asked for.
+#[derive(Default)]
+pub struct Selection {
+    pub subjects: Vec<Box<dyn Subject>>,
+    /// What does not work here, and why.
+    pub missing: Vec<(&'static str, String)>,
+}
+
+/// The subjects of these names, or all.
+///
+/// # Errors
+/// For a name that is none of [`names`].
+pub fn select(wanted: &[String]) -> Result<Selection> {
+    let known = names();
+    if let Some(unknown) = wanted.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!("there is no codec {unknown:?}; there are {}", known.join(", "));
+    }
+    let mut selection = Selection::default();
+    for name in known {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        if name == MEMCPY {
+            selection.subjects.push(Box::new(Memcpy));
+        } else if let Some(codec) = Codec::from_name(name) {
+            selection.subjects.push(Box::new(ours::Ours::new(codec)?));
+        } else {
+            match libraries::open(name) {
+                Ok(subject) => selection.subjects.push(subject),
+                Err(error) => selection.missing.push((name, format!("{error:#}"))),
+            }
+        }
+    }
+    Ok(selection)
+}
+
+const MEMCPY: &str = "memcpy";
+
+/// The limit: a page copied there and back.
+struct Memcpy;
+
+impl Subject for Memcpy {
+    fn name(&self) -> &str {
+        MEMCPY
+    }
+
+    fn compress(&mut self, page: &Page, _: usize, out: &mut [u8]) -> Option<usize> {
+        out[..PAGE_SIZE].copy_from_slice(page);
+        Some(PAGE_SIZE)
+    }
+
+    fn decompress(&mut self, object: &[u8], page: &mut Page) -> Result<()> {
+        page.copy_from_slice(object);
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Rows of results of codecs, as a table for people and as JSON.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::files::Pages;
+use super::measure::Figures;
+use crate::machine::Environment;
+use crate::report::Skipped;
+
+/// Everything a run of `ramfold-bench codec` found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub environment: Environment,
+    /// Rounds of which speeds are the medians.
+    pub rounds: usize,
+    pub rows: Vec<Row>,
+    pub skipped: Vec<Skipped>,
+}
+
+/// One codec on one file. Speeds are GB (10^9 bytes) of pages a second on one core; `cold` ones with
+/// nothing in the caches. Times are nanoseconds a page, instructions are a page's.
+#[derive(Debug, Default, Serialize)]
+pub struct Row {
+    pub codec: String,
+    pub file: String,
+    /// Pages of the file, same-filled ones included; what follows is about the others.
+    pub pages: usize,
+    pub same_filled: usize,
+    pub incompressible: usize,
+    /// Bytes of the objects; a page without one counts whole.
+    pub compressed_bytes: u64,
+    /// What the store's pool charges for them.
+    pub charged_bytes: u64,
+    pub compress_gbps: f64,
+    pub decompress_gbps: f64,
+    /// There and back.
+    pub pair_gbps: f64,
+    pub cold_compress_gbps: f64,
+    pub cold_decompress_gbps: f64,
+    pub compress_ns_p50: u64,
+    pub compress_ns_p99: u64,
+    pub decompress_ns_p50: u64,
+    pub decompress_ns_p99: u64,
+    pub compress_instructions: Option<f64>,
+    pub decompress_instructions: Option<f64>,
+}
+
+impl Row {
+    pub fn new(codec: &str, pages: &Pages, figures: &Figures) -> Row {
+        Row {
+            codec: codec.to_owned(),
+            file: pages.name.clone(),
+            pages: pages.count,
+            same_filled: pages.count - pages.distinct.len(),
+            incompressible: figures.incompressible,
+            compressed_bytes: figures.compressed_bytes,
+            charged_bytes: figures.charged_bytes,
+            compress_gbps: figures.compress_gbps,
+            decompress_gbps: figures.decompress_gbps,
+            pair_gbps: figures.pair_gbps,
+            cold_compress_gbps: figures.cold_compress_gbps,
+            cold_decompress_gbps: figures.cold_decompress_gbps,
+            compress_ns_p50: figures.compress_ns.p50,
+            compress_ns_p99: figures.compress_ns.p99,
+            decompress_ns_p50: figures.decompress_ns.p50,
+            decompress_ns_p99: figures.decompress_ns.p99,
+            compress_instructions: None,
+            decompress_instructions: None,
+        }
+    }
+
+    fn share(&self, bytes: u64) -> f64 {
+        let distinct = (self.pages - self.same_filled) as u64;
+        100.0 * bytes as f64 / (distinct * ramfold_codec::PAGE_SIZE as u64) as f64
+    }
+}
+
+/// The table for people.
+pub fn table(report: &Report) -> String {
+    let counted = report.rows.iter().any(|row| row.compress_instructions.is_some());
+    let mut text = String::new();
+    let mut file = "";
+    let mut table = Table::new();
+    for row in &report.rows {
+        if row.file != file {
+            text += &lines(&table);
+            text += &format!(
+                "{}{}: {} pages, {} same-filled\n",
+                if file.is_empty() { "" } else { "\n" },
+                row.file,
+                row.pages,
+                row.same_filled
+            );
+            file = &row.file;
+            table = header(counted);
+        }
+        let mut cells = vec![
+            row.codec.clone(),
+            format!("{:.1}", row.share(row.compressed_bytes)),
+            format!("{:.1}", row.share(row.charged_bytes)),
+            row.incompressible.to_string(),
+            format!("{:.2}", row.compress_gbps),
+            format!("{:.2}", row.decompress_gbps),
+            format!("{:.2}", row.pair_gbps),
+            format!("{:.2}", row.cold_compress_gbps),
+            format!("{:.2}", row.cold_decompress_gbps),
+            format!("{}/{}", row.compress_ns_p50, row.compress_ns_p99),
+            format!("{}/{}", row.decompress_ns_p50, row.decompress_ns_p99),
+        ];
+        if counted {
+            let count = |count: Option<f64>| count.map_or("-".to_owned(), |n| format!("{n:.0}"));
+            cells.push(count(row.compress_instructions));
+            cells.push(count(row.decompress_instructions));
+        }
+        table.add_row(cells);
+    }
+    text += &lines(&table);
+    for skipped in &report.skipped {
+        text += &format!("without {}: {}\n", skipped.peer, skipped.reason);
+    }
+    text
+}
+
+fn header(counted: bool) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    let mut header = vec![
+        "codec",
+        "size %",
+        "charged %",
+        "incompr.",
+        "comp GB/s",
+        "decomp",
+        "pair",
+        "cold comp",
+        "cold dec",
+        "comp ns p50/p99",
+        "dec ns p50/p99",
+    ];
+    if counted {
+        header.extend(["comp instr.", "dec instr."]);
+    }
+    table.set_header(header);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn lines(table: &Table) -> String {
+    if table.row_count() == 0 { String::new() } else { format!("{}\n", table.trim_fmt()) }
+}

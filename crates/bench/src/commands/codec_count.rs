@@ -1,0 +1,34 @@
+//! `ramfold-bench codec-count`: what `codec --instructions` runs under valgrind.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::codecs::files::Pages;
+use crate::codecs::instructions::{self, Direction};
+use crate::codecs::{Selection, Subject, select};
+
+#[derive(Args)]
+pub struct Options {
+    #[arg(long)]
+    codec: String,
+    #[arg(long)]
+    pages: PathBuf,
+    #[arg(long)]
+    direction: Direction,
+}
+
+pub fn execute(options: Options) -> Result<ExitCode> {
+    let pages = Pages::read(&options.pages, None)?;
+    let Selection { mut subjects, missing } = select(std::slice::from_ref(&options.codec))?;
+    let Some(subject) = subjects.first_mut() else {
+        bail!("{}: {}", options.codec, missing.first().map_or("", |(_, reason)| reason));
+    };
+    let subject: &mut dyn Subject = subject.as_mut();
+    let count = instructions::run(subject, &pages.distinct, options.direction)?;
+    writeln!(io::stdout().lock(), "{count}").context("cannot print the count")?;
+    Ok(ExitCode::SUCCESS)
+}

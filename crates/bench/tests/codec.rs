@@ -1,0 +1,131 @@
+//! `ramfold-bench codec`, tiny: every codec and library, and what it refuses.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use ramfold_bench::pages::PageSource;
+use ramfold_codec::{Codec, PAGE_SIZE};
+use serde_json::Value;
+
+const PAGES: usize = 24;
+
+fn codec(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ramfold-bench")).arg("codec").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A file of pages like a heap's, and two that are same-filled.
+fn write_pages(path: &Path) {
+    let source = PageSource::generated(3);
+    let mut bytes: Vec<u8> = (0..PAGES).flat_map(|nth| source.page(nth).unwrap().0).collect();
+    bytes.extend([7; 2 * PAGE_SIZE]);
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("no number {field} in {row}"))
+}
+
+#[test]
+fn every_codec_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("heap.pages");
+    write_pages(&file);
+    let file = file.to_str().unwrap();
+    let output = codec(&["--pages", file, "--rounds", "2", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let row = |name: &str| rows.iter().find(|row| row["codec"] == name);
+    for name in Codec::ALL.iter().map(|codec| codec.name()).chain(["memcpy"]) {
+        let row = row(name).unwrap_or_else(|| panic!("no {name} in {report}"));
+        assert_eq!((&row["file"], number(row, "pages")), (&file.into(), 26.0));
+        let distinct = (26.0 - number(row, "same_filled")) * PAGE_SIZE as f64;
+        assert!(number(row, "same_filled") >= 2.0);
+        assert!(number(row, "compressed_bytes") <= number(row, "charged_bytes"));
+        assert!(number(row, "charged_bytes") <= distinct);
+        assert_eq!(number(row, "compressed_bytes") == distinct, name == "memcpy");
+        for speed in ["compress", "decompress", "pair", "cold_compress", "cold_decompress"] {
+            assert!(number(row, &format!("{speed}_gbps")) > 0.0, "{row}");
+        }
+        assert!(number(row, "pair_gbps") < number(row, "compress_gbps"), "{row}");
+        for way in ["compress", "decompress"] {
+            let p50 = number(row, &format!("{way}_ns_p50"));
+            assert!(p50 > 0.0 && p50 <= number(row, &format!("{way}_ns_p99")), "{row}");
+        }
+    }
+    // The libraries write the same formats, by other encoders.
+    for (ours, library) in [("lz4", "liblz4"), ("lzo", "liblzo2"), ("zstd-1", "libzstd-1")] {
+        let Some(library) = row(library) else {
+            println!("{library} is not installed");
+            continue;
+        };
+        let share =
+            number(row(ours).unwrap(), "compressed_bytes") / number(library, "compressed_bytes");
+        assert!((0.9..1.1).contains(&share), "{ours}: {share}");
+    }
+}
+
+#[test]
+fn the_table_is_for_people() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a.pages", "b.pages"].map(|name| folder.path().join(name));
+    files.iter().for_each(|file| write_pages(file));
+    let files = files.each_ref().map(|file| file.to_str().unwrap());
+    let options = ["--codec", "pbpm,memcpy", "--limit", "9", "--rounds", "1"];
+    let output = codec(&[&["--pages"], &files[..], &options].concat());
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for file in files {
+        assert!(out.contains(&format!("{file}: 9 pages")), "{out}");
+    }
+    assert_eq!(out.matches("pbpm").count(), 2, "{out}");
+    for line in out.lines().filter(|line| line.contains("memcpy")) {
+        assert_eq!(line.split_whitespace().count(), 11, "{out}");
+    }
+}
+
+#[test]
+fn instructions_are_the_same_each_time() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("valgrind is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("heap.pages");
+    write_pages(&file);
+    let count = || {
+        let options = ["--codec", "wkdm", "--rounds", "1", "--instructions", "--json"];
+        let output = codec(&[&["--pages", file.to_str().unwrap()], &options[..]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let row = &report["rows"][0];
+        [number(row, "compress_instructions"), number(row, "decompress_instructions")]
+    };
+    let first = count();
+    // A page has 1,024 words; few instructions each, hundreds without optimisation.
+    assert!(first.iter().all(|count| (1000.0..1_000_000.0).contains(count)), "{first:?}");
+    assert_eq!(count(), first);
+}
+
+#[test]
+fn what_cannot_be_measured_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("some.pages");
+    let expect = |arguments: &[&str], message: &str| {
+        let output = codec(arguments);
+        let error = text(&output.stderr);
+        assert!(!output.status.success() && error.contains(message), "{arguments:?}: {error}");
+    };
+    let path = file.to_str().unwrap();
+    expect(&["--pages", path], "cannot read pages from");
+    std::fs::write(&file, [1; PAGE_SIZE]).unwrap();
+    expect(&["--pages", path], "holds no page");
+    std::fs::write(&file, [0x28, 0xb5, 0x2f, 0xfd, 1, 2, 3]).unwrap();
+    expect(&["--pages", path], "cannot read pages from");
+    expect(&["--pages", path, "--codec", "lz5"], "there is no codec \"lz5\"");
+    expect(&["--pages", path, "--rounds", "0"], "0 is not in");
+}
