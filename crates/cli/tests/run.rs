@@ -200,8 +200,8 @@ fn a_setuid_program_runs_without_and_says_so() {
     assert!(text(&ended.output.stderr).contains("gains privileges"));
 }
 
-/// `ramfold run` of the hog by a user who is nobody, with a copy of ramfold in this folder.
-fn as_nobody(folder: &Path, cap: &str) -> Command {
+/// `ramfold run` of a script by a user who is nobody, with a copy of ramfold in this folder.
+fn as_nobody(folder: &Path, cap: &str, script: &str) -> Command {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
     let copy = folder.join("ramfold");
     fs::copy(RAMFOLD, &copy).unwrap();
@@ -211,7 +211,7 @@ fn as_nobody(folder: &Path, cap: &str) -> Command {
         .arg(&copy)
         .args(["run", "--memory", cap, "--stats"])
         .arg(folder.join("stats.json"))
-        .args(["--", PYTHON, "-c", HOG])
+        .args(["--", PYTHON, "-c", script])
         .env("HOME", folder)
         .env_remove("XDG_CACHE_HOME");
     command
@@ -229,11 +229,36 @@ impl<T, F: Fn(&T)> Drop for Restored<T, F> {
     }
 }
 
+/// Forks by the system calls, which the kernel tells nobody of who is not privileged.
+const CLONES: &str = "
+import ctypes, os
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+def wrong():
+    return any(page != bytes([i % 7]) * 4000 for i, page in enumerate(pages))
+assert not wrong()
+libc = ctypes.CDLL(None, use_errno=True)
+FORK, CLONE, CLONE3, GETPID, SIGCHLD = 57, 56, 435, 39, 17
+arguments = (ctypes.c_uint64 * 8)(0, 0, 0, 0, SIGCHLD)
+for call in (FORK,), (CLONE, SIGCHLD, 0, 0, 0, 0), (CLONE3, arguments, ctypes.sizeof(arguments)):
+    child = libc.syscall(*call)
+    if child == 0:
+        os._exit(wrong())
+    assert os.waitpid(child, 0) == (child, 0)
+assert not wrong()
+# What is refused is refused, and other calls are what they were.
+for call in (CLONE3, None, 0), (CLONE3, 8, 64), (CLONE3, arguments, 8), (CLONE, 0x800, 0, 0, 0, 0):
+    ctypes.set_errno(0)
+    assert libc.syscall(*call) == -1 and ctypes.get_errno() in (14, 22), (call, ctypes.get_errno())
+assert libc.syscall(GETPID) == os.getpid()
+print('right')
+";
+
 fn works_for_nobody(way: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let ended = run(&mut as_nobody(folder.path(), "30M"));
-    assert_eq!(text(&ended.output.stdout), "right\n");
+    let script = if cfg!(target_arch = "x86_64") { CLONES } else { HOG };
+    let ended = run(&mut as_nobody(folder.path(), "30M", script));
     assert_eq!(text(&ended.output.stderr), "", "{way}");
+    assert_eq!(text(&ended.output.stdout), "right\n");
     let stats = stats(&folder.path().join("stats.json"));
     assert!(stats["pages_swapped_in"].as_u64().unwrap() > 0, "{way}: {stats}");
 }
@@ -266,7 +291,7 @@ fn without_permission_it_says_how_to_get_it_and_the_program_runs() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut command = as_nobody(folder.path(), "30M");
+    let mut command = as_nobody(folder.path(), "30M", HOG);
     let ended = run(&mut command);
     assert_eq!(text(&ended.output.stdout), "right\n");
     let message = text(&ended.output.stderr);

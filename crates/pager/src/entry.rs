@@ -16,6 +16,8 @@ pub fn rseq_offset() -> isize {
     0
 }
 
+#[cfg(all(feature = "preload", target_arch = "x86_64"))]
+pub use preload::set_errno;
 #[cfg(feature = "preload")]
 pub use preload::{library_range, rseq_offset};
 
@@ -49,6 +51,18 @@ mod preload {
     pub fn rseq_offset() -> isize {
         // SAFETY: where there is such a symbol it is a constant of that type (glibc 2.35).
         unsafe { symbol_rseq_offset().as_ref() }.copied().unwrap_or(0)
+    }
+
+    /// Tells the program why a call failed.
+    #[cfg(target_arch = "x86_64")]
+    pub fn set_errno(errno: i32) {
+        let location = symbol_errno_location();
+        if !location.is_null() {
+            // SAFETY: the C library's function of that name, which takes nothing.
+            let location: extern "C" fn() -> *mut i32 = unsafe { core::mem::transmute(location) };
+            // SAFETY: it returns the thread's own errno.
+            unsafe { location().write(errno) };
+        }
     }
 
     #[used]
@@ -201,6 +215,8 @@ mod preload {
 
     weak_symbol!(symbol_environ, "environ", *const *const c_char);
     weak_symbol!(symbol_rseq_offset, "__rseq_offset", isize);
+    #[cfg(target_arch = "x86_64")]
+    weak_symbol!(symbol_errno_location, "__errno_location", u8);
     weak_symbol!(symbol_register_atfork, "__register_atfork", u8);
     weak_symbol!(symbol_pthread_atfork, "pthread_atfork", u8);
 

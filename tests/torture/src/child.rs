@@ -94,6 +94,26 @@ fn fork_from(
     Ok(pid)
 }
 
+/// Without the C library. Only root's pager can be told of it (UFFD_FEATURE_EVENT_FORK).
+///
+/// # Safety
+/// The child must not rely on locks or on other threads.
+#[cfg(target_arch = "x86_64")]
+unsafe fn bare_fork() -> i32 {
+    let result: i64;
+    // SAFETY: the kernel keeps all registers but these.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") libc::SYS_fork => result,
+            lateout("rcx") _, lateout("r11") _);
+    }
+    if result < 0 {
+        // SAFETY: the thread's own errno.
+        unsafe { *libc::__errno_location() = -result as i32 };
+        return -1;
+    }
+    result as i32
+}
+
 /// # Safety
 /// The child must not rely on locks or on other threads.
 unsafe fn make(way: Way) -> i32 {
@@ -117,7 +137,9 @@ unsafe fn make(way: Way) -> i32 {
         }
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Way::RawFork => unsafe { libc::syscall(libc::SYS_fork) as i32 },
+        Way::RawFork => unsafe {
+            if libc::geteuid() == 0 { bare_fork() } else { libc::syscall(libc::SYS_fork) as i32 }
+        },
         #[cfg(not(target_arch = "x86_64"))]
         // SAFETY: as above.
         Way::RawFork => unsafe { make(Way::RawClone) },

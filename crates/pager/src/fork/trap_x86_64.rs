@@ -20,6 +20,8 @@ use crate::page;
 pub const CAN_TAKE_OVER: bool = true;
 
 const CLONE_VM: usize = 0x100;
+/// The least that a kernel takes of `struct clone_args`.
+const CLONE_ARGUMENTS_BYTES: usize = 64;
 const SIGSYS: usize = 31;
 const SIGSYS_BIT: u64 = 1 << (SIGSYS - 1);
 const SIG_BLOCK: usize = 0;
@@ -124,11 +126,16 @@ pub fn arm(agent: &Agent) {
     }
 }
 
+/// Has the calling thread armed the trap?
+pub fn is_armed() -> bool {
+    ARMED.thread.load(Ordering::Relaxed) == proc::own_thread()
+}
+
 /// Ends the trapping where it has not ended with the clone. `false` when the calling thread (in
 /// the child: the thread it is a copy of) had no trap.
 pub fn disarm(side: Side) -> bool {
     let own = match side {
-        Side::Parent => ARMED.thread.load(Ordering::Relaxed) == proc::own_thread(),
+        Side::Parent => is_armed(),
         // In a child that was copied otherwise, the trap may be that of another thread's fork.
         Side::Child => ARMED.in_child.swap(false, Ordering::Relaxed),
     };
@@ -242,10 +249,14 @@ struct Context {
     mask: u64,
 }
 
-fn copies_memory(number: usize, call: &[usize; 6]) -> bool {
+/// Does this clone, clone3 or fork make a process with a copy of the memory?
+pub fn copies_memory(number: usize, call: &[usize; 6]) -> bool {
     match number {
         nr::CLONE => call[0] & CLONE_VM == 0,
-        // SAFETY: clone3 is passed a structure whose first field is the flags.
+        // What the kernel is going to refuse is not looked at.
+        nr::CLONE3 if call[1] < CLONE_ARGUMENTS_BYTES => false,
+        nr::CLONE3 if mem::is_resident(call[0]).is_err() => false,
+        // SAFETY: the structure is mapped. Its first field is the flags.
         nr::CLONE3 => unsafe { (call[0] as *const u64).read_unaligned() as usize & CLONE_VM == 0 },
         _ => true,
     }
@@ -286,7 +297,9 @@ struct Request {
     result: isize,
 }
 
-fn fork_from_agent_stack(number: usize, call: &[usize; 6]) -> isize {
+/// Makes the clone with the agent at rest, and returns what the kernel did. The calling thread has
+/// armed the trap.
+pub fn fork_from_agent_stack(number: usize, call: &[usize; 6]) -> isize {
     let Some(agent) = Agent::get() else { return -(Errno::AGAIN.raw_os_error() as isize) };
     let (child_tid, parent_tid) = match number {
         // flags, stack, parent_tid, child_tid, tls
