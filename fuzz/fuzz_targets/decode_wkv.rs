@@ -4,5 +4,5 @@ use libfuzzer_sys::fuzz_target;
 use ramfold_codec::Codec;
 
 fuzz_target!(|data: &[u8]| {
-    ramfold_fuzz::decode(Codec::from_name("wlz").expect("a codec's name"), data);
+    ramfold_fuzz::decode(Codec::from_name("wkv").expect("a codec's name"), data);
 });

@@ -66,9 +66,9 @@ mod tests {
 
     #[test]
     fn every_field_is_documented_and_none_besides() {
-        let session = OwnedSession::create(1 << 30, CodecChoice::AUTO).unwrap();
+        let session = OwnedSession::create(1 << 30, CodecChoice::auto()).unwrap();
         session.claim(std::process::id()).unwrap();
-        let stats = of_session(&session, CodecChoice::AUTO, std::process::id());
+        let stats = of_session(&session, CodecChoice::auto(), std::process::id());
         let text = include_str!("../../../docs/stats.md");
         let mut documented: Vec<_> = text
             .lines()
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn sums_over_processes_and_over_those_that_are_gone() {
-        let session = OwnedSession::create(1 << 30, CodecChoice::AUTO).unwrap();
+        let session = OwnedSession::create(1 << 30, CodecChoice::auto()).unwrap();
         let first = session.claim(std::process::id()).unwrap();
         first.counters.faults.store(3, Ordering::Relaxed);
         first.fault_ns.record(1000);
@@ -95,7 +95,7 @@ mod tests {
         let mut gone = std::process::Command::new("true").spawn().unwrap();
         gone.wait().unwrap();
         session.claim(gone.id()).unwrap().cost_bytes.store(1000, Ordering::Relaxed);
-        let stats = of_session(&session, CodecChoice::AUTO, std::process::id());
+        let stats = of_session(&session, CodecChoice::auto(), std::process::id());
         assert_eq!(stats["faults"], 7);
         assert_eq!(stats["resident_bytes"], 70);
         assert_eq!(stats["memory_cap_bytes"], 1 << 30);

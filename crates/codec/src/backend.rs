@@ -1,7 +1,8 @@
 //! Which instructions a codec works with.
 
 #[cfg(target_arch = "x86_64")]
-use crate::arch::x86_64::Avx2;
+use crate::arch::x86_64::{Avx2, Avx512};
+use crate::wkv;
 
 /// The instructions that codecs with vector code use. All give the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,11 +13,9 @@ enum Inner {
     Scalar,
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
 }
-
-/// Proof of what this architecture does not have.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) enum Avx2 {}
 
 impl Backend {
     /// No vector instructions: what the others are checked against.
@@ -25,10 +24,10 @@ impl Backend {
     /// All that work here, the best last.
     pub fn available() -> impl Iterator<Item = Backend> {
         #[cfg(target_arch = "x86_64")]
-        let vector = Avx2::detect().map(|avx2| Backend(Inner::Avx2(avx2)));
+        let vector = [Avx2::detect().map(Inner::Avx2), Avx512::detect().map(Inner::Avx512)];
         #[cfg(not(target_arch = "x86_64"))]
-        let vector = None;
-        core::iter::once(Backend::SCALAR).chain(vector)
+        let vector = [];
+        core::iter::once(Backend::SCALAR).chain(vector.into_iter().flatten().map(Backend))
     }
 
     /// The best that works here.
@@ -42,14 +41,18 @@ impl Backend {
             Inner::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Inner::Avx2(_) => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx512(_) => "AVX-512",
         }
     }
 
-    pub(crate) const fn avx2(self) -> Option<Avx2> {
+    pub(crate) fn wkv(self) -> &'static wkv::Kernels {
         match self.0 {
-            Inner::Scalar => None,
+            Inner::Scalar => &wkv::SCALAR,
             #[cfg(target_arch = "x86_64")]
-            Inner::Avx2(avx2) => Some(avx2),
+            Inner::Avx2(avx2) => avx2.wkv(),
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx512(avx512) => avx512.wkv(),
         }
     }
 }

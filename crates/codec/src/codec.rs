@@ -5,6 +5,7 @@ use core::str::FromStr;
 
 use crate::error::{UnknownCodec, UnknownEncoding};
 use crate::pbpm::Alignment;
+use crate::wkv::Prediction;
 
 /// A codec with its level: how a page is compressed. Several codecs may share an [`Encoding`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -13,8 +14,8 @@ pub enum Codec {
     Lz4,
     /// zstd at a level.
     Zstd(ZstdLevel),
-    /// ramfold's own: a Lempel-Ziv over words, then a word codec.
-    Wlz,
+    /// ramfold's own: a word codec, with strides or without.
+    Wkv(Prediction),
     /// LZO1X-1 (Oberhumer).
     Lzo,
     /// LZRW1-A (Williams 1991).
@@ -34,7 +35,8 @@ impl Codec {
         Codec::Lz4,
         Codec::Zstd(ZstdLevel::FASTEST),
         Codec::Zstd(ZstdLevel::DENSER),
-        Codec::Wlz,
+        Codec::Wkv(Prediction::Strides),
+        Codec::Wkv(Prediction::Zeros),
         Codec::Lzo,
         Codec::Lzrw,
         Codec::Wkdm,
@@ -49,7 +51,8 @@ impl Codec {
         match self {
             Codec::Lz4 => "lz4",
             Codec::Zstd(level) => level.codec_name(),
-            Codec::Wlz => "wlz",
+            Codec::Wkv(Prediction::Strides) => "wkv",
+            Codec::Wkv(Prediction::Zeros) => "wkv-words",
             Codec::Lzo => "lzo",
             Codec::Lzrw => "lzrw1-a",
             Codec::Wkdm => "wkdm",
@@ -69,11 +72,13 @@ impl Codec {
     }
 
     /// A number for each codec, which [`Codec::from_number`] reads back: the encoding's, and in the
-    /// upper byte the level of zstd or the alignment of PBPM.
+    /// upper byte the level of zstd, the alignment of PBPM
+    /// or the prediction of WKv.
     pub const fn number(self) -> u16 {
         let variant = match self {
             Codec::Zstd(level) => level.get() as u16,
             Codec::Pbpm(alignment) => alignment as u16,
+            Codec::Wkv(prediction) => prediction as u16,
             _ => 0,
         };
         self.encoding() as u16 | variant << 8
@@ -94,7 +99,7 @@ impl Codec {
         match self {
             Codec::Lz4 => Encoding::Lz4,
             Codec::Zstd(_) => Encoding::Zstd,
-            Codec::Wlz => Encoding::Wlz,
+            Codec::Wkv(_) => Encoding::Wkv,
             Codec::Lzo => Encoding::Lzo,
             Codec::Lzrw => Encoding::Lzrw,
             Codec::Wkdm => Encoding::Wkdm,
@@ -168,8 +173,8 @@ pub enum Encoding {
     Lzrw = 6,
     /// See [`wk4x4`](crate::wk4x4).
     Wk4x4 = 7,
-    /// See [`wlz`](crate::wlz).
-    Wlz = 8,
+    /// See [`wkv`](crate::wkv).
+    Wkv = 8,
 }
 
 impl Encoding {
@@ -182,7 +187,7 @@ impl Encoding {
         Encoding::Lzo,
         Encoding::Lzrw,
         Encoding::Wk4x4,
-        Encoding::Wlz,
+        Encoding::Wkv,
     ];
 
     /// The format's name, without a level.
@@ -195,7 +200,7 @@ impl Encoding {
             Encoding::Lzo => "lzo",
             Encoding::Lzrw => "lzrw1-a",
             Encoding::Wk4x4 => "wk4x4",
-            Encoding::Wlz => "wlz",
+            Encoding::Wkv => "wkv",
         }
     }
 }

@@ -4,7 +4,8 @@ use crate::backend::Backend;
 use crate::codec::Codec;
 use crate::error::{DoesNotFit, ScratchError};
 use crate::pbpm::Alignment;
-use crate::{Page, lz4, lzo, lzrw, pbpm, wk4x4, wkdm, wlz, zstd};
+use crate::wkv::Prediction;
+use crate::{Page, lz4, lzo, lzrw, pbpm, wk4x4, wkdm, wkv, zstd};
 
 /// Enough scratch for any codec at any level, for static arrays. 112 KiB are enough for every codec
 /// in [`Codec::ALL`] and for zstd up to level 10; [`compress_scratch_bytes`] is exact.
@@ -16,7 +17,7 @@ pub fn compress_scratch_bytes(codec: Codec) -> usize {
     match codec {
         Codec::Lz4 => lz4::SCRATCH_BYTES,
         Codec::Zstd(level) => zstd::compress_scratch_bytes(level),
-        Codec::Wlz => wlz::COMPRESS_SCRATCH_BYTES,
+        Codec::Wkv(_) => wkv::COMPRESS_SCRATCH_BYTES,
         Codec::Lzo => lzo::SCRATCH_BYTES,
         Codec::Lzrw => lzrw::SCRATCH_BYTES,
         Codec::Wkdm => wkdm::SCRATCH_BYTES,
@@ -38,7 +39,7 @@ pub struct Compressor<'a> {
 enum Engine<'a> {
     Lz4(&'a mut [u8; lz4::SCRATCH_BYTES]),
     Zstd(zstd::Encoder<'a>),
-    Wlz(&'a mut [u8; wlz::COMPRESS_SCRATCH_BYTES]),
+    Wkv(Prediction, &'a mut [u8; wkv::COMPRESS_SCRATCH_BYTES]),
     Lzo(&'a mut [u8; lzo::SCRATCH_BYTES]),
     Lzrw(&'a mut [u8; lzrw::SCRATCH_BYTES]),
     Wkdm(&'a mut [u8; wkdm::SCRATCH_BYTES]),
@@ -59,7 +60,9 @@ impl<'a> Compressor<'a> {
         let engine = match codec {
             Codec::Lz4 => Engine::Lz4(scratch.first_chunk_mut().ok_or(too_small)?),
             Codec::Zstd(level) => Engine::Zstd(zstd::Encoder::new(level, scratch)?),
-            Codec::Wlz => Engine::Wlz(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Wkv(prediction) => {
+                Engine::Wkv(prediction, scratch.first_chunk_mut().ok_or(too_small)?)
+            }
             Codec::Lzo => Engine::Lzo(scratch.first_chunk_mut().ok_or(too_small)?),
             Codec::Lzrw => Engine::Lzrw(scratch.first_chunk_mut().ok_or(too_small)?),
             Codec::Wkdm => Engine::Wkdm(scratch.first_chunk_mut().ok_or(too_small)?),
@@ -94,7 +97,9 @@ impl<'a> Compressor<'a> {
         match &mut self.engine {
             Engine::Lz4(scratch) => lz4::compress(page, scratch, out),
             Engine::Zstd(encoder) => encoder.compress(page, out),
-            Engine::Wlz(scratch) => wlz::compress(page, self.backend, scratch, out),
+            Engine::Wkv(prediction, scratch) => {
+                wkv::compress(page, *prediction, self.backend, scratch, out)
+            }
             Engine::Lzo(scratch) => lzo::compress(page, scratch, out),
             Engine::Lzrw(scratch) => lzrw::compress(page, scratch, out),
             Engine::Wkdm(scratch) => wkdm::compress(page, scratch, out),

@@ -3,24 +3,22 @@
 use crate::backend::Backend;
 use crate::codec::Encoding;
 use crate::error::{DecodeError, ScratchError};
-use crate::{Page, lz4, lzo, lzrw, pbpm, wk4x4, wkdm, wlz, zstd};
+use crate::{Page, lz4, lzo, lzrw, pbpm, wk4x4, wkdm, wkv, zstd};
 
 /// Enough scratch for every encoding, for static arrays; [`decompress_scratch_bytes`] is exact.
-pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 108 << 10;
+pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 112 << 10;
 
 /// The word codecs' tapes, at the front of the scratch; libzstd's context follows.
-const TAPE_BYTES: usize = if wkdm::SCRATCH_BYTES > pbpm::SCRATCH_BYTES {
-    wkdm::SCRATCH_BYTES
-} else {
-    pbpm::SCRATCH_BYTES
-};
+const TAPE_BYTES: usize = wkv::DECOMPRESS_SCRATCH_BYTES;
+
+const _: () = assert!(wkdm::SCRATCH_BYTES <= TAPE_BYTES && pbpm::SCRATCH_BYTES <= TAPE_BYTES);
 
 /// Bytes of scratch that a [`Decompressor`] needs to decode `encoding`. Scratch for several
 /// encodings is the largest of theirs, not the sum. Alignment and contents do not matter.
 pub fn decompress_scratch_bytes(encoding: Encoding) -> usize {
     match encoding {
         Encoding::Lz4 | Encoding::Lzo | Encoding::Lzrw => 0,
-        Encoding::Wkdm | Encoding::Wk4x4 | Encoding::Pbpm | Encoding::Wlz => TAPE_BYTES,
+        Encoding::Wkdm | Encoding::Wk4x4 | Encoding::Pbpm | Encoding::Wkv => TAPE_BYTES,
         Encoding::Zstd => TAPE_BYTES + zstd::decompress_scratch_bytes(),
     }
 }
@@ -80,9 +78,9 @@ impl<'a> Decompressor<'a> {
                 let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
                 wk4x4::decompress(object, tapes.ok_or(no_scratch)?, page)
             }
-            Encoding::Wlz => {
+            Encoding::Wkv => {
                 let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
-                wlz::decompress(object, self.backend, tapes.ok_or(no_scratch)?, page)
+                wkv::decompress(object, self.backend, tapes.ok_or(no_scratch)?, page)
             }
             Encoding::Pbpm => {
                 let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());

@@ -11,7 +11,7 @@
 //! | [`backend`] | which instructions the processor has |
 //! | [`compressor`], [`decompressor`] | the two entry points, each over a caller's scratch |
 //! | [`same_filled`](mod@same_filled) | the test that comes before any codec |
-//! | [`lz4`], [`lzo`], [`lzrw`], [`zstd`], [`wkdm`], [`wk4x4`], [`pbpm`], [`wlz`] | one format each, as plain functions |
+//! | [`lz4`], [`lzo`], [`lzrw`], [`zstd`], [`wkdm`], [`wk4x4`], [`pbpm`], [`wkv`] | one format each, as plain functions |
 //! | [`error`] | what can go wrong, and with which values |
 //!
 //! Whatever bytes a decoder is given, it returns a page or a [`DecodeError`]; it never panics and
@@ -45,7 +45,8 @@ pub mod same_filled;
 mod wk;
 pub mod wk4x4;
 pub mod wkdm;
-pub mod wlz;
+pub mod wkv;
+
 pub mod zstd;
 
 pub use backend::Backend;

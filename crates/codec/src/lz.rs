@@ -34,6 +34,12 @@ pub(crate) fn bytes_at<const N: usize>(page: &Page, at: usize) -> [u8; N] {
     }
 }
 
+/// The word at a place counted in words.
+#[inline]
+pub(crate) fn word_at(page: &Page, place: usize) -> u32 {
+    u32::from_le_bytes(bytes_at(page, 4 * place))
+}
+
 /// Equal bytes from `earlier` and `later` on, up to `end` of the later ones.
 #[inline]
 pub(crate) fn common_length(page: &Page, earlier: usize, later: usize, end: usize) -> usize {

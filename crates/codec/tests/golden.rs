@@ -5,6 +5,7 @@ mod corpus;
 
 use corpus::{fingerprint, from_words, pages};
 use ramfold_codec::pbpm::Alignment;
+use ramfold_codec::wkv::Prediction;
 use ramfold_codec::{
     Codec, Compressor, Decompressor, Encoding, PAGE_SIZE, Page, compress_scratch_bytes,
     decompress_scratch_bytes, pbpm, wkdm,
@@ -80,40 +81,90 @@ fn lzrw_of_one_repeated_byte() {
     both_ways(Codec::Lzrw, &[b'a'; PAGE_SIZE], &object);
 }
 
-#[test]
-fn wlz_of_one_repeated_word() {
-    // One literal, a miss: nothing has its keys but itself. It votes for them all the same, so it is
-    // partial: keys by slot.
-    let word = 0x1234_5678u32;
-    let slot = (word >> 12).wrapping_mul(0x9e37_79b1) >> 28;
-    // Header: 1 literal, 1 token.
-    let mut object = (1u32 | 1 << 11).to_le_bytes().to_vec();
-    object.extend((1u16 << slot).to_le_bytes());
-    object.extend([0, 0]);
-    // Class 1; the key 0x12345, its low 16 bits first; the partial.
-    object.extend([1, 0, 0x45, 0x23, 0x01]);
-    object.extend((slot as u16 * 4096 + 0x678).to_le_bytes());
-    // The copy is from one word back, the distance that is the last at first: flag 0. A run of 1, and
-    // 1,023 words: 2 and 31, then 255 three times and 225.
-    object.extend([0, 1 | 31 << 3, 255, 255, 255, 225]);
-    both_ways(Codec::Wlz, &from_words(|_| word), &object);
+/// The header of WKv: literals, values, misses, strides, levels, slots; and the vectors that have
+/// literals.
+fn wkv_header(fields: [u64; 6], vectors: u64) -> Vec<u8> {
+    let widths = [11, 11, 11, 3, 2, 16];
+    let (mut header, mut at) = (0, 0);
+    for (field, width) in fields.into_iter().zip(widths) {
+        header |= field << at;
+        at += width;
+    }
+    [header.to_le_bytes(), vectors.to_le_bytes()].concat()
 }
 
 #[test]
-fn wlz_of_every_class() {
-    // Eight words of which no two in a row come back, then zeros.
-    const WORDS: [u32; 8] =
-        [0xaaaa_a001, 0xaaaa_a002, 0xbbbb_1001, 0xbbbb_7002, 0xbbbb_3003, 0, 0xbbbb_3004, 5];
-    let page = from_words(|nth| WORDS.get(nth).copied().unwrap_or(0));
-    let object = compress(Codec::Wlz, &page);
-    assert!(*decompress(Encoding::Wlz, &object) == page);
-    let slot = |key: u32| key.wrapping_mul(0x9e37_79b1) >> 28;
-    let partial = |word: u32| (slot(word >> 12) << 12 | word & 0xfff) as u16;
-    let header = u32::from_le_bytes(object[..4].try_into().expect("four bytes"));
-    // Nine literals: the words, and the zero that the copy of zeros begins with.
-    assert_eq!((header & 2047, header >> 11), (9, 1));
-    let has = |value: u16| object.windows(2).any(|two| two == value.to_le_bytes());
-    assert!(has(partial(0xaaaa_a001)) && has(partial(0xaaaa_a002)) && has(partial(5)));
+fn wkv_of_one_repeated_word() {
+    // The first vector has nothing to be predicted from; all others are as 16 words back, the first
+    // of the distances that are all alike. The literals vote for their own key.
+    let word = 0x1234_5678u32;
+    let slot = (word >> 12).wrapping_mul(0x9e37_79b1) >> 28;
+    let mut object = wkv_header([16, 16, 0, 1, 0, 1 << slot], 1);
+    // The stride; the mask; which are values; which are otherwise; the key 0x12345, its low 16 bits
+    // first.
+    object.extend([0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0x45, 0x23, 0x01]);
+    object.extend([(slot as u16 * 4096 + 0x678).to_le_bytes(); 16].concat());
+    both_ways(Codec::Wkv(Prediction::Strides), &from_words(|_| word), &object);
+}
+
+#[test]
+fn wkv_of_every_class() {
+    // Thirty-two words of one key, and the same again but for three; all else is zero.
+    const KEY: u32 = 0x77777;
+    let slot_of = |key: u32| key.wrapping_mul(0x9e37_79b1) >> 28;
+    let slot = slot_of(KEY);
+    // A key that would have the same slot, and does not get it.
+    let other = (1..KEY).find(|&key| slot_of(key) == slot).expect("a sixteenth of them") << 12;
+    let page = from_words(|nth| match nth {
+        100 => KEY << 12 | 0xfff,
+        101 => other | 0x304,
+        102 => 0,
+        64..128 => KEY << 12 | (nth as u32 % 32 * 37),
+        _ => 0,
+    });
+    // Literals: the 32; then the upper half is as predicted, the other key a miss, the zero a zero;
+    // then 31 zeros where the words from 96 on are predicted to come again.
+    let vectors = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
+    let mut object = wkv_header([66, 33, 1, 1, 0, 1 << slot], vectors);
+    // One stride, of 32 words.
+    object.push((32 - 16) / 2);
+    object.extend([0xffffu16, 0xffff, 0x70, 0xffbf, 0xffff].map(u16::to_le_bytes).concat());
+    // What has a value; what is otherwise.
+    object.extend([0xff, 0xff, 0xff, 0xff, 0x01, 0, 0, 0, 0]);
+    object.extend([0, 0, 0, 0, 0x03, 0, 0, 0, 0]);
+    object.extend([0x77, 0x77, 0x07]);
+    let values = (0..32).map(|nth| (slot << 12) + nth * 37).chain([KEY << 12 | 0xfff]);
+    object.extend(values.flat_map(|value| (value as u16).to_le_bytes()));
+    object.extend((other | 0x304).to_le_bytes());
+    both_ways(Codec::Wkv(Prediction::Strides), &page, &object);
+}
+
+#[test]
+fn wkv_of_text() {
+    // Fifteen letters that come first in all places, fifteen others now and then, and a digit once.
+    let frequent = *b"abcdefghijklmno";
+    let others = *b"ABCDEFGHIJKLMNO";
+    let letter = |nth: usize| match nth {
+        4095 => b'7',
+        _ if nth % 8 == 7 => others[nth / 8 % 15],
+        _ => frequent[nth * nth / 7 % 15],
+    };
+    let page: Page = std::array::from_fn(letter);
+    // No literals, but misses.
+    let mut object = wkv_header([0, 0, 1024, 0, 2, 0], 0);
+    object.extend(frequent);
+    object.extend(others);
+    object.extend(512u16.to_le_bytes());
+    let code = |letters: &[u8; 15], byte: u8| letters.iter().position(|&b| b == byte).unwrap_or(15);
+    let pack = |bytes: &[u8], letters: &[u8; 15]| -> Vec<u8> {
+        let code = |byte| code(letters, byte) as u8;
+        bytes.chunks(2).map(|pair| code(pair[0]) | code(pair[1]) << 4).collect()
+    };
+    object.extend(pack(&page, &frequent));
+    let escapes: Vec<u8> = page.iter().skip(7).step_by(8).copied().collect();
+    object.extend(pack(&escapes, &others));
+    object.push(b'7');
+    both_ways(Codec::Wkv(Prediction::Zeros), &page, &object);
 }
 
 #[test]
@@ -239,7 +290,8 @@ fn fingerprints_of_what_the_encoders_write() {
             ("lz4", 245914, 0x9152d149f46da615),
             ("zstd-1", 131839, 0xc4c1ad80234c6a14),
             ("zstd-3", 131232, 0x5fb77dc3af5435ee),
-            ("wlz", 214723, 0xbf25a7f9ace3c4f6),
+            ("wkv", 222514, 0xeabdd109375930d0),
+            ("wkv-words", 285243, 0x8844e85d8b1d9207),
             ("lzo", 237213, 0x034707eb859ca45a),
             ("lzrw1-a", 244596, 0x3ce51f4ef1633556),
             ("wkdm", 258590, 0x93209f15a68c7c85),

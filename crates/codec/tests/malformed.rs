@@ -4,6 +4,7 @@ mod corpus;
 
 use corpus::from_words;
 use ramfold_codec::pbpm::Alignment;
+use ramfold_codec::wkv::Prediction;
 use ramfold_codec::{
     Codec, Compressor, DecodeError, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES,
     PAGE_SIZE, Page, compress_scratch_bytes,
@@ -18,12 +19,15 @@ fn compress(codec: Codec, page: &Page) -> Vec<u8> {
     out
 }
 
-#[track_caller]
-fn expect(encoding: Encoding, object: &[u8], expected: Result<(), DecodeError>) {
+fn decode(encoding: Encoding, object: &[u8]) -> Result<(), DecodeError> {
     let mut scratch = vec![0; MAX_DECOMPRESS_SCRATCH_BYTES];
     let mut decompressor = Decompressor::new(&mut scratch).expect("scratch is accepted");
-    let mut page = [0; PAGE_SIZE];
-    assert_eq!(decompressor.decompress(encoding, object, &mut page), expected);
+    decompressor.decompress(encoding, object, &mut [0; PAGE_SIZE])
+}
+
+#[track_caller]
+fn expect(encoding: Encoding, object: &[u8], expected: Result<(), DecodeError>) {
+    assert_eq!(decode(encoding, object), expected);
 }
 
 #[test]
@@ -251,47 +255,69 @@ fn pbpm_with_aligned_data() {
 }
 
 #[test]
-fn wlz() {
-    let expect = |object: &[u8], expected| expect(Encoding::Wlz, object, expected);
-    // One literal (a key of 20 bits, in its slot) and a copy of it, 1,023 words long: header, slots,
-    // classes, key, partial, flag, token and the rest of its length.
-    let good = compress(Codec::Wlz, &from_words(|_| 0x1234_5678));
-    assert_eq!(good.len(), 4 + 2 + 2 + 2 + 3 + 2 + 1 + 1 + 4);
-    let (classes_at, key_at, flags_at, token_at) = (8, 10, 15, 16);
+fn wkv() {
+    let expect = |object: &[u8], expected| expect(Encoding::Wkv, object, expected);
+    // Sixteen literals (a key of 20 bits, in its slot), all other words as 16 words back: header,
+    // vectors, stride, mask, planes, key, values.
+    let good = compress(Codec::Wkv(Prediction::Strides), &from_words(|_| 0x1234_5678));
+    assert_eq!(good.len(), 8 + 8 + 1 + 2 + 2 + 2 + 3 + 32);
+    let (stride_at, mask_at, key_at) = (16, 17, 23);
     expect(&good, Ok(()));
     let with = |at: usize, bits: u8| {
         let mut object = good.clone();
         object[at] ^= bits;
         object
     };
-    // More literals than a page has words, more tokens than copies fit, bits that are none.
-    for (at, bits) in [(1, 0x05), (2, 0x1f), (2, 0x20), (3, 0x80)] {
-        expect(&with(at, bits), Err(DecodeError::Malformed("WLZ header")));
+    // More literals than a page has words, fewer than values, five strides, bits that are none.
+    for (at, bits) in [(1, 0x04), (0, 0x1f), (4, 0x08), (4, 0x30), (7, 0x80), (6, 0x40)] {
+        expect(&with(at, bits), Err(DecodeError::Malformed("WKv header")));
     }
-    expect(&with(classes_at, 0x02), Err(DecodeError::Malformed("WLZ class padding")));
-    expect(&with(classes_at + 1, 0x80), Err(DecodeError::Malformed("WLZ class padding")));
-    expect(&with(key_at + 2, 0x10), Err(DecodeError::Malformed("WLZ slot padding")));
-    expect(&with(flags_at, 0x02), Err(DecodeError::Malformed("WLZ flag padding")));
-    // Any key will do, and any slot.
+    expect(&with(stride_at, 0x40), Err(DecodeError::Malformed("WKv stride")));
+    expect(&with(stride_at, 0x3f), Ok(()));
+    expect(&with(key_at + 2, 0x10), Err(DecodeError::Malformed("WKv key padding")));
+    // Any key will do.
     expect(&with(key_at, 0xff), Ok(()));
-    expect(&with(key_at + 4, 0xf0), Ok(()));
-    // The flag makes the token one of two bytes, with a distance of 1,023; then one of no distance.
-    let far = DecodeError::BadDistance { distance: 4 * 1023, decoded_bytes: 4 };
-    expect(&with(flags_at, 0x01), Err(far));
-    let mut near = with(flags_at, 0x01);
-    near[token_at..token_at + 3].copy_from_slice(&[1, 0, 0]);
-    near.truncate(token_at + 2);
-    let none = DecodeError::BadDistance { distance: 0, decoded_bytes: 4 };
-    expect(&near, Err(none));
-    // A literal that is not there, a copy too long, one too short.
-    expect(&with(token_at, 0x02), Err(DecodeError::Truncated));
-    expect(&with(good.len() - 1, 0x02), Err(DecodeError::TooLong));
-    expect(&with(good.len() - 1, 0x01), Err(DecodeError::Truncated));
-    expect(&good[..good.len() - 1], Err(DecodeError::Truncated));
-    expect(&good[..token_at], Err(DecodeError::Truncated));
-    expect(&good[..key_at], Err(DecodeError::Truncated));
-    expect(&good[..7], Err(DecodeError::Truncated));
+    // A literal less than the header says; a value that is a zero; a miss that is not there.
+    let counts = DecodeError::Malformed("WKv counts");
+    expect(&with(mask_at, 1), Err(counts));
+    expect(&with(mask_at + 2, 1), Err(counts));
+    let mut missing = with(mask_at + 2, 1);
+    missing[mask_at + 4] ^= 1;
+    expect(&missing, Err(counts));
+    // A vector more has a mask more, which moves everything behind it.
+    assert!(decode(Encoding::Wkv, &with(8, 2)).is_err());
+    for length in 0..good.len() {
+        expect(&good[..length], Err(DecodeError::Truncated));
+    }
     expect(&[&good[..], &[0]].concat(), Err(DecodeError::TrailingBytes));
+}
+
+#[test]
+fn wkv_with_choices_and_packed_misses() {
+    let expect = |object: &[u8], expected| expect(Encoding::Wkv, object, expected);
+    // Letters, of which one half is as 16 words back and the other as 24.
+    let letters = |nth: usize| {
+        u32::from_le_bytes([nth, nth / 3, nth * 7, nth / 5].map(|n| b'a' + n as u8 % 13))
+    };
+    let page = from_words(|nth| letters(if nth < 512 { nth % 16 + 100 } else { nth % 24 * 31 }));
+    let good = compress(Codec::Wkv(Prediction::Strides), &page);
+    let header = u64::from_le_bytes(good[..8].try_into().expect("eight bytes"));
+    let (strides, levels) = (header >> 33 & 7, header >> 36 & 3);
+    assert_eq!((strides, levels), (3, 1));
+    expect(&good, Ok(()));
+    // The fourth stride of three.
+    let mut choice = good.clone();
+    choice[19] |= 3;
+    expect(&choice, Err(DecodeError::Malformed("WKv choice of a stride")));
+    let packed = Err(DecodeError::Malformed("WKv packed misses"));
+    expect(&[&good[..], &[0]].concat(), packed);
+    // The last codes made escapes, of which there are no more.
+    let mut escaped = good.clone();
+    *escaped.last_mut().expect("a byte") = 0xff;
+    expect(&escaped, packed);
+    for length in 0..good.len() {
+        assert!(decode(Encoding::Wkv, &good[..length]).is_err(), "{length}");
+    }
 }
 
 /// A run of so many literals, a copy of the last byte, the end.

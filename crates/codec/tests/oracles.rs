@@ -288,8 +288,8 @@ fn check_lzo(kind: &str, page: &Page) {
     assert!(back.as_deref() == Some(page), "{kind}: written by lzokay");
 }
 
-/// WLZ read from its description, section by section.
-fn read_wlz(object: &[u8]) -> Vec<u32> {
+/// WKv read from its description, section by section.
+fn read_wkv(object: &[u8]) -> Vec<u32> {
     let mut rest = object;
     let mut bytes = |count: usize| {
         let (these, others) = rest.split_at(count);
@@ -297,73 +297,91 @@ fn read_wlz(object: &[u8]) -> Vec<u32> {
         these
     };
     let number =
-        |bytes: &[u8]| bytes.iter().rev().fold(0u32, |sum, &byte| sum << 8 | u32::from(byte));
+        |bytes: &[u8]| bytes.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
     let numbers = |bytes: &[u8], size: usize| bytes.chunks(size).map(number).collect::<Vec<_>>();
     let nibbles = |bytes: &[u8]| bytes.iter().flat_map(|b| [b & 15, b >> 4]).collect::<Vec<_>>();
-    let header = number(bytes(4)) as usize;
-    let (literal_count, token_count) = (header % 2048, header / 2048);
-    let slots = [number(bytes(2)), number(bytes(2))]
-        .map(|mask| (0..16).filter(|slot| mask >> slot & 1 == 1).collect::<Vec<usize>>());
-    let classes: Vec<u8> = bytes(2 * literal_count.div_ceil(8))
-        .chunks(2)
-        .flat_map(|pair| (0..8).map(move |bit| pair[0] >> bit & 1 | (pair[1] >> bit & 1) << 1))
-        .take(literal_count)
-        .collect();
-    let of_class = |wanted: u8| classes.iter().filter(|&&class| class == wanted).count();
-    let key_count = slots[0].len();
-    let low = numbers(bytes(2 * key_count), 2);
-    let high = nibbles(bytes(key_count.div_ceil(2)));
-    let half_keys = numbers(bytes(2 * slots[1].len()), 2);
-    let mut partials = numbers(bytes(2 * of_class(1)), 2).into_iter();
-    let mut halves = numbers(bytes(2 * of_class(2)), 2).into_iter();
-    let mut half_slots = nibbles(bytes(of_class(2).div_ceil(2))).into_iter();
-    let mut misses = numbers(bytes(4 * of_class(3)), 4).into_iter();
-    let flags = bytes(token_count.div_ceil(8));
-    let nth_of = |slots: &[usize], slot: usize| slots.iter().position(|&s| s == slot).unwrap();
-    let mut literals = classes.iter().map(|class| match class {
-        0 => 0,
-        1 => {
-            let value = partials.next().unwrap();
-            let nth = nth_of(&slots[0], (value >> 12) as usize);
-            (u32::from(high[nth]) << 16 | low[nth]) << 12 | value & 0xfff
-        }
-        2 => {
-            let nth = nth_of(&slots[1], usize::from(half_slots.next().unwrap()));
-            half_keys[nth] << 16 | halves.next().unwrap()
-        }
-        _ => misses.next().unwrap(),
-    });
-    let mut words = vec![];
-    let mut distance = 1;
-    let mut tokens = rest.iter().map(|&byte| usize::from(byte));
-    for nth in 0..token_count {
-        let mut head = tokens.next().unwrap();
-        let mut most = 31;
-        let mut length = head >> 3;
-        if flags[nth / 8] >> (nth % 8) & 1 == 1 {
-            head |= tokens.next().unwrap() << 8;
-            distance = head >> 6;
-            (length, most) = (head >> 3 & 7, 7);
-        }
-        let mut extended = |field: usize, most: usize| {
-            let mut sum = field;
-            let mut goes_on = field == most;
-            while goes_on {
-                let byte = tokens.next().unwrap();
-                sum += byte;
-                goes_on = byte == 255;
-            }
-            sum
+    let mut header = number(bytes(8));
+    let mut field = |bits: u32| {
+        let value = header % (1 << bits);
+        header >>= bits;
+        value as usize
+    };
+    let (literal_count, value_count, miss_count) = (field(11), field(11), field(11));
+    let (stride_count, levels, slots) = (field(3), field(2), field(16));
+    assert_eq!(header, 0);
+    let slots: Vec<usize> = (0..16).filter(|slot| slots >> slot & 1 == 1).collect();
+    let vectors = number(bytes(8));
+    let strides: Vec<usize> = bytes(stride_count).iter().map(|n| 16 + 2 * *n as usize).collect();
+    let choices = bytes(if stride_count > 1 { 16 } else { 0 });
+    let masks = numbers(bytes(2 * vectors.count_ones() as usize), 2);
+    let mut plane = |count: usize| {
+        let bits = bytes(count.div_ceil(8)).iter().flat_map(|b| (0..8).map(move |n| b >> n & 1));
+        bits.take(count).collect::<Vec<_>>()
+    };
+    let value_plane = plane(literal_count);
+    let other_plane = plane(literal_count);
+    let low = numbers(bytes(2 * slots.len()), 2);
+    let high = nibbles(bytes(slots.len().div_ceil(2)));
+    let mut values = numbers(bytes(2 * value_count), 2).into_iter();
+    let coded = |codes: &[u8], frequent: &[u8], escapes: &[u8]| {
+        let mut escapes = escapes.iter();
+        let byte = |code| match code {
+            15 => *escapes.next().unwrap(),
+            code => frequent[usize::from(code)],
         };
-        length = extended(length, most) + 2;
-        let run = extended(head & 7, 7);
-        words.extend(literals.by_ref().take(run));
-        for _ in 0..length {
-            words.push(words[words.len() - distance]);
+        let bytes: Vec<u8> = codes.iter().copied().map(byte).collect();
+        assert_eq!(escapes.next(), None);
+        bytes
+    };
+    let misses = match levels {
+        0 => rest.to_vec(),
+        1 => {
+            let frequent = bytes(15);
+            let codes = nibbles(bytes(2 * miss_count));
+            coded(&codes, frequent, rest)
+        }
+        _ => {
+            let (frequent, next_frequent) = (bytes(15), bytes(15));
+            let escaped = number(bytes(2)) as usize;
+            let codes = nibbles(bytes(2 * miss_count));
+            let next_codes = nibbles(bytes(escaped.div_ceil(2)));
+            let escapes = coded(&next_codes[..escaped], next_frequent, rest);
+            coded(&codes, frequent, &escapes)
+        }
+    };
+    assert_eq!(misses.len(), 4 * miss_count);
+    if literal_count == 0 && miss_count == 1024 {
+        return numbers(&misses, 4).into_iter().map(|word| word as u32).collect();
+    }
+    let mut misses = numbers(&misses, 4).into_iter();
+
+    let mut words: Vec<u64> = vec![];
+    let mut masks = masks.into_iter();
+    let mut classes = value_plane.into_iter().zip(other_plane);
+    for vector in 0..64 {
+        let mask = if vectors >> vector & 1 == 1 { masks.next().unwrap() } else { 0 };
+        let choice = choices.get(vector / 4).map_or(0, |byte| byte >> (2 * (vector % 4)) & 3);
+        let stride = strides.get(usize::from(choice)).filter(|&&stride| stride <= 16 * vector);
+        for lane in 0..16 {
+            let predicted = stride.map_or(0, |stride| words[words.len() - stride]);
+            words.push(match mask >> lane & 1 {
+                0 => predicted,
+                _ => match classes.next().unwrap() {
+                    (0, 0) => 0,
+                    (0, _) => misses.next().unwrap(),
+                    (_, 0) => {
+                        let value = values.next().unwrap();
+                        let slot = (value >> 12) as usize;
+                        let nth = slots.iter().position(|&s| s == slot).unwrap();
+                        (u64::from(high[nth]) << 16 | low[nth]) << 12 | value & 0xfff
+                    }
+                    _ => predicted >> 16 << 16 | values.next().unwrap(),
+                },
+            });
         }
     }
-    words.extend(literals);
-    words
+    assert_eq!((classes.next(), values.next(), misses.next()), (None, None, None));
+    words.into_iter().map(|word| word as u32).collect()
 }
 
 /// LZRW1-A, from its description, with a table of every three bytes' last place.
@@ -419,8 +437,10 @@ fn check(kind: &str, page: &Page) {
     }
 
     check_lzo(kind, page);
-    let object = compress("wlz", page).expect("WLZ takes any page");
-    assert_eq!(read_wlz(&object), words_of(page), "{kind}");
+    for name in ["wkv", "wkv-words"] {
+        let object = compress(name, page).expect("WKv takes any page");
+        assert_eq!(read_wkv(&object), words_of(page), "{kind}, {name}");
+    }
     assert_eq!(compress("lzrw1-a", page).as_ref(), Some(&model_lzrw(page)), "{kind}");
     let wkdm = model_wk(page, Slots([0; 16]));
     assert_eq!(compress("wkdm", page).as_ref(), Some(&wkdm), "{kind}");

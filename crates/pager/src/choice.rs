@@ -3,7 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-use ramfold_codec::{Codec, UnknownCodec, ZstdLevel};
+use ramfold_codec::wkv::Prediction;
+use ramfold_codec::{Backend, Codec, UnknownCodec, ZstdLevel};
 
 /// The codec for most pages, and the one for when the pool itself takes most of the cap: then
 /// every byte it shrinks by spares faults, which cost more than compressing harder.
@@ -14,9 +15,17 @@ pub struct CodecChoice {
 }
 
 impl CodecChoice {
-    /// What is used unless somebody asks for a codec.
-    pub const AUTO: CodecChoice =
-        CodecChoice { usual: Codec::Lz4, tight: Codec::Zstd(ZstdLevel::FASTEST) };
+    /// The name of what is used unless somebody asks for a codec.
+    pub const AUTO: &str = "auto";
+
+    /// WKv where there are vector instructions for it,
+    /// without which it is slower than
+    /// LZ4, and zstd when the pool takes most of the cap.
+    pub fn auto() -> Self {
+        let vectors = Backend::best() != Backend::SCALAR;
+        let usual = if vectors { Codec::Wkv(Prediction::Strides) } else { Codec::Lz4 };
+        CodecChoice { usual, tight: Codec::Zstd(ZstdLevel::FASTEST) }
+    }
 
     /// One codec for everything.
     pub fn only(codec: Codec) -> Self {
@@ -24,7 +33,7 @@ impl CodecChoice {
     }
 
     pub fn name(self) -> &'static str {
-        if self == Self::AUTO { "auto" } else { self.usual.name() }
+        if self == Self::auto() { Self::AUTO } else { self.usual.name() }
     }
 
     /// How it is written into a session.
@@ -42,7 +51,7 @@ impl FromStr for CodecChoice {
     type Err = UnknownCodec;
 
     fn from_str(name: &str) -> Result<Self, UnknownCodec> {
-        if name == Self::AUTO.name() { Ok(Self::AUTO) } else { name.parse().map(Self::only) }
+        if name == Self::AUTO { Ok(Self::auto()) } else { name.parse().map(Self::only) }
     }
 }
 
@@ -59,7 +68,7 @@ mod tests {
     #[test]
     fn every_choice_survives_its_name_and_its_number() {
         let choices = Codec::ALL.iter().map(|&codec| CodecChoice::only(codec));
-        for choice in choices.chain([CodecChoice::AUTO]) {
+        for choice in choices.chain([CodecChoice::auto()]) {
             assert_eq!(choice.name().parse(), Ok(choice));
             assert_eq!(CodecChoice::of_number(choice.number()), choice);
         }

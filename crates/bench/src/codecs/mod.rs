@@ -12,8 +12,8 @@ pub mod measure;
 pub mod ours;
 pub mod report;
 
-use anyhow::{Result, bail};
-use ramfold_codec::{Codec, PAGE_SIZE, Page};
+use anyhow::{Context, Result, bail};
+use ramfold_codec::{Backend, Codec, PAGE_SIZE, Page};
 
 /// Longest object that is kept; the store takes a page that needs more as it is. The pager's limit.
 pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
@@ -39,6 +39,19 @@ pub fn names() -> Vec<&'static str> {
     ours.chain(libraries::NAMES.iter().copied()).chain([MEMCPY]).collect()
 }
 
+/// The instructions of that name, or the best there are.
+///
+/// # Errors
+/// For what this machine does not have.
+pub fn backend(name: Option<&str>) -> Result<Backend> {
+    let Some(name) = name else { return Ok(Backend::best()) };
+    let found = Backend::available().find(|backend| backend.name().eq_ignore_ascii_case(name));
+    found.with_context(|| {
+        let there: Vec<_> = Backend::available().map(Backend::name).collect();
+        format!("this machine has no instructions {name:?}; it has {}", there.join(", "))
+    })
+}
+
 /// What was asked for.
 #[derive(Default)]
 pub struct Selection {
@@ -47,11 +60,11 @@ pub struct Selection {
     pub missing: Vec<(&'static str, String)>,
 }
 
-/// The subjects of these names, or all.
+/// The subjects of these names, or all; ours with these instructions.
 ///
 /// # Errors
 /// For a name that is none of [`names`].
-pub fn select(wanted: &[String]) -> Result<Selection> {
+pub fn select(wanted: &[String], backend: Backend) -> Result<Selection> {
     let known = names();
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(&name.as_str())) {
         bail!("there is no codec {unknown:?}; there are {}", known.join(", "));
@@ -64,7 +77,7 @@ pub fn select(wanted: &[String]) -> Result<Selection> {
         if name == MEMCPY {
             selection.subjects.push(Box::new(Memcpy));
         } else if let Some(codec) = Codec::from_name(name) {
-            selection.subjects.push(Box::new(ours::Ours::new(codec)?));
+            selection.subjects.push(Box::new(ours::Ours::new(codec, backend)?));
         } else {
             match libraries::open(name) {
                 Ok(subject) => selection.subjects.push(subject),

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use ramfold_codec::{
-    Codec, Compressor, Decompressor, MAX_DECOMPRESS_SCRATCH_BYTES, Page, compress_scratch_bytes,
+    Backend, Codec, Compressor, Decompressor, MAX_DECOMPRESS_SCRATCH_BYTES, Page,
+    compress_scratch_bytes,
 };
 
 use super::Subject;
@@ -14,12 +15,14 @@ pub struct Ours {
 }
 
 impl Ours {
-    pub fn new(codec: Codec) -> Result<Ours> {
+    pub fn new(codec: Codec, backend: Backend) -> Result<Ours> {
         // A handful of subjects live as long as the program.
         let compressor = Compressor::new(codec, vec![0; compress_scratch_bytes(codec)].leak())
             .with_context(|| format!("cannot compress with {codec}"))?;
         let decompressor = Decompressor::new(vec![0; MAX_DECOMPRESS_SCRATCH_BYTES].leak())
             .with_context(|| format!("cannot decompress {codec}"))?;
+        let compressor = compressor.with_backend(backend);
+        let decompressor = decompressor.with_backend(backend);
         Ok(Ours { codec, compressor, decompressor })
     }
 }

@@ -32,6 +32,9 @@ pub struct Options {
     /// Codecs and peers to measure [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     codec: Vec<String>,
+    /// Instructions that ramfold's codecs use: scalar, AVX2 or AVX-512 [default: the best there are]
+    #[arg(long, value_name = "NAME", conflicts_with = "instructions")]
+    backend: Option<String>,
     /// Rounds of which the medians are taken
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..))]
@@ -48,7 +51,8 @@ pub struct Options {
 }
 
 pub fn execute(options: Options) -> Result<ExitCode> {
-    let Selection { mut subjects, missing } = codecs::select(&options.codec)?;
+    let Selection { mut subjects, missing } =
+        codecs::select(&options.codec, codecs::backend(options.backend.as_deref())?)?;
     for (name, reason) in &missing {
         say(&format!("ramfold-bench: without {name}: {reason}"));
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use ramfold_codec::Backend;
 
 use crate::codecs::files::Pages;
 use crate::codecs::instructions::{self, Direction};
@@ -23,7 +24,8 @@ pub struct Options {
 
 pub fn execute(options: Options) -> Result<ExitCode> {
     let pages = Pages::read(&options.pages, None)?;
-    let Selection { mut subjects, missing } = select(std::slice::from_ref(&options.codec))?;
+    let Selection { mut subjects, missing } =
+        select(std::slice::from_ref(&options.codec), Backend::best())?;
     let Some(subject) = subjects.first_mut() else {
         bail!("{}: {}", options.codec, missing.first().map_or("", |(_, reason)| reason));
     };

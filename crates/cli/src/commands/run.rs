@@ -72,7 +72,7 @@ pub struct Arguments {
 
 fn codec_names() -> PossibleValuesParser {
     let codecs = Codec::ALL.iter().map(|codec| codec.name());
-    PossibleValuesParser::new([CodecChoice::AUTO.name()].into_iter().chain(codecs).chain(["zstd"]))
+    PossibleValuesParser::new([CodecChoice::AUTO].into_iter().chain(codecs).chain(["zstd"]))
 }
 
 /// Runs the program and returns the exit status for the shell.

@@ -1,148 +1,228 @@
-//! WLZ, ramfold's own: a Lempel-Ziv over words, then a word codec over what it leaves.
+//! WKv, ramfold's own: a word codec whose every step does sixteen words at a time.
 //!
-//! Programs keep 32-bit and 64-bit fields aligned, and records side by side. So copies are looked for
-//! at word boundaries only, a quarter of the places that a byte-wise codec tries, and mostly from the
-//! distance of the last copy: the stride of an array. Of the heaps of four programs half to two
-//! thirds of the words are copied so, by 50 to 140 copies a page.
-//!
-//! The words that are left, the *literals*, are told apart by two small dictionaries that hold for
-//! the page and are stored with it. Nothing in decoding a literal depends on the one before it, so
-//! eight at a time can be done:
+//! Programs keep arrays of records, so most words of a heap are the words one record back. A page
+//! gets up to four *strides*, distances at which it agrees with itself best, and each vector of
+//! sixteen words one of them: its words are *predicted* to be those so far back. What is left, the
+//! *literals*, is told apart in one step:
 //!
 //! | class | case | what is stored |
 //! |---|---|---|
-//! | 0 | the word is zero | |
-//! | 1 | the upper 20 bits are in the first dictionary | slot, the low 12 bits: 16 bits |
-//! | 2 | the upper 16 bits are in the second | the low 16 bits, slot: 20 bits |
-//! | 3 | neither | the word |
+//! | zero | the word is zero | |
+//! | half | its upper 16 bits are predicted rightly | the lower 16 bits |
+//! | partial | its upper 20 bits are one of 16 keys that are stored with the page | the key's slot, the lower 12 bits: 16 bits |
+//! | miss | none of these | the word |
 //!
-//! A key has one slot of 16, by a multiplicative hash; which of the keys that share a slot gets it is
-//! voted by a sample of the literals. `docs/codecs.md` has the byte layout.
+//! Where there are many misses they are text, or near it: their bytes are stored in four bits each,
+//! when they are among the page's fifteen most frequent.
+//!
+//! No step depends on the outcome of the one before it, as the steps of a Lempel-Ziv parse or of a
+//! dictionary that learns do; so there is hardly a branch to mispredict, and vectors can be as wide
+//! as the processor has them. Where each kernel is: `strides` finds the distances, `words` tells the
+//! words apart and makes them again, `nibbles` codes the misses; [`Kernels`] are the steps that have
+//! vector code, in `arch`. `docs/codecs.md` has the byte layout.
 
-mod literals;
-mod parse;
-mod token;
+mod nibbles;
+mod strides;
+mod words;
 
-pub(crate) use self::literals::{Classified, Dictionary, Sources, Streams};
+pub(crate) use nibbles::{ByteOf, ByteSet, Bytes, CodeOf, Counts, ESCAPE, search_highest};
+pub(crate) use strides::{
+    CANDIDATES, Candidates, Counts as DistanceCounts, Cover, DISTANCE_COUNT, HISTORY, Signatures,
+    Strides, distance_of, sampled_blocks,
+};
+pub(crate) use words::{Classified, Gathered, Keys, Literals, Sections, Streams, Used};
 
-use self::token::Tokens;
+use core::cmp::Ordering;
+
 use crate::backend::Backend;
 use crate::error::{DecodeError, DoesNotFit};
-use crate::lz::bytes_at;
-use crate::{PAGE_WORDS, Page};
+use crate::{PAGE_SIZE, PAGE_WORDS, Page};
 
-/// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const COMPRESS_SCRATCH_BYTES: usize =
-    2 * ENTRIES + LITERAL_BYTES + TOKEN_BYTES_MAX + literals::STREAMS_BYTES;
-/// Bytes of working memory that [`decompress`] needs. Contents do not matter.
-pub const DECOMPRESS_SCRATCH_BYTES: usize = LITERAL_BYTES;
-
-const HASH_BITS: u32 = 10;
-const ENTRIES: usize = 1 << HASH_BITS;
-
-/// A page's words, and room for one group more than are there.
-pub(crate) type Literals = [[u8; 4]; PAGE_WORDS + GROUP];
-const LITERAL_BYTES: usize = 4 * (PAGE_WORDS + GROUP);
-
-/// A copy covers two words at least, and most bytes of a token are its first two.
-const TOKEN_BYTES_MAX: usize = PAGE_WORDS;
-type TokenBytes = [u8; TOKEN_BYTES_MAX];
-const TOKENS_MAX: usize = PAGE_WORDS / 2;
-type Flags = [u8; TOKENS_MAX / 8];
-
-/// Shortest copy from the last distance, in words, and shortest from another.
-const SAME_MIN: usize = 2;
-const NEW_MIN: usize = 3;
-
-/// Literals that vote, about.
-const VOTERS: usize = 128;
-
-const SLOT_BITS: u32 = 4;
-pub(crate) const SLOTS: usize = 1 << SLOT_BITS;
-/// Low bits that a class stores.
-pub(crate) const PARTIAL_BITS: u32 = 12;
-pub(crate) const HALF_BITS: u32 = 16;
-
-const HEADER: usize = 8;
-/// Literals that share two bytes of classes.
-pub(crate) const GROUP: usize = 8;
-
-const LITERALS_BITS: u32 = 11;
-const TOKENS_BITS: u32 = 10;
-
-const _: () = assert!(PAGE_WORDS < 1 << LITERALS_BITS && TOKENS_MAX < 1 << TOKENS_BITS);
+/// Words that share a distance, and a mask.
+pub(crate) const LANES: usize = 16;
+/// Vectors in a page.
+pub(crate) const VECTORS: usize = PAGE_WORDS / LANES;
 
 /// Spreads what the hashes of words and keys are taken from, the upper bits.
 pub(crate) const MULTIPLIER: u32 = 0x9e37_79b1;
 
-#[inline]
-fn hash_of(word: u32, bits: u32) -> usize {
-    (word.wrapping_mul(MULTIPLIER) >> (32 - bits)) as usize
+const SLOT_BITS: u32 = 4;
+pub(crate) const SLOTS: usize = 1 << SLOT_BITS;
+/// Low bits of a word that a partial stores.
+pub(crate) const PARTIAL_BITS: u32 = 12;
+
+/// A page's words or fewer, and room for a vector more, which is written and read where fewer are
+/// meant.
+pub(crate) type Words = [[u8; 4]; PAGE_WORDS + LANES];
+pub(crate) const WORDS_BYTES: usize = size_of::<Words>();
+/// The like of 16 bits each.
+pub(crate) type Values = [[u8; 2]; PAGE_WORDS + LANES];
+/// Two bytes for each vector, or for each sixteen literals.
+pub(crate) type Masks = [[u8; 2]; VECTORS + 1];
+/// How many words back what each vector is predicted from lies; 0: zeros are predicted.
+pub(crate) type Distances = [u8; VECTORS];
+
+/// An object, and room for reading behind its end.
+pub(crate) type Padded = [u8; PADDED_BYTES];
+const PADDED_BYTES: usize = PAGE_SIZE + WORDS_BYTES;
+
+/// Bytes of working memory that [`compress`] needs. Contents do not matter.
+pub const COMPRESS_SCRATCH_BYTES: usize = size_of::<Signatures>()
+    + 3 * WORDS_BYTES
+    + size_of::<Values>()
+    + 3 * size_of::<Masks>()
+    + nibbles::BUFFERS_BYTES;
+/// Bytes of working memory that [`decompress`] needs. Contents do not matter.
+pub const DECOMPRESS_SCRATCH_BYTES: usize = PADDED_BYTES + 2 * WORDS_BYTES;
+
+/// Whether words are predicted from a stride back, or all words are literals or zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Prediction {
+    /// Up to four strides for the page.
+    Strides,
+    /// None: the word codec alone, which is faster.
+    Zeros,
 }
 
-/// A word's slot in a dictionary of what is above so many low bits.
-#[inline]
-fn slot_of(word: u32, low_bits: u32) -> usize {
-    hash_of(word >> low_bits, SLOT_BITS)
+/// The steps that are done by vectors, where the processor has them. All give the same.
+pub(crate) struct Kernels {
+    /// Finds the strides.
+    pub strides: fn(&Page, &mut Signatures) -> Strides,
+    /// Collects the words that are not as predicted.
+    pub gather: fn(&Page, &Distances, &mut Masks, &mut Literals<'_>) -> Gathered,
+    /// Tells so many literals apart.
+    pub classify: fn(&Literals<'_>, usize, &Keys, &mut Streams<'_>) -> Classified,
+    /// The most frequent of so many bytes: see [`nibbles::search_highest`].
+    pub highest: fn(&Counts, u16) -> (ByteSet, ByteSet),
+    /// Codes so many bytes, and returns how many escaped.
+    pub pack: fn(&[u8], usize, &CodeOf, &mut Bytes, &mut Bytes) -> usize,
+    /// Makes so many bytes from codes and escapes, and returns how many had escaped.
+    pub unpack: fn(&Bytes, &Bytes, usize, &ByteOf, &mut Bytes) -> usize,
+    /// Makes the page.
+    pub expand: fn(&Sections<'_>, &Distances, &Keys, &mut Page) -> Used,
 }
 
-#[inline]
-fn word_at(page: &Page, place: usize) -> u32 {
-    u32::from_le_bytes(bytes_at(page, 4 * place))
-}
+/// The steps in plain code.
+pub(crate) static SCALAR: Kernels = Kernels {
+    strides: strides::choose,
+    gather: words::gather,
+    classify: words::classify,
+    highest: nibbles::highest,
+    pack: nibbles::pack_bytes,
+    unpack: nibbles::unpack_bytes,
+    expand: words::expand,
+};
 
-/// How many of each there are, which says where each section of an object is.
-#[derive(Clone, Copy, Default)]
-struct Counts {
+/// With so many misses a page is tried without telling its words apart: then it is text, or noise.
+const BARE_MIN: usize = 640;
+
+/// What an object begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Header {
     literals: usize,
-    tokens: usize,
-    partial_keys: usize,
-    half_keys: usize,
-    partials: usize,
-    halves: usize,
+    values: usize,
     misses: usize,
+    strides: usize,
+    /// How often misses are packed.
+    levels: u8,
+    /// Slots whose keys are used: bit *s* stands for slot *s*.
+    slots: u16,
+    /// Vectors with literals: bit *v* stands for vector *v*.
+    vectors: u64,
 }
 
-/// Where each section begins.
-struct Sections {
-    classes: usize,
-    partial_keys: usize,
-    partial_keys_high: usize,
-    half_keys: usize,
-    partials: usize,
-    halves: usize,
-    half_slots: usize,
-    misses: usize,
-    flags: usize,
-    tokens: usize,
-}
+impl Header {
+    const BYTES: usize = 16;
+    const COUNT_BITS: u32 = 11;
+    const STRIDES_AT: u32 = 3 * Header::COUNT_BITS;
+    const LEVELS_AT: u32 = Header::STRIDES_AT + 3;
+    const SLOTS_AT: u32 = Header::LEVELS_AT + 2;
+    const END: u32 = Header::SLOTS_AT + 16;
 
-impl Sections {
-    #[inline]
-    fn of(counts: &Counts) -> Sections {
-        let classes = HEADER;
-        let partial_keys = classes + 2 * counts.literals.div_ceil(GROUP);
-        let partial_keys_high = partial_keys + 2 * counts.partial_keys;
-        let half_keys = partial_keys_high + counts.partial_keys.div_ceil(2);
-        let partials = half_keys + 2 * counts.half_keys;
-        let halves = partials + 2 * counts.partials;
-        let half_slots = halves + 2 * counts.halves;
-        let misses = half_slots + counts.halves.div_ceil(2);
-        let flags = misses + 4 * counts.misses;
-        let tokens = flags + counts.tokens.div_ceil(8);
-        Sections {
-            classes,
-            partial_keys,
-            partial_keys_high,
-            half_keys,
-            partials,
-            halves,
-            half_slots,
+    fn to_bytes(self) -> [u8; Header::BYTES] {
+        let low = self.literals as u64
+            | (self.values as u64) << Header::COUNT_BITS
+            | (self.misses as u64) << (2 * Header::COUNT_BITS)
+            | (self.strides as u64) << Header::STRIDES_AT
+            | u64::from(self.levels) << Header::LEVELS_AT
+            | u64::from(self.slots) << Header::SLOTS_AT;
+        (u128::from(low) | u128::from(self.vectors) << 64).to_le_bytes()
+    }
+
+    fn from_bytes(bytes: [u8; Header::BYTES]) -> Result<Header, DecodeError> {
+        let both = u128::from_le_bytes(bytes);
+        let low = both as u64;
+        let count = |nth: u32| (low >> (nth * Header::COUNT_BITS)) as usize & 0x7ff;
+        let header = Header {
+            literals: count(0),
+            values: count(1),
+            misses: count(2),
+            strides: (low >> Header::STRIDES_AT) as usize & 7,
+            levels: (low >> Header::LEVELS_AT) as u8 & 3,
+            slots: (low >> Header::SLOTS_AT) as u16,
+            vectors: (both >> 64) as u64,
+        };
+        let possible = header.literals <= PAGE_WORDS
+            && header.values + header.misses <= header.literals
+            && header.strides <= strides::STRIDES_MAX;
+        if low >> Header::END != 0 || header.levels > 2 || !(possible || header.is_bare()) {
+            return Err(DecodeError::Malformed("WKv header"));
+        }
+        Ok(header)
+    }
+
+    /// Without levels: the whole page is misses, and nothing is said about them.
+    const BARE: Header = Header {
+        literals: 0,
+        values: 0,
+        misses: PAGE_WORDS,
+        strides: 0,
+        levels: 0,
+        slots: 0,
+        vectors: 0,
+    };
+
+    fn is_bare(&self) -> bool {
+        self.levels > 0 && Header { levels: 0, ..*self } == Header::BARE
+    }
+
+    /// Where each section begins.
+    fn layout(&self) -> Layout {
+        let keys_count = self.slots.count_ones() as usize;
+        let plane_bytes = self.literals.div_ceil(8);
+        let strides = Header::BYTES;
+        let choices = strides + self.strides;
+        let masks = choices + if self.strides > 1 { strides::CHOICE_BYTES } else { 0 };
+        let value_plane = masks + 2 * self.vectors.count_ones() as usize;
+        let other_plane = value_plane + plane_bytes;
+        let keys = other_plane + plane_bytes;
+        let keys_high = keys + 2 * keys_count;
+        let values = keys_high + keys_count.div_ceil(2);
+        let misses = values + 2 * self.values;
+        Layout {
+            strides,
+            choices,
+            masks,
+            value_plane,
+            other_plane,
+            keys,
+            keys_high,
+            values,
             misses,
-            flags,
-            tokens,
         }
     }
+}
+
+struct Layout {
+    strides: usize,
+    choices: usize,
+    masks: usize,
+    value_plane: usize,
+    other_plane: usize,
+    keys: usize,
+    keys_high: usize,
+    values: usize,
+    misses: usize,
 }
 
 /// Compresses `page` into `out` and returns the object's length.
@@ -151,196 +231,224 @@ impl Sections {
 /// [`DoesNotFit`] when the object would be longer than `out`.
 pub fn compress(
     page: &Page,
+    prediction: Prediction,
     backend: Backend,
     scratch: &mut [u8; COMPRESS_SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Result<usize, DoesNotFit> {
-    try_compress(page, backend, scratch, out).ok_or(DoesNotFit)
+    try_compress(page, prediction, backend.wkv(), scratch, out).ok_or(DoesNotFit)
 }
 
 fn try_compress(
     page: &Page,
-    backend: Backend,
+    prediction: Prediction,
+    kernels: &Kernels,
     scratch: &mut [u8; COMPRESS_SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Option<usize> {
-    let (table, rest) = scratch.split_first_chunk_mut()?;
-    let (literals, rest) = rest.split_first_chunk_mut::<LITERAL_BYTES>()?;
-    let (tokens, streams) = rest.split_first_chunk_mut()?;
-    let literals = literals.as_chunks_mut().0.first_chunk_mut()?;
-    let mut streams = Streams::carve(streams.first_chunk_mut()?)?;
-
-    let parsed = parse::parse(page, table, literals, tokens)?;
-    let voters = &literals[..parsed.literal_count];
-    let partials = Dictionary::vote(voters, PARTIAL_BITS);
-    let halves = Dictionary::vote(voters, HALF_BITS);
-    let count = parsed.literal_count;
-    let found = match backend.avx2() {
-        #[cfg(target_arch = "x86_64")]
-        Some(avx2) => crate::arch::x86_64::wlz::classify(
-            avx2,
-            literals,
-            count,
-            &partials,
-            &halves,
-            &mut streams,
-        ),
-        _ => literals::classify(literals, count, &partials, &halves, &mut streams),
+    let mut carver = Carver(scratch);
+    let signatures = carver.take()?;
+    let mut literals = Literals { words: carver.words()?, predicted: carver.words()? };
+    let mut streams = Streams {
+        value_plane: carver.masks()?,
+        other_plane: carver.masks()?,
+        misses: carver.words()?,
+        values: carver.values()?,
     };
+    let masks = carver.masks()?;
+    let mut buffers = nibbles::Buffers::carve(&mut carver)?;
 
-    let counts = Counts {
-        literals: parsed.literal_count,
-        tokens: parsed.token_count,
-        partial_keys: found.partial_slots.count_ones() as usize,
-        half_keys: found.half_slots.count_ones() as usize,
-        partials: found.partials,
-        halves: found.halves,
-        misses: found.misses,
+    let strides = match prediction {
+        Prediction::Strides => (kernels.strides)(page, signatures),
+        Prediction::Zeros => Strides::NONE,
     };
-    let sections = Sections::of(&counts);
-    let end = sections.tokens + parsed.token_bytes;
+    let gathered = (kernels.gather)(page, &strides.distances(), masks, &mut literals);
+    let keys = words::vote(&literals, gathered.literals);
+    let classified = (kernels.classify)(&literals, gathered.literals, &keys, &mut streams);
+    let mut header = Header {
+        literals: gathered.literals,
+        values: classified.values,
+        misses: classified.misses,
+        strides: strides.count,
+        levels: 0,
+        slots: classified.slots,
+        vectors: gathered.vectors,
+    };
+    let layout = header.layout();
+    let miss_bytes = 4 * classified.misses;
+    if classified.misses >= BARE_MIN
+        && let Some(packed) = nibbles::pack(kernels, page, PAGE_SIZE, &mut buffers)
+    {
+        // Misses are taken to be like the page.
+        let expected = layout.misses + packed.len() * miss_bytes / PAGE_SIZE;
+        let end = Header::BYTES + packed.len();
+        if end <= expected {
+            let header = Header { levels: packed.levels(), ..Header::BARE };
+            let object = out.get_mut(..end)?;
+            put(object, 0, &header.to_bytes());
+            packed.write(&mut object[Header::BYTES..]);
+            return Some(end);
+        }
+    }
+    let misses = streams.misses.as_flattened();
+    let packed = nibbles::pack(kernels, misses, miss_bytes, &mut buffers);
+    header.levels = packed.as_ref().map_or(0, nibbles::Packed::levels);
+    let end = layout.misses + packed.as_ref().map_or(miss_bytes, nibbles::Packed::len);
     let object = out.get_mut(..end)?;
-    let header = counts.literals as u32 | (counts.tokens as u32) << LITERALS_BITS;
-    object[..4].copy_from_slice(&header.to_le_bytes());
-    object[4..6].copy_from_slice(&found.partial_slots.to_le_bytes());
-    object[6..8].copy_from_slice(&found.half_slots.to_le_bytes());
-    let groups = counts.literals.div_ceil(GROUP);
-    object[sections.classes..sections.partial_keys]
-        .copy_from_slice(streams.classes[..groups].as_flattened());
-    object[sections.partial_keys_high..sections.half_keys].fill(0);
-    for (nth, slot) in slots_in(found.partial_slots).enumerate() {
-        let key = partials.keys[slot];
-        put_u16(object, sections.partial_keys + 2 * nth, key as u16);
-        object[sections.partial_keys_high + nth / 2] |= ((key >> 16) as u8) << (4 * (nth % 2));
+    object[..layout.strides].copy_from_slice(&header.to_bytes());
+    object[layout.strides..layout.choices].copy_from_slice(&strides.numbers[..strides.count]);
+    if layout.choices < layout.masks {
+        object[layout.choices..layout.masks].copy_from_slice(&strides.choices());
     }
-    for (nth, slot) in slots_in(found.half_slots).enumerate() {
-        put_u16(object, sections.half_keys + 2 * nth, halves.keys[slot] as u16);
+    let vectors = gathered.vectors.count_ones() as usize;
+    put(object, layout.masks, masks[..vectors].as_flattened());
+    let plane_bytes = gathered.literals.div_ceil(8);
+    put(object, layout.value_plane, &streams.value_plane.as_flattened()[..plane_bytes]);
+    put(object, layout.other_plane, &streams.other_plane.as_flattened()[..plane_bytes]);
+    object[layout.keys_high..layout.values].fill(0);
+    for (nth, slot) in bits_of(u64::from(classified.slots)).enumerate() {
+        let key = keys[slot] >> PARTIAL_BITS;
+        put(object, layout.keys + 2 * nth, &(key as u16).to_le_bytes());
+        object[layout.keys_high + nth / 2] |= ((key >> 16) as u8) << (4 * (nth % 2));
     }
-    object[sections.partials..sections.halves]
-        .copy_from_slice(streams.partials[..counts.partials].as_flattened());
-    object[sections.halves..sections.half_slots]
-        .copy_from_slice(streams.halves[..counts.halves].as_flattened());
-    streams.half_slots[counts.halves] = 0;
-    let pairs = streams.half_slots.as_chunks().0;
-    for (byte, [low, high]) in object[sections.half_slots..sections.misses].iter_mut().zip(pairs) {
-        *byte = low | high << 4;
+    put(object, layout.values, streams.values[..classified.values].as_flattened());
+    match packed {
+        Some(packed) => packed.write(&mut object[layout.misses..]),
+        None => put(object, layout.misses, &misses[..miss_bytes]),
     }
-    object[sections.misses..sections.flags]
-        .copy_from_slice(streams.misses[..counts.misses].as_flattened());
-    let flags = &parsed.flags[..sections.tokens - sections.flags];
-    object[sections.flags..sections.tokens].copy_from_slice(flags);
-    object[sections.tokens..].copy_from_slice(&tokens[..parsed.token_bytes]);
     Some(end)
 }
 
-#[inline]
-fn put_u16(object: &mut [u8], at: usize, value: u16) {
-    object[at..at + 2].copy_from_slice(&value.to_le_bytes());
+fn put(object: &mut [u8], at: usize, bytes: &[u8]) {
+    object[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Takes one buffer after the other from scratch.
+struct Carver<'a>(&'a mut [u8]);
+
+impl<'a> Carver<'a> {
+    fn take<const BYTES: usize>(&mut self) -> Option<&'a mut [u8; BYTES]> {
+        let (taken, rest) = core::mem::take(&mut self.0).split_first_chunk_mut()?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn words(&mut self) -> Option<&'a mut Words> {
+        self.take::<WORDS_BYTES>()?.as_chunks_mut().0.first_chunk_mut()
+    }
+
+    fn values(&mut self) -> Option<&'a mut Values> {
+        self.take::<{ size_of::<Values>() }>()?.as_chunks_mut().0.first_chunk_mut()
+    }
+
+    fn masks(&mut self) -> Option<&'a mut Masks> {
+        self.take::<{ size_of::<Masks>() }>()?.as_chunks_mut().0.first_chunk_mut()
+    }
 }
 
 /// The numbers of the bits that are set, lowest first.
-fn slots_in(mut mask: u16) -> impl Iterator<Item = usize> {
+fn bits_of(mut mask: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
-        let slot = mask.trailing_zeros() as usize;
+        let bit = mask.trailing_zeros() as usize;
         mask &= mask.checked_sub(1)?;
-        Some(slot)
+        Some(bit)
     })
 }
 
 /// Decompresses `object` into `page`.
 ///
 /// # Errors
-/// [`DecodeError`] when the sections do not have the lengths that header and classes call for, when
-/// padding is not zero, or when literals and copies do not make exactly a page.
+/// [`DecodeError`] when header, masks and classes do not call for exactly the bytes that are there,
+/// or padding is not zero.
 pub fn decompress(
     object: &[u8],
     backend: Backend,
     scratch: &mut [u8; DECOMPRESS_SCRATCH_BYTES],
     page: &mut Page,
 ) -> Result<(), DecodeError> {
-    let literals = scratch.as_chunks_mut().0.first_chunk_mut().ok_or(DecodeError::Truncated)?;
-    let (sections, counts) = decode_literals(object, backend, literals)?;
-    let flags = &object[sections.flags..sections.tokens];
-    let tokens = Tokens { bytes: object, at: sections.tokens };
-    token::copy_all(literals, counts.literals, flags, counts.tokens, tokens, page)
+    let kernels = backend.wkv();
+    let header = Header::from_bytes(*object.first_chunk().ok_or(DecodeError::Truncated)?)?;
+    let layout = header.layout();
+    let misses_at = if header.is_bare() { Header::BYTES } else { layout.misses };
+    let rest = object.len().checked_sub(misses_at).ok_or(DecodeError::Truncated)?;
+    let miss_bytes = 4 * header.misses;
+    if header.levels == 0 {
+        match rest.cmp(&miss_bytes) {
+            Ordering::Less => return Err(DecodeError::Truncated),
+            Ordering::Equal => {}
+            Ordering::Greater => return Err(DecodeError::TrailingBytes),
+        }
+    }
+    // From here on sections are read in pieces of a fixed size, over their ends and the object's.
+    let mut carver = Carver(scratch);
+    let (Some(padded), Some(between), Some(unpacked)) =
+        (carver.take(), carver.take(), carver.take())
+    else {
+        return Err(DecodeError::Truncated);
+    };
+    padded.get_mut(..object.len()).ok_or(DecodeError::TooLong)?.copy_from_slice(object);
+
+    let misses: &Bytes = if header.levels > 0 {
+        let source = nibbles::Source { padded, start: misses_at, end: object.len() };
+        nibbles::unpack(kernels, &source, header.levels, miss_bytes, between, unpacked)
+            .ok_or(DecodeError::Malformed("WKv packed misses"))?;
+        unpacked
+    } else {
+        section(padded, misses_at)
+    };
+    if header.is_bare() {
+        page.copy_from_slice(&misses[..PAGE_SIZE]);
+        return Ok(());
+    }
+    let strides = Strides::read(
+        &object[layout.strides..layout.choices],
+        &object[layout.choices..layout.masks],
+    )?;
+    for plane in [layout.value_plane, layout.other_plane] {
+        let spare = header.literals % 8;
+        if spare != 0 && object[plane + header.literals / 8] >> spare != 0 {
+            return Err(DecodeError::Malformed("WKv plane padding"));
+        }
+    }
+    let keys = read_keys(header.slots, &object[layout.keys..layout.values])?;
+
+    let sections = Sections {
+        vectors: header.vectors,
+        masks: section(padded, layout.masks),
+        value_plane: section(padded, layout.value_plane),
+        other_plane: section(padded, layout.other_plane),
+        values: section(padded, layout.values),
+        misses,
+    };
+    let used = (kernels.expand)(&sections, &strides.distances(), &keys, page);
+    let Header { literals, values, misses, .. } = header;
+    if used != (Used { literals, values, misses }) {
+        return Err(DecodeError::Malformed("WKv counts"));
+    }
+    Ok(())
 }
 
-/// Reads all sections but the tokens.
-fn decode_literals(
-    object: &[u8],
-    backend: Backend,
-    literals: &mut Literals,
-) -> Result<(Sections, Counts), DecodeError> {
-    let header = object.first_chunk::<HEADER>().ok_or(DecodeError::Truncated)?;
-    let [h0, h1, h2, h3, p0, p1, s0, s1] = *header;
-    let header = u32::from_le_bytes([h0, h1, h2, h3]);
-    let (partial_slots, half_slots) = (u16::from_le_bytes([p0, p1]), u16::from_le_bytes([s0, s1]));
-    let mut counts = Counts {
-        literals: (header & ((1 << LITERALS_BITS) - 1)) as usize,
-        tokens: (header >> LITERALS_BITS & ((1 << TOKENS_BITS) - 1)) as usize,
-        partial_keys: partial_slots.count_ones() as usize,
-        half_keys: half_slots.count_ones() as usize,
-        ..Counts::default()
-    };
-    if header >> (LITERALS_BITS + TOKENS_BITS) != 0
-        || counts.literals > PAGE_WORDS
-        || counts.tokens > TOKENS_MAX
-    {
-        return Err(DecodeError::Malformed("WLZ header"));
-    }
-    let class_bytes = 2 * counts.literals.div_ceil(GROUP);
-    let classes = object.get(HEADER..HEADER + class_bytes).ok_or(DecodeError::Truncated)?;
-    let classes = classes.as_chunks::<2>().0;
-    for [low, high] in classes {
-        counts.partials += (low & !high).count_ones() as usize;
-        counts.halves += (high & !low).count_ones() as usize;
-        counts.misses += (low & high).count_ones() as usize;
-    }
-    let sections = Sections::of(&counts);
-    if object.len() < sections.tokens {
-        return Err(DecodeError::Truncated);
-    }
-    let last = counts.literals % GROUP;
-    if last != 0
-        && let Some([low, high]) = classes.last()
-        && (low | high) >> last != 0
-    {
-        return Err(DecodeError::Malformed("WLZ class padding"));
-    }
-    let odd_nibble = |count: usize, end: usize| count % 2 == 1 && object[end - 1] >> 4 != 0;
-    if odd_nibble(counts.partial_keys, sections.half_keys)
-        || odd_nibble(counts.halves, sections.misses)
-    {
-        return Err(DecodeError::Malformed("WLZ slot padding"));
-    }
-    let spare_flags = counts.tokens % 8;
-    if spare_flags != 0 && object[sections.tokens - 1] >> spare_flags != 0 {
-        return Err(DecodeError::Malformed("WLZ flag padding"));
-    }
+/// The piece of an object at `at`, which is within it.
+fn section<const BYTES: usize>(padded: &Padded, at: usize) -> &[u8; BYTES] {
+    const { assert!(BYTES <= WORDS_BYTES) };
+    const NOTHING: &[u8; WORDS_BYTES] = &[0; WORDS_BYTES];
+    let piece = padded.get(at..).and_then(<[u8]>::first_chunk);
+    debug_assert!(piece.is_some());
+    piece.or(NOTHING.first_chunk()).unwrap_or(&[0; BYTES])
+}
 
-    let u16_at = |at: usize| u32::from(u16::from_le_bytes([object[at], object[at + 1]]));
-    let nibble_at = |at: usize, nth: usize| u32::from(object[at + nth / 2] >> (4 * (nth % 2)) & 15);
-    let (mut partial_keys, mut half_keys) = ([0; SLOTS], [0; SLOTS]);
-    for (nth, slot) in slots_in(partial_slots).enumerate() {
-        let high = nibble_at(sections.partial_keys_high, nth) << 16;
-        partial_keys[slot] = (high | u16_at(sections.partial_keys + 2 * nth)) << PARTIAL_BITS;
+/// The keys, in their places in a word.
+fn read_keys(slots: u16, bytes: &[u8]) -> Result<Keys, DecodeError> {
+    let count = slots.count_ones() as usize;
+    let (lows, highs) = bytes.split_at(2 * count);
+    if count % 2 == 1 && highs[count / 2] >> 4 != 0 {
+        return Err(DecodeError::Malformed("WKv key padding"));
     }
-    for (nth, slot) in slots_in(half_slots).enumerate() {
-        half_keys[slot] = u16_at(sections.half_keys + 2 * nth) << HALF_BITS;
+    let (lows, _) = lows.as_chunks();
+    let mut keys = [0; SLOTS];
+    for (nth, (slot, low)) in bits_of(u64::from(slots)).zip(lows).enumerate() {
+        let high = u32::from(highs[nth / 2] >> (4 * (nth % 2)) & 15);
+        keys[slot] = (high << 16 | u32::from(u16::from_le_bytes(*low))) << PARTIAL_BITS;
     }
-    let sources = Sources {
-        classes,
-        partial_keys: &partial_keys,
-        half_keys: &half_keys,
-        partials: object[sections.partials..sections.halves].as_chunks().0,
-        halves: object[sections.halves..sections.half_slots].as_chunks().0,
-        half_slots: &object[sections.half_slots..sections.misses],
-        misses: object[sections.misses..sections.flags].as_chunks().0,
-    };
-    match backend.avx2() {
-        #[cfg(target_arch = "x86_64")]
-        Some(avx2) => crate::arch::x86_64::wlz::expand(avx2, &sources, literals),
-        _ => literals::expand(&sources, literals, counts.literals),
-    }
-    Ok((sections, counts))
+    Ok(keys)
 }

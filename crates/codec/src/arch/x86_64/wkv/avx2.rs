@@ -1,0 +1,550 @@
+//! With AVX2: a vector of the page is two registers, and shuffles by a table of 256 close gaps and
+//! open them.
+
+use core::arch::x86_64::*;
+
+use crate::Page;
+use crate::wkv::{
+    ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, CodeOf, Counts, Cover,
+    DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Kernels, Keys, LANES,
+    Literals, MULTIPLIER, Masks, PARTIAL_BITS, Sections, Signatures, Streams, Strides, Used,
+    VECTORS, distance_of, sampled_blocks, search_highest,
+};
+
+/// Only to be had with proof that the instructions are there.
+pub(super) static KERNELS: Kernels = Kernels {
+    // SAFETY: of this and the following: the processor has the instructions.
+    strides: |page, signatures| unsafe { strides(page, signatures) },
+    // SAFETY: as above.
+    gather: |page, distances, masks, literals| unsafe { gather(page, distances, masks, literals) },
+    // SAFETY: as above.
+    classify: |literals, count, keys, streams| unsafe { classify(literals, count, keys, streams) },
+    // SAFETY: as above.
+    highest: |counts, sampled| unsafe { highest(counts, sampled) },
+    // SAFETY: as above.
+    pack: |bytes, count, code_of, codes, escapes| unsafe {
+        pack(bytes, count, code_of, codes, escapes)
+    },
+    // SAFETY: as above.
+    unpack: |codes, escapes, count, byte_of, bytes| unsafe {
+        unpack(codes, escapes, count, byte_of, bytes)
+    },
+    // SAFETY: as above.
+    expand: |sections, distances, keys, page| unsafe { expand(sections, distances, keys, page) },
+};
+
+/// Lanes of a register.
+const HALF: usize = 8;
+
+/// By a mask of eight: where each wanted element comes from.
+struct Shuffles {
+    /// The elements whose bit is set, side by side.
+    close: [[u8; HALF]; 256],
+    /// Elements that lie side by side, each to a bit that is set; `NONE` makes zeros of the others.
+    open: [[u8; HALF]; 256],
+}
+
+/// In a shuffle of bytes, a zero. Of lanes, lane 0.
+const NONE: u8 = 0x80;
+
+static SHUFFLES: Shuffles = {
+    let mut table = Shuffles { close: [[NONE; HALF]; 256], open: [[NONE; HALF]; 256] };
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut bit, mut nth) = (0, 0);
+        while bit < HALF {
+            if mask >> bit & 1 == 1 {
+                table.close[mask][nth] = bit as u8;
+                table.open[mask][bit] = nth as u8;
+                nth += 1;
+            }
+            bit += 1;
+        }
+        mask += 1;
+    }
+    table
+};
+
+/// A shuffle for bytes, in the lower half.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn shuffle(table: &[[u8; HALF]; 256], mask: u8) -> __m128i {
+    // SAFETY: eight bytes are there.
+    unsafe { _mm_loadl_epi64(table[usize::from(mask)].as_ptr().cast()) }
+}
+
+/// A shuffle for pairs of bytes from one for bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pairwise(shuffle: __m128i) -> __m128i {
+    let twice = _mm_unpacklo_epi8(shuffle, shuffle);
+    // 2n and 2n + 1; a zero stays one.
+    let doubled = _mm_add_epi8(twice, _mm_and_si128(twice, _mm_set1_epi8(0x0f)));
+    _mm_add_epi8(doubled, _mm_set1_epi16(0x0100))
+}
+
+/// A vector at `at`, counted in bytes.
+///
+/// # Panics
+/// When it is not within `bytes`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(bytes: &[u8], at: usize) -> __m256i {
+    let from = &bytes[at..at + 32];
+    // SAFETY: 32 bytes are there.
+    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_half(bytes: &[u8], at: usize) -> __m128i {
+    let from = &bytes[at..at + 16];
+    // SAFETY: sixteen bytes are there.
+    unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_quarter(bytes: &[u8], at: usize) -> __m128i {
+    let from = &bytes[at..at + 8];
+    // SAFETY: eight bytes are there.
+    unsafe { _mm_loadl_epi64(from.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(bytes: &mut [u8], at: usize, vector: __m256i) {
+    let to = &mut bytes[at..at + 32];
+    // SAFETY: 32 bytes are there.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), vector) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_half(bytes: &mut [u8], at: usize, vector: __m128i) {
+    let to = &mut bytes[at..at + 16];
+    // SAFETY: sixteen bytes are there.
+    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), vector) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_quarter(bytes: &mut [u8], at: usize, vector: __m128i) {
+    let to = &mut bytes[at..at + 8];
+    // SAFETY: eight bytes are there.
+    unsafe { _mm_storel_epi64(to.as_mut_ptr().cast(), vector) }
+}
+
+/// A bit for each lane that is all ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn mask_of(lanes: __m256i) -> u8 {
+    _mm256_movemask_ps(_mm256_castsi256_ps(lanes)) as u8
+}
+
+/// All ones in the lanes whose bits are set.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn lanes_of(mask: u8) -> __m256i {
+    let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    let mask = _mm256_set1_epi32(i32::from(mask));
+    _mm256_cmpeq_epi32(_mm256_and_si256(mask, bits), bits)
+}
+
+/// The words whose bits are set, side by side.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn close(words: __m256i, mask: u8) -> __m256i {
+    let order = _mm256_cvtepu8_epi32(shuffle(&SHUFFLES.close, mask));
+    _mm256_permutevar8x32_epi32(words, order)
+}
+
+/// The low halves of eight words.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn low_halves(words: __m256i) -> __m128i {
+    let words = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
+    let packed = _mm256_packus_epi32(words, words);
+    _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0b00_00_10_00))
+}
+
+type TwoVectors = (__m256i, __m256i);
+
+#[target_feature(enable = "avx2")]
+fn load_keys(keys: &Keys) -> TwoVectors {
+    // SAFETY: sixteen words are there.
+    unsafe {
+        let from = keys.as_ptr().cast::<__m256i>();
+        (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)))
+    }
+}
+
+/// Of sixteen words those with these numbers.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn look_up((low, high): TwoVectors, slots: __m256i) -> __m256i {
+    let from_low = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, slots));
+    let from_high = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, slots));
+    // Bit 3 of the number chooses, as the sign.
+    let choice = _mm256_castsi256_ps(_mm256_slli_epi32(slots, 28));
+    _mm256_castps_si256(_mm256_blendv_ps(from_low, from_high, choice))
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn strides(page: &Page, signatures: &mut Signatures) -> Strides {
+    sign(page, signatures);
+    let candidates = best(&correlate(signatures));
+    let mut covers = [[0; VECTORS]; CANDIDATES];
+    for (cover, &number) in covers.iter_mut().zip(candidates.numbers()) {
+        *cover = coverage(signatures, distance_of(number));
+    }
+    Strides::of(&candidates, &covers, |cover, covered| {
+        let gains = |at| {
+            let gains = _mm256_subs_epu8(load(cover, at), load(covered, at));
+            _mm256_sad_epu8(gains, _mm256_setzero_si256())
+        };
+        sum(_mm256_add_epi64(gains(0), gains(32))) as u32
+    })
+}
+
+/// Of four.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum(numbers: __m256i) -> u64 {
+    let two = _mm_add_epi64(_mm256_castsi256_si128(numbers), _mm256_extracti128_si256(numbers, 1));
+    (_mm_cvtsi128_si64(two) + _mm_extract_epi64(two, 1)) as u64
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sign(page: &Page, signatures: &mut Signatures) {
+    let multiplier = _mm256_set1_epi32(MULTIPLIER as i32);
+    let (one, zero) = (_mm256_set1_epi32(1), _mm256_setzero_si256());
+    // Packing works within halves of a register: this puts the fours of bytes in order.
+    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    let (history, signatures) = signatures.split_at_mut(HISTORY);
+    history.fill(0);
+    for at in (0..signatures.len()).step_by(32) {
+        let hashes = |nth: usize| {
+            let words = load(page, 4 * at + 32 * nth);
+            let hashes = _mm256_srli_epi32(_mm256_mullo_epi32(words, multiplier), 24);
+            _mm256_andnot_si256(_mm256_cmpeq_epi32(words, zero), _mm256_or_si256(hashes, one))
+        };
+        let first = _mm256_packus_epi32(hashes(0), hashes(1));
+        let second = _mm256_packus_epi32(hashes(2), hashes(3));
+        let bytes = _mm256_packus_epi16(first, second);
+        store(signatures, at, _mm256_permutevar8x32_epi32(bytes, order));
+    }
+}
+
+/// Signatures at `at`, with zeros made into what no signature is.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn wanted(signatures: &Signatures, at: usize) -> __m256i {
+    let now = load(signatures, at);
+    let zeros = _mm256_cmpeq_epi8(now, _mm256_setzero_si256());
+    _mm256_or_si256(now, _mm256_and_si256(zeros, _mm256_set1_epi8(2)))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn correlate(signatures: &Signatures) -> DistanceCounts {
+    const BLOCKS: usize = 8;
+    let zero = _mm256_setzero_si256();
+    let mut starts = [0; BLOCKS];
+    let mut now = [(zero, zero); BLOCKS];
+    for ((now, start), block) in now.iter_mut().zip(&mut starts).zip(sampled_blocks()) {
+        *start = HISTORY + block;
+        *now = (wanted(signatures, *start), wanted(signatures, *start + 32));
+    }
+    let mut counts = [0; DISTANCE_COUNT];
+    for (number, count) in counts.iter_mut().enumerate() {
+        let distance = usize::from(distance_of(number as u8));
+        let mut agreeing = zero;
+        for ((low, high), start) in now.iter().zip(starts) {
+            let at = start - distance;
+            let low = _mm256_cmpeq_epi8(*low, load(signatures, at));
+            let high = _mm256_cmpeq_epi8(*high, load(signatures, at + 32));
+            agreeing = _mm256_sub_epi8(agreeing, _mm256_add_epi8(low, high));
+        }
+        *count = sum(_mm256_sad_epu8(agreeing, zero)) as u16;
+    }
+    counts
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn best(counts: &DistanceCounts) -> Candidates {
+    let mut ranks = [0u16; DISTANCE_COUNT];
+    for (number, (rank, count)) in ranks.iter_mut().zip(counts).enumerate() {
+        *rank = Candidates::rank(number, *count);
+    }
+    // SAFETY: 64 numbers of sixteen bits are there.
+    let mut ranks: [_; 4] = core::array::from_fn(|quarter| unsafe {
+        _mm256_loadu_si256(ranks.as_ptr().add(16 * quarter).cast())
+    });
+    let all = _mm_set1_epi8(-1);
+    Candidates::highest(|| {
+        let [a, b, c, d] = ranks;
+        let most = _mm256_max_epu16(_mm256_max_epu16(a, b), _mm256_max_epu16(c, d));
+        let most = _mm_max_epu16(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+        // There is an instruction for the least of eight only.
+        let most = !(_mm_cvtsi128_si32(_mm_minpos_epu16(_mm_xor_si128(most, all))) as u16);
+        let everywhere = _mm256_set1_epi16(most as i16);
+        ranks =
+            ranks.map(|ranks| _mm256_andnot_si256(_mm256_cmpeq_epi16(ranks, everywhere), ranks));
+        most
+    })
+}
+
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn coverage(signatures: &Signatures, distance: u8) -> Cover {
+    let distance = usize::from(distance);
+    let mut cover = [0; VECTORS];
+    for (nth, two) in cover.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+        let at = HISTORY + 32 * nth;
+        let same = _mm256_cmpeq_epi8(wanted(signatures, at), load(signatures, at - distance));
+        let same = _mm256_movemask_epi8(same) as u32;
+        *two = [(same & 0xffff).count_ones() as u8, (same >> 16).count_ones() as u8];
+    }
+    cover[..distance.div_ceil(LANES)].fill(0);
+    cover
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn gather(
+    page: &Page,
+    distances: &Distances,
+    masks: &mut Masks,
+    literals: &mut Literals<'_>,
+) -> Gathered {
+    let mut gathered = Gathered::default();
+    let mut vectors = 0;
+    let all_words = literals.words.as_flattened_mut();
+    let all_predicted = literals.predicted.as_flattened_mut();
+    for (vector, &distance) in distances.iter().enumerate() {
+        let mut mask = 0u16;
+        for half in 0..2 {
+            let words = load(page, 64 * vector + 32 * half);
+            let predicted = predicted(page, vector, half, distance);
+            let differ = !mask_of(_mm256_cmpeq_epi32(words, predicted));
+            let at = 4 * gathered.literals;
+            store(all_words, at, close(words, differ));
+            store(all_predicted, at, close(predicted, differ));
+            gathered.literals += differ.count_ones() as usize;
+            mask |= u16::from(differ) << (HALF * half);
+        }
+        masks[vectors] = mask.to_le_bytes();
+        vectors += usize::from(mask != 0);
+        gathered.vectors |= u64::from(mask != 0) << vector;
+    }
+    gathered
+}
+
+/// What half a vector of the page is predicted to be.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn predicted(page: &Page, vector: usize, half: usize, distance: u8) -> __m256i {
+    let back = load(page, 64 * vector + 32 * half - 4 * usize::from(distance));
+    let none = _mm256_set1_epi8(if distance == 0 { -1 } else { 0 });
+    _mm256_andnot_si256(none, back)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn classify(
+    literals: &Literals<'_>,
+    count: usize,
+    keys: &Keys,
+    streams: &mut Streams<'_>,
+) -> Classified {
+    let keys = load_keys(keys);
+    let multiplier = _mm256_set1_epi32(MULTIPLIER as i32);
+    let one = _mm256_set1_epi32(1);
+    let low = _mm256_set1_epi32((1 << PARTIAL_BITS) - 1);
+    let zero = _mm256_setzero_si256();
+    let mut used = zero;
+    let mut found = Classified::default();
+    let (words, predicted) = (literals.words.as_flattened(), literals.predicted.as_flattened());
+    let (values, misses) = (streams.values.as_flattened_mut(), streams.misses.as_flattened_mut());
+    let value_plane = streams.value_plane.as_flattened_mut();
+    let other_plane = streams.other_plane.as_flattened_mut();
+    for group in 0..count.div_ceil(HALF) {
+        let left = count - HALF * group;
+        let there = if left < HALF { (1u8 << left) - 1 } else { u8::MAX };
+        let words = load(words, 32 * group);
+        let predicted = load(predicted, 32 * group);
+        let zeros = mask_of(_mm256_cmpeq_epi32(words, zero));
+        let differ = _mm256_srli_epi32(_mm256_xor_si256(words, predicted), 16);
+        let half_lanes = _mm256_cmpeq_epi32(differ, zero);
+        let halves = mask_of(half_lanes) & !zeros & there;
+        let key = _mm256_srli_epi32(words, PARTIAL_BITS as i32);
+        let slots = _mm256_srli_epi32(_mm256_mullo_epi32(key, multiplier), 28);
+        let known = _mm256_cmpeq_epi32(look_up(keys, slots), _mm256_andnot_si256(low, words));
+        let partials = mask_of(known) & !halves & !zeros & there;
+        let missed = there & !(zeros | halves | partials);
+        value_plane[group] = halves | partials;
+        other_plane[group] = halves | missed;
+
+        // The slot above the low bits, or the lower half as it is.
+        let stored = _mm256_or_si256(
+            _mm256_slli_epi32(slots, PARTIAL_BITS as i32),
+            _mm256_and_si256(words, low),
+        );
+        let stored = low_halves(_mm256_blendv_epi8(stored, words, half_lanes));
+        let order = pairwise(shuffle(&SHUFFLES.close, halves | partials));
+        store_half(values, 2 * found.values, _mm_shuffle_epi8(stored, order));
+        found.values += (halves | partials).count_ones() as usize;
+        store(misses, 4 * found.misses, close(words, missed));
+        found.misses += missed.count_ones() as usize;
+        let bits = _mm256_and_si256(lanes_of(partials), _mm256_sllv_epi32(one, slots));
+        used = _mm256_or_si256(used, bits);
+    }
+    let mut lanes = [0u32; HALF];
+    // SAFETY: eight words are there.
+    unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), used) };
+    found.slots = lanes.iter().fold(0, |all, lane| all | *lane as u16);
+    found
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn highest(counts: &Counts, sampled: u16) -> (ByteSet, ByteSet) {
+    // Two lists of sixteen counts for 32 bytes, in the order that packing puts right.
+    // SAFETY: 256 numbers of sixteen bits are there.
+    let counts: [_; 8] = core::array::from_fn(|eighth| unsafe {
+        let from = counts.as_ptr().add(32 * eighth).cast::<__m256i>();
+        let (low, high) = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
+        (_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31))
+    });
+    let bytes_where = |lanes: [(__m256i, __m256i); 8]| {
+        let eighths =
+            lanes.map(|(low, high)| _mm256_movemask_epi8(_mm256_packs_epi16(low, high)) as u32);
+        let (pairs, _) = eighths.as_chunks::<2>();
+        core::array::from_fn(|nth| u64::from(pairs[nth][0]) | u64::from(pairs[nth][1]) << 32)
+    };
+    // Counts are far below the sign.
+    search_highest(
+        sampled,
+        |least| {
+            let least = _mm256_set1_epi16(least as i16);
+            bytes_where(counts.map(|(low, high)| {
+                (_mm256_cmpgt_epi16(low, least), _mm256_cmpgt_epi16(high, least))
+            }))
+        },
+        |least| {
+            let least = _mm256_set1_epi16(least as i16);
+            bytes_where(counts.map(|(low, high)| {
+                (_mm256_cmpeq_epi16(low, least), _mm256_cmpeq_epi16(high, least))
+            }))
+        },
+    )
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn pack(
+    bytes: &[u8],
+    count: usize,
+    code_of: &CodeOf,
+    codes: &mut Bytes,
+    escapes: &mut Bytes,
+) -> usize {
+    // The second code of each two above the first.
+    let weights = _mm_set1_epi16(0x1001);
+    let escape = _mm_set1_epi8(ESCAPE as i8);
+    let mut escaped = 0;
+    for at in (0..count).step_by(HALF) {
+        let here = load_quarter(bytes, at);
+        let mut looked_up = [0; HALF];
+        for (code, byte) in looked_up.iter_mut().zip(&bytes[at..count]) {
+            *code = code_of[usize::from(*byte)];
+        }
+        let codes_here = load_quarter(&looked_up, 0);
+        let escaping = _mm_movemask_epi8(_mm_cmpeq_epi8(codes_here, escape)) as u8;
+        let order = shuffle(&SHUFFLES.close, escaping);
+        store_quarter(escapes, escaped, _mm_shuffle_epi8(here, order));
+        escaped += escaping.count_ones() as usize;
+        let pairs = _mm_maddubs_epi16(codes_here, weights);
+        let pairs = _mm_cvtsi128_si32(_mm_packus_epi16(pairs, pairs));
+        codes[at / 2..][..4].copy_from_slice(&pairs.to_le_bytes());
+    }
+    escaped
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn unpack(
+    codes: &Bytes,
+    escapes: &Bytes,
+    count: usize,
+    byte_of: &ByteOf,
+    bytes: &mut Bytes,
+) -> usize {
+    let byte_of = load_half(byte_of, 0);
+    let escape = _mm_set1_epi8(ESCAPE as i8);
+    let mut escaped = 0;
+    for at in (0..count).step_by(HALF) {
+        let left = count - at;
+        let there = if left < HALF { (1u8 << left) - 1 } else { u8::MAX };
+        let pairs = codes[at / 2..].first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes));
+        let pairs = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(pairs));
+        let pairs = _mm_or_si128(pairs, _mm_slli_epi16(pairs, 4));
+        let codes_here = _mm_and_si128(pairs, escape);
+        let is_escape = _mm_cmpeq_epi8(codes_here, escape);
+        let escaping = _mm_movemask_epi8(is_escape) as u8 & there;
+        let known = _mm_shuffle_epi8(byte_of, codes_here);
+        let order = shuffle(&SHUFFLES.open, escaping);
+        let others = _mm_shuffle_epi8(load_quarter(escapes, escaped), order);
+        store_quarter(bytes, at, _mm_blendv_epi8(known, others, is_escape));
+        escaped += escaping.count_ones() as usize;
+    }
+    escaped
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn expand(sections: &Sections<'_>, distances: &Distances, keys: &Keys, page: &mut Page) -> Used {
+    let keys = load_keys(keys);
+    let low = _mm256_set1_epi32((1 << PARTIAL_BITS) - 1);
+    let upper_half = _mm256_set1_epi32(0xffff_0000u32 as i32);
+    let mut used = Used::default();
+    let mut masks_at = 0;
+    for (vector, &distance) in distances.iter().enumerate() {
+        let has_literals = (sections.vectors >> vector) as u16 & 1;
+        let mask = u16_at(sections.masks, masks_at) & has_literals.wrapping_neg();
+        masks_at += 2 * usize::from(has_literals);
+        for (half, mask) in mask.to_le_bytes().into_iter().enumerate() {
+            let bits = |plane: &[u8]| {
+                let (at, shift) = (used.literals / 8, used.literals % 8);
+                _pdep_u32(u32::from(u16_at(plane, at) >> shift), u32::from(mask)) as u8
+            };
+            let (valued, other) = (bits(sections.value_plane), bits(sections.other_plane));
+            let missed = other & !valued;
+            let predicted = predicted(page, vector, half, distance);
+            let stored = load_half(sections.values, 2 * used.values);
+            let order = pairwise(shuffle(&SHUFFLES.open, valued));
+            let stored = _mm256_cvtepu16_epi32(_mm_shuffle_epi8(stored, order));
+            let in_slots = look_up(keys, _mm256_srli_epi32(stored, PARTIAL_BITS as i32));
+            let partials = _mm256_or_si256(in_slots, _mm256_and_si256(stored, low));
+            let halves = _mm256_or_si256(_mm256_and_si256(predicted, upper_half), stored);
+            let order = _mm256_cvtepu8_epi32(shuffle(&SHUFFLES.open, missed));
+            let misses = load(sections.misses, 4 * used.misses);
+            let misses = _mm256_permutevar8x32_epi32(misses, order);
+            let literals = _mm256_or_si256(
+                _mm256_or_si256(
+                    _mm256_and_si256(lanes_of(valued & !other), partials),
+                    _mm256_and_si256(lanes_of(valued & other), halves),
+                ),
+                _mm256_and_si256(lanes_of(missed), misses),
+            );
+            let words = _mm256_blendv_epi8(predicted, literals, lanes_of(mask));
+            store(page, 64 * vector + 32 * half, words);
+            used.literals += mask.count_ones() as usize;
+            used.values += valued.count_ones() as usize;
+            used.misses += missed.count_ones() as usize;
+        }
+    }
+    used
+}
+
+#[inline]
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes[at..].first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes))
+}

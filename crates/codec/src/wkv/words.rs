@@ -1,0 +1,228 @@
+//! Words told apart, and made again.
+
+use super::{
+    Bytes, Distances, LANES, MULTIPLIER, Masks, PARTIAL_BITS, SLOT_BITS, SLOTS, Values, Words,
+};
+use crate::lz::bytes_at;
+use crate::{PAGE_WORDS, Page};
+
+/// Literals that vote, about.
+const VOTERS: usize = 128;
+
+const LOW: u32 = (1 << PARTIAL_BITS) - 1;
+
+/// Upper 20 bits of words, in their places, by slot.
+pub(crate) type Keys = [u32; SLOTS];
+
+/// The words that are not as predicted, and what was predicted, in the order of the page.
+pub(crate) struct Literals<'a> {
+    pub words: &'a mut Words,
+    pub predicted: &'a mut Words,
+}
+
+/// How many literals there are, and in which vectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Gathered {
+    pub literals: usize,
+    pub vectors: u64,
+}
+
+/// What is stored of the literals. What is behind the ends is unspecified.
+pub(crate) struct Streams<'a> {
+    /// For sixteen literals which are stored in 16 bits.
+    pub value_plane: &'a mut Masks,
+    /// Which of these have their upper half from the prediction, and which of the others are misses.
+    pub other_plane: &'a mut Masks,
+    pub values: &'a mut Values,
+    pub misses: &'a mut Words,
+}
+
+/// What came of telling literals apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Classified {
+    pub values: usize,
+    pub misses: usize,
+    /// Slots whose keys are used: bit *s* stands for slot *s*.
+    pub slots: u16,
+}
+
+/// The sections that a page is made of. Each goes on behind its end with anything.
+pub(crate) struct Sections<'a> {
+    pub vectors: u64,
+    pub masks: &'a [u8; 2 * (PAGE_WORDS / LANES + 1)],
+    pub value_plane: &'a [u8; PLANE_BYTES],
+    pub other_plane: &'a [u8; PLANE_BYTES],
+    pub values: &'a [u8; size_of::<Values>()],
+    pub misses: &'a Bytes,
+}
+
+/// A bit for each word, and a load more.
+pub(crate) const PLANE_BYTES: usize = PAGE_WORDS / 8 + 4;
+
+/// What making a page took of each section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Used {
+    pub literals: usize,
+    pub values: usize,
+    pub misses: usize,
+}
+
+/// The slot of a word's key.
+#[inline]
+fn slot_of(word: u32) -> usize {
+    ((word >> PARTIAL_BITS).wrapping_mul(MULTIPLIER) >> (32 - SLOT_BITS)) as usize % SLOTS
+}
+
+pub(super) fn gather(
+    page: &Page,
+    distances: &Distances,
+    masks: &mut Masks,
+    literals: &mut Literals<'_>,
+) -> Gathered {
+    let mut gathered = Gathered::default();
+    let mut vectors = 0;
+    for (vector, &distance) in distances.iter().enumerate() {
+        let mut mask = 0u16;
+        for lane in 0..LANES {
+            let place = LANES * vector + lane;
+            let (word, predicted) = (bytes_at(page, 4 * place), predicted(page, place, distance));
+            if word != predicted {
+                literals.words[gathered.literals] = word;
+                literals.predicted[gathered.literals] = predicted;
+                gathered.literals += 1;
+                mask |= 1 << lane;
+            }
+        }
+        if mask != 0 {
+            masks[vectors] = mask.to_le_bytes();
+            vectors += 1;
+            gathered.vectors |= 1 << vector;
+        }
+    }
+    gathered
+}
+
+#[inline]
+fn predicted(page: &Page, place: usize, distance: u8) -> [u8; 4] {
+    match distance {
+        0 => [0; 4],
+        _ => bytes_at(page, 4 * place.saturating_sub(usize::from(distance))),
+    }
+}
+
+/// The keys that a sample of the literals votes for: each adds one to its key where that has the
+/// slot, and takes one from another's that has it, until it takes its place. Words that need no key
+/// have no vote.
+pub(super) fn vote(literals: &Literals<'_>, count: usize) -> Keys {
+    // Key and votes in one, below the key: as many as the votes are, they stay there. Those that have
+    // no vote have slots of their own, which spares a branch.
+    const { assert!(PAGE_WORDS < 1 << PARTIAL_BITS) };
+    let mut slots = [0; 2 * SLOTS];
+    let (words, predicted) = (&literals.words[..count], &literals.predicted[..count]);
+    let step = (count / VOTERS).max(1);
+    let mut at = 0;
+    while at < count {
+        let (word, predicted) = (u32::from_le_bytes(words[at]), u32::from_le_bytes(predicted[at]));
+        let needs_none = usize::from(word == 0) | usize::from((word ^ predicted) >> 16 == 0);
+        let slot = &mut slots[slot_of(word) | needs_none << SLOT_BITS];
+        let key = word & !LOW;
+        let against = if *slot & LOW == 0 { key | 1 } else { *slot - 1 };
+        *slot = if *slot & !LOW == key { *slot + 1 } else { against };
+        at += step;
+    }
+    core::array::from_fn(|slot| slots[slot] & !LOW)
+}
+
+pub(super) fn classify(
+    literals: &Literals<'_>,
+    count: usize,
+    keys: &Keys,
+    streams: &mut Streams<'_>,
+) -> Classified {
+    let mut found = Classified::default();
+    let (mut value_plane, mut other_plane) = (0u16, 0u16);
+    for nth in 0..count {
+        let bytes = literals.words[nth];
+        let (word, predicted) =
+            (u32::from_le_bytes(bytes), u32::from_le_bytes(literals.predicted[nth]));
+        let slot = slot_of(word);
+        let (value, other) = if word == 0 {
+            (None, false)
+        } else if (word ^ predicted) >> 16 == 0 {
+            (Some(word), true)
+        } else if word & !LOW == keys[slot] {
+            found.slots |= 1 << slot;
+            (Some((slot as u32) << PARTIAL_BITS | word & LOW), false)
+        } else {
+            streams.misses[found.misses] = bytes;
+            found.misses += 1;
+            (None, true)
+        };
+        if let Some(value) = value {
+            streams.values[found.values] = (value as u16).to_le_bytes();
+            found.values += 1;
+        }
+        let bit = nth % LANES;
+        value_plane |= u16::from(value.is_some()) << bit;
+        other_plane |= u16::from(other) << bit;
+        if bit == LANES - 1 || nth + 1 == count {
+            streams.value_plane[nth / LANES] = value_plane.to_le_bytes();
+            streams.other_plane[nth / LANES] = other_plane.to_le_bytes();
+            (value_plane, other_plane) = (0, 0);
+        }
+    }
+    found
+}
+
+pub(super) fn expand(
+    sections: &Sections<'_>,
+    distances: &Distances,
+    keys: &Keys,
+    page: &mut Page,
+) -> Used {
+    let mut used = Used::default();
+    let (masks, _) = sections.masks.as_chunks();
+    let mut masks = masks.iter().map(|mask| u16::from_le_bytes(*mask));
+    for (vector, &distance) in distances.iter().enumerate() {
+        let has_literals = sections.vectors >> vector & 1 == 1;
+        let mask = if has_literals { masks.next().unwrap_or_default() } else { 0 };
+        for lane in 0..LANES {
+            let place = LANES * vector + lane;
+            let predicted = predicted(page, place, distance);
+            let word = if mask >> lane & 1 == 1 {
+                literal(sections, keys, predicted, &mut used)
+            } else {
+                predicted
+            };
+            if let Some(to) = page.get_mut(4 * place..).and_then(<[u8]>::first_chunk_mut) {
+                *to = word;
+            }
+        }
+    }
+    used
+}
+
+fn literal(sections: &Sections<'_>, keys: &Keys, predicted: [u8; 4], used: &mut Used) -> [u8; 4] {
+    let bit = |plane: &[u8; PLANE_BYTES]| plane[used.literals / 8] >> (used.literals % 8) & 1 == 1;
+    let (is_value, other) = (bit(sections.value_plane), bit(sections.other_plane));
+    used.literals += 1;
+    if is_value {
+        let (values, _) = sections.values.as_chunks();
+        let value = u16::from_le_bytes(values[used.values]);
+        used.values += 1;
+        if other {
+            let [.., c, d] = predicted;
+            let [a, b] = value.to_le_bytes();
+            [a, b, c, d]
+        } else {
+            let value = u32::from(value);
+            (keys[(value >> PARTIAL_BITS) as usize % SLOTS] | value & LOW).to_le_bytes()
+        }
+    } else if other {
+        let (misses, _) = sections.misses.as_chunks();
+        used.misses += 1;
+        misses[used.misses - 1]
+    } else {
+        [0; 4]
+    }
+}
