@@ -205,9 +205,17 @@ impl Reclaimer {
             }
             return;
         }
-        let compressor = if tight { &mut self.tight } else { &mut self.usual };
-        let encoding = compressor.codec().encoding() as u8;
-        let length = compressor.compress(page, &mut self.object);
+        // A page that one codec cannot shrink may be another's text.
+        let (first, second) = match tight {
+            true => (&mut self.tight, &mut self.usual),
+            false => (&mut self.usual, &mut self.tight),
+        };
+        let mut encoding = first.codec().encoding();
+        let mut length = first.compress(page, &mut self.object);
+        if length.is_err() && second.codec() != first.codec() {
+            encoding = second.codec().encoding();
+            length = second.compress(page, &mut self.object);
+        }
         counters.compress_in_bytes.fetch_add(PAGE_SIZE as u64, Ordering::Relaxed);
         let core = &mut agent.lock_core();
         if !core.staging.is_live(slot) {
@@ -215,7 +223,7 @@ impl Reclaimer {
         }
         let stored = length.ok().filter(|&length| {
             let object = &self.object[..length];
-            active.store.store_object(core.staging.page(slot), encoding, object).is_ok()
+            active.store.store_object(core.staging.page(slot), encoding as u8, object).is_ok()
         });
         match stored {
             Some(length) => {

@@ -25,7 +25,7 @@ mod nibbles;
 mod strides;
 mod words;
 
-pub(crate) use nibbles::{ByteOf, ByteSet, Bytes, CodeOf, Counts, ESCAPE, search_highest};
+pub(crate) use nibbles::{ByteOf, ByteSet, Bytes, Codes, Counts, ESCAPE, search_highest};
 pub(crate) use strides::{
     CANDIDATES, Candidates, Counts as DistanceCounts, Cover, DISTANCE_COUNT, HISTORY, Signatures,
     Strides, distance_of, sampled_blocks,
@@ -95,7 +95,7 @@ pub(crate) struct Kernels {
     /// The most frequent of so many bytes: see [`nibbles::search_highest`].
     pub highest: fn(&Counts, u16) -> (ByteSet, ByteSet),
     /// Codes so many bytes, and returns how many escaped.
-    pub pack: fn(&[u8], usize, &CodeOf, &mut Bytes, &mut Bytes) -> usize,
+    pub pack: fn(&[u8], usize, &Codes, &mut Bytes, &mut Bytes) -> usize,
     /// Makes so many bytes from codes and escapes, and returns how many had escaped.
     pub unpack: fn(&Bytes, &Bytes, usize, &ByteOf, &mut Bytes) -> usize,
     /// Makes the page.

@@ -9,8 +9,22 @@ pub(super) const FREQUENT: usize = 15;
 /// The code of all others, which escape: they follow as they are.
 pub(crate) const ESCAPE: u8 = 15;
 
-/// For each byte its code.
-pub(crate) type CodeOf = [u8; 256];
+/// Which bytes have codes.
+pub(crate) struct Codes {
+    /// Ascending, by code; zeros behind them where they are fewer.
+    frequent: [u8; FREQUENT],
+    count: usize,
+    /// For each byte its code.
+    pub of: [u8; 256],
+}
+
+impl Codes {
+    /// Each byte that has a code, with its code.
+    pub(crate) fn frequent(&self) -> impl Iterator<Item = (u8, u8)> {
+        (0..).zip(self.frequent).take(self.count)
+    }
+}
+
 /// By code the byte, and one more.
 pub(crate) type ByteOf = [u8; FREQUENT + 1];
 
@@ -112,30 +126,30 @@ pub(super) fn pack<'a>(
     count: usize,
     buffers: &'a mut Buffers<'_>,
 ) -> Option<Packed<'a>> {
-    let (frequent, escaped) = pack_level(kernels, bytes, count, buffers.codes, buffers.escapes)?;
+    let (first, escaped) = pack_level(kernels, bytes, count, buffers.codes, buffers.escapes)?;
     let Buffers { codes, escapes, codes_of_escapes, escapes_of_escapes } = buffers;
     let second = pack_level(kernels, &escapes[..], escaped, codes_of_escapes, escapes_of_escapes);
-    let second = second.map(|(frequent, left)| Level {
-        frequent,
+    let second = second.map(|(table, left)| Level {
+        frequent: table.frequent,
         codes: &codes_of_escapes[..escaped.div_ceil(2)],
         escapes: &escapes_of_escapes[..left],
     });
     let (codes, escapes) = (&codes[..count.div_ceil(2)], &escapes[..escaped]);
     let second = second.filter(|second| ESCAPED_BYTES + second.len() < escaped);
-    Some(Packed { first: Level { frequent, codes, escapes }, second })
+    Some(Packed { first: Level { frequent: first.frequent, codes, escapes }, second })
 }
 
-/// Returns the bytes that have codes, and how many escape.
+/// Returns which bytes have codes, and how many escape.
 fn pack_level(
     kernels: &Kernels,
     bytes: &[u8],
     count: usize,
     codes: &mut Bytes,
     escapes: &mut Bytes,
-) -> Option<([u8; FREQUENT], usize)> {
-    let (frequent, code_of) = most_frequent(kernels, &bytes[..count])?;
-    let escaped = (kernels.pack)(bytes, count, &code_of, codes, escapes);
-    (FREQUENT + count.div_ceil(2) + escaped < count).then_some((frequent, escaped))
+) -> Option<(Codes, usize)> {
+    let table = most_frequent(kernels, &bytes[..count])?;
+    let escaped = (kernels.pack)(bytes, count, &table, codes, escapes);
+    (FREQUENT + count.div_ceil(2) + escaped < count).then_some((table, escaped))
 }
 
 /// How often each byte was seen.
@@ -143,9 +157,8 @@ pub(crate) type Counts = [u16; 256];
 /// A bit for each byte.
 pub(crate) type ByteSet = [u64; 4];
 
-/// The most frequent bytes of a sample, ascending, and everyone's code; `None` when coding them would
-/// save nothing of it.
-fn most_frequent(kernels: &Kernels, bytes: &[u8]) -> Option<([u8; FREQUENT], CodeOf)> {
+/// Codes for the most frequent bytes of a sample; `None` when they would save nothing of it.
+fn most_frequent(kernels: &Kernels, bytes: &[u8]) -> Option<Codes> {
     if bytes.len() < BYTES_MIN {
         return None;
     }
@@ -158,15 +171,16 @@ fn most_frequent(kernels: &Kernels, bytes: &[u8]) -> Option<([u8; FREQUENT], Cod
     let sampled = 4 * fours.len().div_ceil(step);
     let (above, equal) = (kernels.highest)(&counts, sampled as u16);
 
-    let (mut frequent, mut code_of) = ([0; FREQUENT], [ESCAPE; 256]);
+    let mut codes = Codes { frequent: [0; FREQUENT], count: 0, of: [ESCAPE; 256] };
     let mut coded = 0;
-    for (code, byte) in ascending(&fill_up(above, equal)).enumerate() {
-        frequent[code] = byte;
-        code_of[usize::from(byte)] = code as u8;
+    for byte in ascending(&fill_up(above, equal)) {
+        codes.frequent[codes.count] = byte;
+        codes.of[usize::from(byte)] = codes.count as u8;
+        codes.count += 1;
         coded += usize::from(counts[usize::from(byte)]);
     }
     // A code is half a byte and an escape one and a half.
-    (2 * coded > sampled).then_some((frequent, code_of))
+    (2 * coded > sampled).then_some(codes)
 }
 
 /// `set` and the first of `more`, as many as have codes.
@@ -231,7 +245,7 @@ pub(super) fn highest(counts: &Counts, sampled: u16) -> (ByteSet, ByteSet) {
 pub(super) fn pack_bytes(
     bytes: &[u8],
     count: usize,
-    code_of: &CodeOf,
+    table: &Codes,
     codes: &mut Bytes,
     escapes: &mut Bytes,
 ) -> usize {
@@ -239,7 +253,7 @@ pub(super) fn pack_bytes(
     for (pair, to) in bytes[..count].chunks(2).zip(codes) {
         let mut code = |nth: usize| {
             let Some(&byte) = pair.get(nth) else { return 0 };
-            let code = code_of[usize::from(byte)];
+            let code = table.of[usize::from(byte)];
             if code == ESCAPE {
                 escapes[escaped] = byte;
                 escaped += 1;

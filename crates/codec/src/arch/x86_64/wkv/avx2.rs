@@ -5,7 +5,7 @@ use core::arch::x86_64::*;
 
 use crate::Page;
 use crate::wkv::{
-    ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, CodeOf, Counts, Cover,
+    ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, Codes, Counts, Cover,
     DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Kernels, Keys, LANES,
     Literals, MULTIPLIER, Masks, PARTIAL_BITS, Sections, Signatures, Streams, Strides, Used,
     VECTORS, distance_of, sampled_blocks, search_highest,
@@ -22,8 +22,8 @@ pub(super) static KERNELS: Kernels = Kernels {
     // SAFETY: as above.
     highest: |counts, sampled| unsafe { highest(counts, sampled) },
     // SAFETY: as above.
-    pack: |bytes, count, code_of, codes, escapes| unsafe {
-        pack(bytes, count, code_of, codes, escapes)
+    pack: |bytes, count, table, codes, escapes| unsafe {
+        pack(bytes, count, table, codes, escapes)
     },
     // SAFETY: as above.
     unpack: |codes, escapes, count, byte_of, bytes| unsafe {
@@ -351,6 +351,23 @@ fn predicted(page: &Page, vector: usize, half: usize, distance: u8) -> __m256i {
     _mm256_andnot_si256(none, back)
 }
 
+/// The same where the page has just been stored, half vector by half vector. A load that takes from
+/// two stores would wait until both are in the cache: so two halves are loaded as they were stored.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn predicted_from_stored(page: &Page, vector: usize, half: usize, distance: u8) -> __m256i {
+    let start = LANES * vector + HALF * half - usize::from(distance);
+    let (at, first) = (start / HALF, start % HALF);
+    let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    let order = _mm256_add_epi32(lanes, _mm256_set1_epi32(first as i32));
+    let earlier = _mm256_permutevar8x32_epi32(load(page, 32 * at), order);
+    let later = load(page, 32 * (at + usize::from(first != 0)));
+    let later = _mm256_permutevar8x32_epi32(later, order);
+    let from_later = _mm256_cmpgt_epi32(order, _mm256_set1_epi32(HALF as i32 - 1));
+    let none = _mm256_set1_epi8(if distance == 0 { -1 } else { 0 });
+    _mm256_andnot_si256(none, _mm256_blendv_epi8(earlier, later, from_later))
+}
+
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn classify(
     literals: &Literals<'_>,
@@ -440,32 +457,59 @@ fn highest(counts: &Counts, sampled: u16) -> (ByteSet, ByteSet) {
     )
 }
 
+/// Bytes of a register.
+const BYTES: usize = 32;
+
+/// All ones in the first `count` bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn first_bytes(count: usize) -> __m256i {
+    static ENDS: [u8; 2 * BYTES] = {
+        let mut ends = [0; 2 * BYTES];
+        let mut at = 0;
+        while at < BYTES {
+            ends[at] = u8::MAX;
+            at += 1;
+        }
+        ends
+    };
+    load(&ENDS, BYTES - count.min(BYTES))
+}
+
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn pack(
     bytes: &[u8],
     count: usize,
-    code_of: &CodeOf,
+    table: &Codes,
     codes: &mut Bytes,
     escapes: &mut Bytes,
 ) -> usize {
+    let escape = _mm256_set1_epi8(ESCAPE as i8);
+    // What to compare with, and what to take off the escape code when it is that.
+    let mut known = [(_mm256_setzero_si256(), _mm256_setzero_si256()); ESCAPE as usize];
+    for (known, (code, byte)) in known.iter_mut().zip(table.frequent()) {
+        *known = (_mm256_set1_epi8(byte as i8), _mm256_set1_epi8((ESCAPE - code) as i8));
+    }
     // The second code of each two above the first.
-    let weights = _mm_set1_epi16(0x1001);
-    let escape = _mm_set1_epi8(ESCAPE as i8);
+    let weights = _mm256_set1_epi16(0x1001);
     let mut escaped = 0;
-    for at in (0..count).step_by(HALF) {
-        let here = load_quarter(bytes, at);
-        let mut looked_up = [0; HALF];
-        for (code, byte) in looked_up.iter_mut().zip(&bytes[at..count]) {
-            *code = code_of[usize::from(*byte)];
+    for at in (0..count).step_by(BYTES) {
+        let here = load(bytes, at);
+        let codes_here = known.iter().fold(escape, |codes, &(byte, less)| {
+            let less = _mm256_and_si256(_mm256_cmpeq_epi8(here, byte), less);
+            _mm256_sub_epi8(codes, less)
+        });
+        let codes_here = _mm256_and_si256(codes_here, first_bytes(count - at));
+        let escaping = _mm256_movemask_epi8(_mm256_cmpeq_epi8(codes_here, escape)) as u32;
+        for (nth, escaping) in escaping.to_le_bytes().into_iter().enumerate() {
+            let order = shuffle(&SHUFFLES.close, escaping);
+            let these = _mm_shuffle_epi8(load_quarter(bytes, at + HALF * nth), order);
+            store_quarter(escapes, escaped, these);
+            escaped += escaping.count_ones() as usize;
         }
-        let codes_here = load_quarter(&looked_up, 0);
-        let escaping = _mm_movemask_epi8(_mm_cmpeq_epi8(codes_here, escape)) as u8;
-        let order = shuffle(&SHUFFLES.close, escaping);
-        store_quarter(escapes, escaped, _mm_shuffle_epi8(here, order));
-        escaped += escaping.count_ones() as usize;
-        let pairs = _mm_maddubs_epi16(codes_here, weights);
-        let pairs = _mm_cvtsi128_si32(_mm_packus_epi16(pairs, pairs));
-        codes[at / 2..][..4].copy_from_slice(&pairs.to_le_bytes());
+        let pairs = _mm256_maddubs_epi16(codes_here, weights);
+        let pairs = _mm256_permute4x64_epi64(_mm256_packus_epi16(pairs, pairs), 0b00_00_10_00);
+        store_half(codes, at / 2, _mm256_castsi256_si128(pairs));
     }
     escaped
 }
@@ -478,23 +522,27 @@ fn unpack(
     byte_of: &ByteOf,
     bytes: &mut Bytes,
 ) -> usize {
-    let byte_of = load_half(byte_of, 0);
-    let escape = _mm_set1_epi8(ESCAPE as i8);
+    let byte_of = _mm256_broadcastsi128_si256(load_half(byte_of, 0));
+    let escape = _mm256_set1_epi8(ESCAPE as i8);
     let mut escaped = 0;
-    for at in (0..count).step_by(HALF) {
-        let left = count - at;
-        let there = if left < HALF { (1u8 << left) - 1 } else { u8::MAX };
-        let pairs = codes[at / 2..].first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes));
-        let pairs = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(pairs));
-        let pairs = _mm_or_si128(pairs, _mm_slli_epi16(pairs, 4));
-        let codes_here = _mm_and_si128(pairs, escape);
-        let is_escape = _mm_cmpeq_epi8(codes_here, escape);
-        let escaping = _mm_movemask_epi8(is_escape) as u8 & there;
-        let known = _mm_shuffle_epi8(byte_of, codes_here);
+    let mut next_escapes = |escaping: u8| {
         let order = shuffle(&SHUFFLES.open, escaping);
-        let others = _mm_shuffle_epi8(load_quarter(escapes, escaped), order);
-        store_quarter(bytes, at, _mm_blendv_epi8(known, others, is_escape));
+        let these = _mm_shuffle_epi8(load_quarter(escapes, escaped), order);
         escaped += escaping.count_ones() as usize;
+        these
+    };
+    for at in (0..count).step_by(BYTES) {
+        let pairs = _mm256_cvtepu8_epi16(load_half(codes, at / 2));
+        let pairs = _mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4));
+        let codes_here = _mm256_and_si256(pairs, escape);
+        let is_escape = _mm256_cmpeq_epi8(codes_here, escape);
+        let is_escape = _mm256_and_si256(is_escape, first_bytes(count - at));
+        let known = _mm256_shuffle_epi8(byte_of, codes_here);
+        let [a, b, c, d] = (_mm256_movemask_epi8(is_escape) as u32).to_le_bytes();
+        let low = _mm_unpacklo_epi64(next_escapes(a), next_escapes(b));
+        let high = _mm_unpacklo_epi64(next_escapes(c), next_escapes(d));
+        let here = _mm256_blendv_epi8(known, _mm256_set_m128i(high, low), is_escape);
+        store(bytes, at, here);
     }
     escaped
 }
@@ -517,7 +565,7 @@ fn expand(sections: &Sections<'_>, distances: &Distances, keys: &Keys, page: &mu
             };
             let (valued, other) = (bits(sections.value_plane), bits(sections.other_plane));
             let missed = other & !valued;
-            let predicted = predicted(page, vector, half, distance);
+            let predicted = predicted_from_stored(page, vector, half, distance);
             let stored = load_half(sections.values, 2 * used.values);
             let order = pairwise(shuffle(&SHUFFLES.open, valued));
             let stored = _mm256_cvtepu16_epi32(_mm_shuffle_epi8(stored, order));

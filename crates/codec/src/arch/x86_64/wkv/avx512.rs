@@ -4,7 +4,7 @@ use core::arch::x86_64::*;
 
 use crate::Page;
 use crate::wkv::{
-    ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, CodeOf, Counts, Cover,
+    ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, Codes, Counts, Cover,
     DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Kernels, Keys, LANES,
     Literals, MULTIPLIER, Masks, PARTIAL_BITS, Sections, Signatures, Streams, Strides, Used,
     VECTORS, distance_of, sampled_blocks, search_highest,
@@ -21,8 +21,8 @@ pub(super) static KERNELS: Kernels = Kernels {
     // SAFETY: as above.
     highest: |counts, sampled| unsafe { highest(counts, sampled) },
     // SAFETY: as above.
-    pack: |bytes, count, code_of, codes, escapes| unsafe {
-        pack(bytes, count, code_of, codes, escapes)
+    pack: |bytes, count, table, codes, escapes| unsafe {
+        pack(bytes, count, table, codes, escapes)
     },
     // SAFETY: as above.
     unpack: |codes, escapes, count, byte_of, bytes| unsafe {
@@ -329,11 +329,11 @@ fn highest(counts: &Counts, sampled: u16) -> (ByteSet, ByteSet) {
 fn pack(
     bytes: &[u8],
     count: usize,
-    code_of: &CodeOf,
+    table: &Codes,
     codes: &mut Bytes,
     escapes: &mut Bytes,
 ) -> usize {
-    let code_of: [_; 4] = core::array::from_fn(|quarter| load(code_of, 64 * quarter));
+    let code_of: [_; 4] = core::array::from_fn(|quarter| load(&table.of, 64 * quarter));
     let [first, second, third, fourth] = code_of;
     let escape = _mm512_set1_epi8(ESCAPE as i8);
     // The second code of each two above the first.
