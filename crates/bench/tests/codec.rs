@@ -112,6 +112,34 @@ fn instructions_are_the_same_each_time() {
 }
 
 #[test]
+fn patterns_are_counted_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, plot) = (folder.path().join("heap.pages"), folder.path().join("patterns.svg"));
+    write_pages(&file);
+    let (file, plot_name) = (file.to_str().unwrap(), plot.to_str().unwrap());
+    let counted = ["--patterns", "--rounds", "1", "--plot", plot_name, "--pages", file];
+    let output = codec(&[&counted[..], &["--json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sum = |rows: &Value| -> f64 {
+        rows.as_array().unwrap().iter().map(|row| number(row, "percent")).sum()
+    };
+    for rows in ["zero_patterns", "codes"] {
+        assert!((sum(&report[0][rows]) - 100.0).abs() < 1e-6, "{report}");
+    }
+    assert_eq!(report[0]["dictionaries"].as_array().unwrap().len(), 5);
+    assert_eq!(report[0]["alignments"].as_array().unwrap().len(), 3);
+    let svg = std::fs::read_to_string(&plot).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("zxzx"), "{svg}");
+
+    let output = codec(&counted);
+    let tables = text(&output.stdout);
+    for part in ["Figure 2", "Table I)", "Table II", "32 2-way", "separate tapes"] {
+        assert!(tables.contains(part), "no {part} in {tables}");
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("some.pages");
@@ -128,4 +156,6 @@ fn what_cannot_be_measured_is_an_error() {
     expect(&["--pages", path], "cannot read pages from");
     expect(&["--pages", path, "--codec", "lz5"], "there is no codec \"lz5\"");
     expect(&["--pages", path, "--rounds", "0"], "0 is not in");
+    expect(&["--pages", path, "--backend", "mmx"], "this machine has no instructions \"mmx\"");
+    expect(&["--pages", path, "--plot", "x.svg"], "--patterns");
 }

@@ -10,6 +10,7 @@ pub mod instructions;
 pub mod libraries;
 pub mod measure;
 pub mod ours;
+pub mod patterns;
 pub mod report;
 
 use anyhow::{Context, Result, bail};

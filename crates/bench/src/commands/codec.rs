@@ -9,6 +9,7 @@ use clap::Args;
 
 use crate::codecs::files::Pages;
 use crate::codecs::instructions::{self, Direction};
+use crate::codecs::patterns;
 use crate::codecs::report::{Report, Row, table};
 use crate::codecs::{self, Selection, measure::measure};
 use crate::machine::Environment;
@@ -24,6 +25,7 @@ use crate::report::Skipped;
 #[command(after_help = "Examples:\n  \
     ramfold dump --pid 4711 --output some.pages\n  \
     ramfold bench codec --pages some.pages\n  \
+    ramfold bench codec --patterns --plot patterns.svg --pages *.pages\n  \
     ramfold bench codec --pages *.pages.zst --codec lz4,liblz4,pbpm,memcpy --json")]
 pub struct Options {
     /// Files of raw 4 KiB pages, as `ramfold dump` writes them, or such files compressed with zstd
@@ -45,12 +47,22 @@ pub struct Options {
     /// Count instructions under valgrind too: slow, but the same on every machine with AVX2
     #[arg(long)]
     instructions: bool,
+    /// Count the patterns of words that PBPM rests on instead: Figure 2 and Tables I and II of its
+    /// paper on these pages
+    #[arg(long, conflicts_with_all = ["codec", "backend", "instructions"])]
+    patterns: bool,
+    /// Write the patterns as bars to an SVG file
+    #[arg(long, value_name = "FILE", requires = "patterns")]
+    plot: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
 }
 
 pub fn execute(options: Options) -> Result<ExitCode> {
+    if options.patterns {
+        return count_patterns(&options);
+    }
     let Selection { mut subjects, missing } =
         codecs::select(&options.codec, codecs::backend(options.backend.as_deref())?)?;
     for (name, reason) in &missing {
@@ -96,5 +108,29 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         table(&report)
     };
     write!(io::stdout().lock(), "{text}").context("cannot print the report")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count_patterns(options: &Options) -> Result<ExitCode> {
+    let mut progress = Progress::new(options.pages.len());
+    let mut files = Vec::new();
+    for path in &options.pages {
+        let pages = Pages::read(path, options.limit.map(|limit| limit as usize))?;
+        progress.show(&pages.name);
+        let counted = patterns::count(&pages.name, &pages.distinct, usize::from(options.rounds));
+        files.push(counted.inspect_err(|_| progress.clear())?);
+        progress.advance();
+    }
+    progress.clear();
+    if let Some(file) = &options.plot {
+        std::fs::write(file, patterns::plot(&files))
+            .with_context(|| format!("cannot write the plot to {}", file.display()))?;
+    }
+    let text = if options.json {
+        serde_json::to_string_pretty(&files).context("cannot write the patterns as JSON")? + "\n"
+    } else {
+        files.iter().map(patterns::tables).collect::<Vec<_>>().join("\n")
+    };
+    write!(io::stdout().lock(), "{text}").context("cannot print the patterns")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,8 @@ use anyhow::Context;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use nix::unistd::{Group, User, geteuid};
+use ramfold_codec::Backend;
+use ramfold_pager::choice::CodecChoice;
 use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::uffd::{OpenedBy, Uffd, feature};
 use ramfold_sys::{Errno, cgroup};
@@ -110,6 +112,7 @@ fn checks() -> Vec<Check> {
     checks.extend(checks_of_userfaultfd());
     checks.push(page_scan());
     checks.push(memory());
+    checks.push(codecs());
     checks
 }
 
@@ -233,6 +236,18 @@ fn page_scan() -> Check {
         }
     };
     Check { name: "finding pages", state, found, remedy }
+}
+
+/// Which instructions compress, and with which codec that is worth it.
+fn codecs() -> Check {
+    let usual = CodecChoice::auto().usual;
+    let best = Backend::best();
+    let (state, found) = if best == Backend::SCALAR {
+        (State::Limited, format!("no vector instructions: {usual} is used, and compresses less"))
+    } else {
+        (State::Works, format!("{usual} with {}", best.name()))
+    };
+    Check { name: "codecs", state, found, remedy: None }
 }
 
 fn memory() -> Check {
