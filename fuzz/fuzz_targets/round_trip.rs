@@ -4,8 +4,9 @@ use libfuzzer_sys::fuzz_target;
 use ramfold_codec::{Codec, PAGE_SIZE, same_filled};
 use ramfold_fuzz::{comes_back, page_from};
 
-const NAMES: [&str; 15] = [
-    "wlz",
+const NAMES: [&str; 16] = [
+    "wkv",
+    "wkv-words",
     "lz4",
     "lzo",
     "lzrw1-a",

@@ -183,7 +183,7 @@ fn forks() -> Check {
         Some(Ok(_)) => (State::Works, "also those that bypass the C library".to_owned()),
         _ => (
             State::Limited,
-            "those of the C library; a program that clones itself by a bare system call needs CAP_SYS_PTRACE"
+            "those of the C library; a program that clones itself without it needs CAP_SYS_PTRACE"
                 .to_owned(),
         ),
     };
