@@ -407,7 +407,7 @@ mod tests {
             4 => 0x5678_9abc,
             5 => 0x5678_9abd,
             6 => 0x5678_1111,
-            _ => 0x0000_1200 + (nth as u32) * 0x0101_0001,
+            _ => (nth as u32).wrapping_mul(0x0101_0001).wrapping_add(0x1200),
         })];
         let patterns = count("some", &pages, 1).unwrap();
         let share = |pattern: &str| {
