@@ -70,22 +70,18 @@ impl<'a> Decompressor<'a> {
             Encoding::Lzo => lzo::decompress(object, page),
             Encoding::Lzrw => lzrw::decompress(object, page),
             Encoding::Zstd => self.zstd.as_mut().ok_or(no_scratch)?.decompress(object, page),
-            Encoding::Wkdm => {
-                let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
-                wkdm::decompress(object, tapes.ok_or(no_scratch)?, page)
-            }
-            Encoding::Wk4x4 => {
-                let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
-                wk4x4::decompress(object, tapes.ok_or(no_scratch)?, page)
-            }
+            Encoding::Wkdm => wkdm::decompress(object, self.tapes().ok_or(no_scratch)?, page),
+            Encoding::Wk4x4 => wk4x4::decompress(object, self.tapes().ok_or(no_scratch)?, page),
+            Encoding::Pbpm => pbpm::decompress(object, self.tapes().ok_or(no_scratch)?, page),
             Encoding::Wkv => {
-                let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
-                wkv::decompress(object, self.backend, tapes.ok_or(no_scratch)?, page)
-            }
-            Encoding::Pbpm => {
-                let tapes = self.tapes.as_mut().and_then(|tapes| tapes.first_chunk_mut());
-                pbpm::decompress(object, tapes.ok_or(no_scratch)?, page)
+                let backend = self.backend;
+                wkv::decompress(object, backend, self.tapes().ok_or(no_scratch)?, page)
             }
         }
+    }
+
+    /// As much of the tapes as a word codec works with.
+    fn tapes<const BYTES: usize>(&mut self) -> Option<&mut [u8; BYTES]> {
+        self.tapes.as_mut()?.first_chunk_mut()
     }
 }

@@ -130,7 +130,7 @@ impl Strides {
 
 pub(super) fn choose(page: &Page, signatures: &mut Signatures) -> Strides {
     sign(page, signatures);
-    let candidates = Candidates::of(correlate(signatures));
+    let candidates = Candidates::of(&correlate(signatures));
     let mut covers = [[0; VECTORS]; CANDIDATES];
     for (cover, &number) in covers.iter_mut().zip(candidates.numbers()) {
         *cover = coverage(signatures, distance_of(number));
@@ -159,9 +159,8 @@ pub(crate) struct Candidates {
 }
 
 impl Candidates {
-    fn of(counts: Counts) -> Candidates {
-        let mut ranks: Counts =
-            core::array::from_fn(|number| Candidates::rank(number, counts[number]));
+    fn of(counts: &Counts) -> Candidates {
+        let mut ranks = Candidates::ranks(counts);
         Candidates::highest(|| {
             let highest = ranks.iter().copied().max().unwrap_or(0);
             if let Some(number) = Candidates::number(highest) {
@@ -174,8 +173,10 @@ impl Candidates {
     /// Count and number in one, so that the highest is found without a comparison of both. Of two
     /// counts alike the shorter distance is the higher.
     #[inline]
-    pub(crate) fn rank(number: usize, count: u16) -> u16 {
-        count << NUMBER_BITS | (DISTANCE_COUNT - 1 - number) as u16
+    pub(crate) fn ranks(counts: &Counts) -> Counts {
+        core::array::from_fn(|number| {
+            counts[number] << NUMBER_BITS | (DISTANCE_COUNT - 1 - number) as u16
+        })
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 
 use core::arch::x86_64::*;
 
+use super::{byte_set, u16_at};
 use crate::Page;
 use crate::wkv::{
     ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, Codes, Counts, Cover,
@@ -275,10 +276,7 @@ fn correlate(signatures: &Signatures) -> DistanceCounts {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn best(counts: &DistanceCounts) -> Candidates {
-    let mut ranks = [0u16; DISTANCE_COUNT];
-    for (number, (rank, count)) in ranks.iter_mut().zip(counts).enumerate() {
-        *rank = Candidates::rank(number, *count);
-    }
+    let ranks = Candidates::ranks(counts);
     // SAFETY: 64 numbers of sixteen bits are there.
     let mut ranks: [_; 4] = core::array::from_fn(|quarter| unsafe {
         _mm256_loadu_si256(ranks.as_ptr().add(16 * quarter).cast())
@@ -436,8 +434,7 @@ fn highest(counts: &Counts, sampled: u16) -> (ByteSet, ByteSet) {
     let bytes_where = |lanes: [(__m256i, __m256i); 8]| {
         let eighths =
             lanes.map(|(low, high)| _mm256_movemask_epi8(_mm256_packs_epi16(low, high)) as u32);
-        let (pairs, _) = eighths.as_chunks::<2>();
-        core::array::from_fn(|nth| u64::from(pairs[nth][0]) | u64::from(pairs[nth][1]) << 32)
+        byte_set(eighths)
     };
     // Counts are far below the sign.
     search_highest(
@@ -590,9 +587,4 @@ fn expand(sections: &Sections<'_>, distances: &Distances, keys: &Keys, page: &mu
         }
     }
     used
-}
-
-#[inline]
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes[at..].first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes))
 }

@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use super::{byte_set, u16_at};
 use crate::Page;
 use crate::wkv::{
     ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, Codes, Counts, Cover,
@@ -143,10 +144,7 @@ fn correlate(signatures: &Signatures) -> DistanceCounts {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn best(counts: &DistanceCounts) -> Candidates {
-    let mut ranks = [0u16; DISTANCE_COUNT];
-    for (number, (rank, count)) in ranks.iter_mut().zip(counts).enumerate() {
-        *rank = Candidates::rank(number, *count);
-    }
+    let ranks = Candidates::ranks(counts);
     // SAFETY: 64 numbers of sixteen bits are there.
     let (mut low, mut high) = unsafe {
         let from = ranks.as_ptr();
@@ -306,19 +304,15 @@ fn highest(counts: &Counts, sampled: u16) -> (ByteSet, ByteSet) {
     let counts: [_; 8] = core::array::from_fn(|eighth| unsafe {
         _mm512_loadu_si512(counts.as_ptr().add(32 * eighth).cast())
     });
-    let join = |eighths: [u32; 8]| {
-        let (pairs, _) = eighths.as_chunks::<2>();
-        core::array::from_fn(|nth| u64::from(pairs[nth][0]) | u64::from(pairs[nth][1]) << 32)
-    };
     search_highest(
         sampled,
         |least| {
             let least = _mm512_set1_epi16(least as i16);
-            join(counts.map(|counts| _mm512_cmpgt_epu16_mask(counts, least)))
+            byte_set(counts.map(|counts| _mm512_cmpgt_epu16_mask(counts, least)))
         },
         |least| {
             let least = _mm512_set1_epi16(least as i16);
-            join(counts.map(|counts| _mm512_cmpeq_epu16_mask(counts, least)))
+            byte_set(counts.map(|counts| _mm512_cmpeq_epu16_mask(counts, least)))
         },
     )
 }
@@ -419,9 +413,4 @@ fn expand(sections: &Sections<'_>, distances: &Distances, keys: &Keys, page: &mu
         used.misses += missed.count_ones() as usize;
     }
     used
-}
-
-#[inline]
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes[at..].first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes))
 }
