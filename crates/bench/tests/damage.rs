@@ -10,6 +10,7 @@
 use std::time::Instant;
 
 use ramfold_bench::pages::PageSource;
+use ramfold_bench::random::Random;
 use ramfold_codec::{
     Backend, Codec, Compressor, DecodeError, Decompressor, Encoding, PAGE_SIZE, Page,
     compress_scratch_bytes, decompress_scratch_bytes,
@@ -122,22 +123,6 @@ fn each_bit_flipped() {
     }
 }
 
-/// xorshift64*
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        ((u128::from(self.next()) * count as u128) >> 64) as usize
-    }
-}
-
 /// An object with some bytes changed, cut or drawn out, or put together from two; seldom mere noise.
 fn damaged(objects: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let one = |random: &mut Random| &objects[random.below(objects.len())];
@@ -150,8 +135,8 @@ fn damaged(objects: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
             input.extend_from_slice(&other[other.len().min(cut)..]);
         }
         1 => input.truncate(random.below(input.len())),
-        2 => input.extend((0..random.below(40)).map(|_| random.next() as u8)),
-        3 if random.below(8) == 0 => input.iter_mut().for_each(|byte| *byte = random.next() as u8),
+        2 => input.extend((0..random.below(40)).map(|_| random.word() as u8)),
+        3 if random.below(8) == 0 => input.iter_mut().for_each(|byte| *byte = random.word() as u8),
         _ => {}
     }
     for _ in 0..random.below(6) {
@@ -165,7 +150,7 @@ fn damaged(objects: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
             0 => 0,
             1 => 0xff,
             2 => input[at] ^ 1 << random.below(8),
-            _ => random.next() as u8,
+            _ => random.word() as u8,
         };
     }
     input.truncate(OBJECT_MAX);
@@ -178,7 +163,7 @@ fn damaged_at_random() {
     for &codec in Codec::ALL {
         let mut decoders = Decoders::new(codec);
         let objects = objects(codec, 64);
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut random = Random::new(1);
         let started = Instant::now();
         let mut errors = 0u64;
         for _ in 0..inputs {

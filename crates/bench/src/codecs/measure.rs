@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use ramfold_codec::{PAGE_SIZE, Page};
 use ramfold_store::charged_bytes;
+use serde::Serialize;
 
 use super::files::Pages;
 use super::{OBJECT_BYTES_MAX, ROOM_BYTES, Subject};
@@ -70,7 +71,7 @@ fn room_of(subject: &dyn Subject) -> usize {
 
 /// What one subject does with one file. Sizes and counts are of pages that are not same-filled;
 /// speeds are GB of pages a second on one core, medians of the rounds.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Figures {
     pub incompressible: usize,
     /// Bytes of the objects; a page without one counts whole.
@@ -84,23 +85,17 @@ pub struct Figures {
     pub pair_gbps: f64,
     pub cold_compress_gbps: f64,
     pub cold_decompress_gbps: f64,
-    pub compress_ns: Quantiles,
-    pub decompress_ns: Quantiles,
+    /// Nanoseconds a page, each timed alone.
+    pub compress_ns_p50: u64,
+    pub compress_ns_p99: u64,
+    pub decompress_ns_p50: u64,
+    pub decompress_ns_p99: u64,
 }
 
-/// Nanoseconds a page.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Quantiles {
-    pub p50: u64,
-    pub p99: u64,
-}
-
-impl Quantiles {
-    fn of(mut sample: Vec<u64>) -> Quantiles {
-        sample.sort_unstable();
-        let at = |share: usize| sample.get(sample.len() * share / 100).copied().unwrap_or(0);
-        Quantiles { p50: at(50), p99: at(99) }
-    }
+/// The median, and what one in a hundred exceeds.
+fn quantiles(mut sample: Vec<u64>) -> [u64; 2] {
+    sample.sort_unstable();
+    [50, 99].map(|share| sample.get(sample.len() * share / 100).copied().unwrap_or(0))
 }
 
 /// Measures the subjects over one file.
@@ -150,6 +145,8 @@ fn figures(objects: &Objects, samples: Samples) -> Figures {
     let sum = |cost: fn(usize) -> usize| {
         objects.lengths().map(|length| length.map_or(PAGE_SIZE, cost) as u64).sum()
     };
+    let [compress_ns_p50, compress_ns_p99] = quantiles(samples.compress_ns);
+    let [decompress_ns_p50, decompress_ns_p99] = quantiles(samples.decompress_ns);
     Figures {
         incompressible: objects.lengths().filter(Option::is_none).count(),
         compressed_bytes: sum(|length| length),
@@ -159,8 +156,10 @@ fn figures(objects: &Objects, samples: Samples) -> Figures {
         pair_gbps: of(&samples.pair),
         cold_compress_gbps: of(&samples.cold_compress),
         cold_decompress_gbps: of(&samples.cold_decompress),
-        compress_ns: Quantiles::of(samples.compress_ns),
-        decompress_ns: Quantiles::of(samples.decompress_ns),
+        compress_ns_p50,
+        compress_ns_p99,
+        decompress_ns_p50,
+        decompress_ns_p99,
     }
 }
 

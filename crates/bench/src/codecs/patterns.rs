@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::ours::Ours;
 use super::{OBJECT_BYTES_MAX, ROOM_BYTES, Subject};
+use crate::statistics::median;
 
 /// Figure 2 and both tables, for the pages of one file.
 #[derive(Debug, Serialize)]
@@ -260,8 +261,8 @@ fn times(
             and_back.push(start.elapsed().as_secs_f64() * 1e6);
             anyhow::ensure!(back == *page, "a page came back changed from PBPM, {name}");
         }
-        compress.extend(median(&mut there));
-        decompress.extend(median(&mut and_back));
+        compress.extend(median(&there));
+        decompress.extend(median(&and_back));
     }
     let [compress_average, compress_deviation, average, deviation] = paper;
     Ok(AlignmentTimes {
@@ -271,11 +272,6 @@ fn times(
         paper_compress_us: Spread { average: compress_average, deviation: compress_deviation },
         paper_decompress_us: Spread { average, deviation },
     })
-}
-
-fn median(times: &mut [f64]) -> Option<f64> {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied()
 }
 
 impl Spread {

@@ -27,44 +27,20 @@ pub struct Row {
     /// Pages of the file, same-filled ones included; what follows is about the others.
     pub pages: usize,
     pub same_filled: usize,
-    pub incompressible: usize,
-    /// Bytes of the objects; a page without one counts whole.
-    pub compressed_bytes: u64,
-    /// What the store's pool charges for them.
-    pub charged_bytes: u64,
-    pub compress_gbps: f64,
-    pub decompress_gbps: f64,
-    /// There and back.
-    pub pair_gbps: f64,
-    pub cold_compress_gbps: f64,
-    pub cold_decompress_gbps: f64,
-    pub compress_ns_p50: u64,
-    pub compress_ns_p99: u64,
-    pub decompress_ns_p50: u64,
-    pub decompress_ns_p99: u64,
+    #[serde(flatten)]
+    pub figures: Figures,
     pub compress_instructions: Option<f64>,
     pub decompress_instructions: Option<f64>,
 }
 
 impl Row {
-    pub fn new(codec: &str, pages: &Pages, figures: &Figures) -> Row {
+    pub fn new(codec: &str, pages: &Pages, figures: Figures) -> Row {
         Row {
             codec: codec.to_owned(),
             file: pages.name.clone(),
             pages: pages.count,
             same_filled: pages.count - pages.distinct.len(),
-            incompressible: figures.incompressible,
-            compressed_bytes: figures.compressed_bytes,
-            charged_bytes: figures.charged_bytes,
-            compress_gbps: figures.compress_gbps,
-            decompress_gbps: figures.decompress_gbps,
-            pair_gbps: figures.pair_gbps,
-            cold_compress_gbps: figures.cold_compress_gbps,
-            cold_decompress_gbps: figures.cold_decompress_gbps,
-            compress_ns_p50: figures.compress_ns.p50,
-            compress_ns_p99: figures.compress_ns.p99,
-            decompress_ns_p50: figures.decompress_ns.p50,
-            decompress_ns_p99: figures.decompress_ns.p99,
+            figures,
             compress_instructions: None,
             decompress_instructions: None,
         }
@@ -95,18 +71,19 @@ pub fn table(report: &Report) -> String {
             file = &row.file;
             table = header(counted);
         }
+        let figures = &row.figures;
         let mut cells = vec![
             row.codec.clone(),
-            format!("{:.1}", row.share(row.compressed_bytes)),
-            format!("{:.1}", row.share(row.charged_bytes)),
-            row.incompressible.to_string(),
-            format!("{:.2}", row.compress_gbps),
-            format!("{:.2}", row.decompress_gbps),
-            format!("{:.2}", row.pair_gbps),
-            format!("{:.2}", row.cold_compress_gbps),
-            format!("{:.2}", row.cold_decompress_gbps),
-            format!("{}/{}", row.compress_ns_p50, row.compress_ns_p99),
-            format!("{}/{}", row.decompress_ns_p50, row.decompress_ns_p99),
+            format!("{:.1}", row.share(figures.compressed_bytes)),
+            format!("{:.1}", row.share(figures.charged_bytes)),
+            figures.incompressible.to_string(),
+            format!("{:.2}", figures.compress_gbps),
+            format!("{:.2}", figures.decompress_gbps),
+            format!("{:.2}", figures.pair_gbps),
+            format!("{:.2}", figures.cold_compress_gbps),
+            format!("{:.2}", figures.cold_decompress_gbps),
+            format!("{}/{}", figures.compress_ns_p50, figures.compress_ns_p99),
+            format!("{}/{}", figures.decompress_ns_p50, figures.decompress_ns_p99),
         ];
         if counted {
             let count = |count: Option<f64>| count.map_or("-".to_owned(), |n| format!("{n:.0}"));

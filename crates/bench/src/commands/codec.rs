@@ -81,7 +81,7 @@ pub fn execute(options: Options) -> Result<ExitCode> {
             progress.advance();
         });
         let figures = figures.inspect_err(|_| progress.clear())?;
-        for (subject, figures) in subjects.iter().zip(&figures) {
+        for (subject, figures) in subjects.iter().zip(figures) {
             let mut row = Row::new(subject.name(), &pages, figures);
             if let Some(scratch) = &scratch {
                 progress.show(&format!("{}: {} under valgrind", pages.name, subject.name()));
