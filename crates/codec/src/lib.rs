@@ -42,6 +42,7 @@ pub mod lzo;
 pub mod lzrw;
 pub mod pbpm;
 pub mod same_filled;
+mod scratch;
 mod wk;
 pub mod wk4x4;
 pub mod wkdm;

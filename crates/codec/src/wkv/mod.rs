@@ -36,6 +36,7 @@ use core::cmp::Ordering;
 
 use crate::backend::Backend;
 use crate::error::{DecodeError, DoesNotFit};
+use crate::scratch::Carver;
 use crate::{PAGE_SIZE, PAGE_WORDS, Page};
 
 /// Words that share a distance, and a mask.
@@ -247,15 +248,15 @@ fn try_compress(
     out: &mut [u8],
 ) -> Option<usize> {
     let mut carver = Carver(scratch);
-    let signatures = carver.take()?;
-    let mut literals = Literals { words: carver.words()?, predicted: carver.words()? };
+    let signatures = carver.bytes()?;
+    let mut literals = Literals { words: carver.numbers()?, predicted: carver.numbers()? };
     let mut streams = Streams {
-        value_plane: carver.masks()?,
-        other_plane: carver.masks()?,
-        misses: carver.words()?,
-        values: carver.values()?,
+        value_plane: carver.numbers()?,
+        other_plane: carver.numbers()?,
+        misses: carver.numbers()?,
+        values: carver.numbers()?,
     };
-    let masks = carver.masks()?;
+    let masks = carver.numbers()?;
     let mut buffers = nibbles::Buffers::carve(&mut carver)?;
 
     let strides = match prediction {
@@ -323,29 +324,6 @@ fn put(object: &mut [u8], at: usize, bytes: &[u8]) {
     object[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Takes one buffer after the other from scratch.
-struct Carver<'a>(&'a mut [u8]);
-
-impl<'a> Carver<'a> {
-    fn take<const BYTES: usize>(&mut self) -> Option<&'a mut [u8; BYTES]> {
-        let (taken, rest) = core::mem::take(&mut self.0).split_first_chunk_mut()?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn words(&mut self) -> Option<&'a mut Words> {
-        self.take::<WORDS_BYTES>()?.as_chunks_mut().0.first_chunk_mut()
-    }
-
-    fn values(&mut self) -> Option<&'a mut Values> {
-        self.take::<{ size_of::<Values>() }>()?.as_chunks_mut().0.first_chunk_mut()
-    }
-
-    fn masks(&mut self) -> Option<&'a mut Masks> {
-        self.take::<{ size_of::<Masks>() }>()?.as_chunks_mut().0.first_chunk_mut()
-    }
-}
-
 /// The numbers of the bits that are set, lowest first.
 fn bits_of(mut mask: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
@@ -382,7 +360,7 @@ pub fn decompress(
     // From here on sections are read in pieces of a fixed size, over their ends and the object's.
     let mut carver = Carver(scratch);
     let (Some(padded), Some(between), Some(unpacked)) =
-        (carver.take(), carver.take(), carver.take())
+        (carver.bytes(), carver.bytes(), carver.bytes())
     else {
         return Err(DecodeError::Truncated);
     };

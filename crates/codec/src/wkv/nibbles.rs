@@ -1,8 +1,9 @@
 //! Bytes in four bits each, when they are among the most frequent fifteen, and what is left of them
 //! in the same way once more.
 
-use super::{Carver, Kernels, WORDS_BYTES};
+use super::{Kernels, WORDS_BYTES};
 use crate::PAGE_SIZE;
+use crate::scratch::Carver;
 
 /// Bytes that have a code of their own.
 pub(super) const FREQUENT: usize = 15;
@@ -48,10 +49,10 @@ pub(super) struct Buffers<'a> {
 impl<'a> Buffers<'a> {
     pub(super) fn carve(carver: &mut Carver<'a>) -> Option<Buffers<'a>> {
         Some(Buffers {
-            codes: carver.take()?,
-            escapes: carver.take()?,
-            codes_of_escapes: carver.take()?,
-            escapes_of_escapes: carver.take()?,
+            codes: carver.bytes()?,
+            escapes: carver.bytes()?,
+            codes_of_escapes: carver.bytes()?,
+            escapes_of_escapes: carver.bytes()?,
         })
     }
 }
