@@ -2,7 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::{Avx2, Avx512};
-use crate::wkv;
+use crate::{page_lz, wkv};
 
 /// The instructions that codecs with vector code use. All give the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +53,16 @@ impl Backend {
             Inner::Avx2(avx2) => avx2.wkv(),
             #[cfg(target_arch = "x86_64")]
             Inner::Avx512(avx512) => avx512.wkv(),
+        }
+    }
+
+    pub(crate) fn page_lz(self) -> page_lz::Decoder {
+        match self.0 {
+            Inner::Scalar => page_lz::SCALAR,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx2(avx2) => avx2.page_lz(),
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx512(avx512) => avx512.page_lz(),
         }
     }
 }

@@ -16,6 +16,8 @@ pub enum Codec {
     Zstd(ZstdLevel),
     /// ramfold's own: a word codec, with strides or without.
     Wkv(Prediction),
+    /// ramfold's own for cold pages: copies and literals in codes made beforehand.
+    PageLz,
     /// LZO1X-1 (Oberhumer).
     Lzo,
     /// LZRW1-A (Williams 1991).
@@ -37,6 +39,7 @@ impl Codec {
         Codec::Zstd(ZstdLevel::DENSER),
         Codec::Wkv(Prediction::Strides),
         Codec::Wkv(Prediction::Zeros),
+        Codec::PageLz,
         Codec::Lzo,
         Codec::Lzrw,
         Codec::Wkdm,
@@ -53,6 +56,7 @@ impl Codec {
             Codec::Zstd(level) => level.codec_name(),
             Codec::Wkv(Prediction::Strides) => "wkv",
             Codec::Wkv(Prediction::Zeros) => "wkv-words",
+            Codec::PageLz => "page-lz",
             Codec::Lzo => "lzo",
             Codec::Lzrw => "lzrw1-a",
             Codec::Wkdm => "wkdm",
@@ -100,6 +104,7 @@ impl Codec {
             Codec::Lz4 => Encoding::Lz4,
             Codec::Zstd(_) => Encoding::Zstd,
             Codec::Wkv(_) => Encoding::Wkv,
+            Codec::PageLz => Encoding::PageLz,
             Codec::Lzo => Encoding::Lzo,
             Codec::Lzrw => Encoding::Lzrw,
             Codec::Wkdm => Encoding::Wkdm,
@@ -175,6 +180,8 @@ pub enum Encoding {
     Wk4x4 = 7,
     /// See [`wkv`](crate::wkv).
     Wkv = 8,
+    /// See [`page_lz`](crate::page_lz).
+    PageLz = 9,
 }
 
 impl Encoding {
@@ -188,6 +195,7 @@ impl Encoding {
         Encoding::Lzrw,
         Encoding::Wk4x4,
         Encoding::Wkv,
+        Encoding::PageLz,
     ];
 
     /// The format's name, without a level.
@@ -201,6 +209,7 @@ impl Encoding {
             Encoding::Lzrw => "lzrw1-a",
             Encoding::Wk4x4 => "wk4x4",
             Encoding::Wkv => "wkv",
+            Encoding::PageLz => "page-lz",
         }
     }
 }
@@ -264,7 +273,7 @@ mod tests {
     fn encodings_keep_their_numbers() {
         assert_eq!(
             Encoding::ALL.iter().map(|&e| u8::from(e)).collect::<std::vec::Vec<_>>(),
-            [1, 2, 3, 4, 5, 6, 7, 8]
+            [1, 2, 3, 4, 5, 6, 7, 8, 9]
         );
         for number in 0..=255u8 {
             match Encoding::try_from(number) {
@@ -272,6 +281,6 @@ mod tests {
                 Err(error) => assert_eq!(error, UnknownEncoding(number)),
             }
         }
-        assert!(Encoding::try_from(0).is_err() && Encoding::try_from(9).is_err());
+        assert!(Encoding::try_from(0).is_err() && Encoding::try_from(10).is_err());
     }
 }

@@ -3,22 +3,28 @@
 use crate::backend::Backend;
 use crate::codec::Encoding;
 use crate::error::{DecodeError, ScratchError};
-use crate::{Page, lz4, lzo, lzrw, pbpm, wk4x4, wkdm, wkv, zstd};
+use crate::{Page, lz4, lzo, lzrw, page_lz, pbpm, wk4x4, wkdm, wkv, zstd};
 
 /// Enough scratch for every encoding, for static arrays; [`decompress_scratch_bytes`] is exact.
-pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 112 << 10;
+pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 120 << 10;
 
-/// The word codecs' tapes, at the front of the scratch; libzstd's context follows.
-const TAPE_BYTES: usize = wkv::DECOMPRESS_SCRATCH_BYTES;
+/// Tapes of the word codecs and of the page LZ, at the front of the scratch; libzstd's context follows.
+const TAPE_BYTES: usize = page_lz::DECOMPRESS_SCRATCH_BYTES;
 
-const _: () = assert!(wkdm::SCRATCH_BYTES <= TAPE_BYTES && pbpm::SCRATCH_BYTES <= TAPE_BYTES);
+const _: () = assert!(
+    wkdm::SCRATCH_BYTES <= TAPE_BYTES
+        && pbpm::SCRATCH_BYTES <= TAPE_BYTES
+        && wkv::DECOMPRESS_SCRATCH_BYTES <= TAPE_BYTES
+);
 
 /// Bytes of scratch that a [`Decompressor`] needs to decode `encoding`. Scratch for several
 /// encodings is the largest of theirs, not the sum. Alignment and contents do not matter.
 pub fn decompress_scratch_bytes(encoding: Encoding) -> usize {
     match encoding {
         Encoding::Lz4 | Encoding::Lzo | Encoding::Lzrw => 0,
-        Encoding::Wkdm | Encoding::Wk4x4 | Encoding::Pbpm | Encoding::Wkv => TAPE_BYTES,
+        Encoding::Wkdm | Encoding::Wk4x4 | Encoding::Pbpm | Encoding::Wkv | Encoding::PageLz => {
+            TAPE_BYTES
+        }
         Encoding::Zstd => TAPE_BYTES + zstd::decompress_scratch_bytes(),
     }
 }
@@ -73,6 +79,10 @@ impl<'a> Decompressor<'a> {
             Encoding::Wkdm => wkdm::decompress(object, self.tapes().ok_or(no_scratch)?, page),
             Encoding::Wk4x4 => wk4x4::decompress(object, self.tapes().ok_or(no_scratch)?, page),
             Encoding::Pbpm => pbpm::decompress(object, self.tapes().ok_or(no_scratch)?, page),
+            Encoding::PageLz => {
+                let backend = self.backend;
+                page_lz::decompress(object, backend, self.tapes().ok_or(no_scratch)?, page)
+            }
             Encoding::Wkv => {
                 let backend = self.backend;
                 wkv::decompress(object, backend, self.tapes().ok_or(no_scratch)?, page)
@@ -80,7 +90,7 @@ impl<'a> Decompressor<'a> {
         }
     }
 
-    /// As much of the tapes as a word codec works with.
+    /// As much of the tapes as a codec works with.
     fn tapes<const BYTES: usize>(&mut self) -> Option<&mut [u8; BYTES]> {
         self.tapes.as_mut()?.first_chunk_mut()
     }

@@ -11,7 +11,7 @@
 //! | [`backend`] | which instructions the processor has |
 //! | [`compressor`], [`decompressor`] | the two entry points, each over a caller's scratch |
 //! | [`same_filled`](mod@same_filled) | the test that comes before any codec |
-//! | [`lz4`], [`lzo`], [`lzrw`], [`zstd`], [`wkdm`], [`wk4x4`], [`pbpm`], [`wkv`] | one format each, as plain functions |
+//! | [`lz4`], [`lzo`], [`lzrw`], [`zstd`], [`wkdm`], [`wk4x4`], [`pbpm`], [`wkv`], [`page_lz`] | one format each, as plain functions |
 //! | [`error`] | what can go wrong, and with which values |
 //!
 //! Whatever bytes a decoder is given, it returns a page or a [`DecodeError`]; it never panics and
@@ -40,6 +40,7 @@ mod lz;
 pub mod lz4;
 pub mod lzo;
 pub mod lzrw;
+pub mod page_lz;
 pub mod pbpm;
 pub mod same_filled;
 mod scratch;

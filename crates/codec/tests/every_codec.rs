@@ -332,6 +332,7 @@ every_codec! {
     zstd_19: "zstd-19",
     wkv: "wkv",
     wkv_words: "wkv-words",
+    page_lz: "page-lz",
     lzo: "lzo",
     lzrw: "lzrw1-a",
     wkdm: "wkdm",

@@ -292,6 +292,7 @@ fn fingerprints_of_what_the_encoders_write() {
             ("zstd-3", 131232, 0x5fb77dc3af5435ee),
             ("wkv", 222514, 0xeabdd109375930d0),
             ("wkv-words", 285243, 0x8844e85d8b1d9207),
+            ("page-lz", 183159, 0x630edba13bd52170),
             ("lzo", 237213, 0x034707eb859ca45a),
             ("lzrw1-a", 244596, 0x3ce51f4ef1633556),
             ("wkdm", 258590, 0x93209f15a68c7c85),

@@ -30,6 +30,66 @@ fn expect(encoding: Encoding, object: &[u8], expected: Result<(), DecodeError>) 
     assert_eq!(decode(encoding, object), expected);
 }
 
+/// The header of a page LZ object: set, whether it has a code of its own, sequences, literals, and the
+/// bytes of the streams, two by two.
+fn page_lz_header(set: u64, own: bool, sequences: u64, literals: u64, pairs: [u64; 3]) -> Vec<u8> {
+    let [first, second, third] = pairs;
+    let (pairs, len) = if literals < 128 {
+        (first | third << 8, 6)
+    } else {
+        (first | second << 12 | third << 24, 8)
+    };
+    let bits = set | u64::from(own) << 3 | sequences << 4 | literals << 15 | pairs << 28;
+    bits.to_le_bytes()[..len].to_vec()
+}
+
+#[test]
+fn page_lz() {
+    let expect = |object: &[u8], expected| expect(Encoding::PageLz, object, expected);
+    let good =
+        compress(Codec::PageLz, &from_words(|nth| ((nth as u32 / 7) << 20) | (nth as u32 % 3)));
+    expect(&good, Ok(()));
+    for length in 0..good.len() {
+        assert!(decode(Encoding::PageLz, &good[..length]).is_err(), "{length}");
+    }
+    expect(&[&good[..], &[0]].concat(), Err(DecodeError::TrailingBytes));
+    expect(&[&good[..], &[0; 8000]].concat(), Err(DecodeError::TrailingBytes));
+
+    // No literals and no sequences are no page.
+    expect(&page_lz_header(0, false, 0, 0, [0; 3]), Err(DecodeError::Truncated));
+    expect(&page_lz_header(0, false, 0, 4097, [0; 3]), Err(DecodeError::TooLong));
+    expect(&page_lz_header(0, false, 1366, 0, [0; 3]), Err(DecodeError::TooLong));
+    let no_set = DecodeError::Malformed("page LZ set of codes");
+    expect(&page_lz_header(7, false, 0, 0, [0; 3]), Err(no_set));
+    // Streams that are not there, and streams with more than they need.
+    expect(&page_lz_header(0, false, 0, 10, [20, 0, 0]), Err(DecodeError::Truncated));
+    let mut object = page_lz_header(0, false, 0, 1, [9, 0, 0]);
+    object.extend([0; 9]);
+    expect(&object, Err(DecodeError::TrailingBytes));
+
+    // A code of its own: all bytes in eight bits, one after the other.
+    let literals: Vec<u8> = (0..4096).map(|nth| (nth % 251) as u8).collect();
+    let with = |description: &[u8]| {
+        // Four streams: the parts have 1,025 bytes but for the last, the second and fourth run back.
+        let mut object = page_lz_header(0, true, 0, 4096, [2050, 2046, 0]);
+        object.extend(description);
+        for pair in literals.chunks(2050) {
+            let (forward, backward) = pair.split_at(1025);
+            object.extend(forward.iter().map(|byte| byte.reverse_bits()));
+            object.extend(backward.iter().rev().map(|byte| byte.reverse_bits()));
+        }
+        object
+    };
+    expect(&with(&[0x88; 128]), Ok(()));
+    expect(
+        &with(&[&[0x98][..], &[0x88; 127]].concat()),
+        Err(DecodeError::Malformed("page LZ code")),
+    );
+    let no_length = DecodeError::Malformed("page LZ length of a word");
+    expect(&with(&[&[0x8f][..], &[0x88; 127]].concat()), Err(no_length));
+    expect(&with(&[0x88; 127])[..50], Err(DecodeError::Truncated));
+}
+
 #[test]
 fn empty_objects() {
     for &encoding in Encoding::ALL {

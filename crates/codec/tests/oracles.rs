@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use ramfold_codec::pbpm::Alignment;
 use ramfold_codec::{
     Codec, Compressor, Decompressor, Encoding, PAGE_SIZE, Page, compress_scratch_bytes,
-    decompress_scratch_bytes, pbpm, wkdm,
+    decompress_scratch_bytes, page_lz, pbpm, wkdm,
 };
 
 const ROOMY: usize = 2 * PAGE_SIZE;
@@ -466,4 +466,151 @@ proptest! {
     fn generated_pages(page in any_page()) {
         check("generated", &page);
     }
+}
+
+/// The next bits of a stream, one at a time.
+struct Reader<'a> {
+    bytes: Box<dyn Iterator<Item = &'a u8> + 'a>,
+    byte: u8,
+    left: u32,
+    taken: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn new(bytes: impl Iterator<Item = &'a u8> + 'a) -> Reader<'a> {
+        Reader { bytes: Box::new(bytes), byte: 0, left: 0, taken: 0 }
+    }
+
+    fn bit(&mut self) -> usize {
+        if self.left == 0 {
+            self.byte = *self.bytes.next().expect("the stream goes on");
+            self.left = 8;
+            self.taken += 1;
+        }
+        self.left -= 1;
+        let bit = self.byte & 1;
+        self.byte >>= 1;
+        usize::from(bit)
+    }
+
+    fn number(&mut self, bits: u32) -> usize {
+        (0..bits).map(|nth| self.bit() << nth).sum()
+    }
+
+    /// A symbol of the canonical code with these lengths, by its definition: after so many bits, the
+    /// words of that length are those that follow all shorter ones.
+    fn symbol(&mut self, lengths: &[u8]) -> usize {
+        let (mut word, mut first) = (0, 0);
+        for length in 1..=15 {
+            word = word << 1 | self.bit();
+            let symbols: Vec<usize> =
+                (0..lengths.len()).filter(|&symbol| lengths[symbol] == length).collect();
+            if word - first < symbols.len() {
+                return symbols[word - first];
+            }
+            first = (first + symbols.len()) << 1;
+        }
+        panic!("no word");
+    }
+}
+
+/// The format of the page LZ as docs/codecs.md has it, read in the plainest way.
+fn page_lz_by_the_book(object: &[u8]) -> Vec<u8> {
+    let mut header = Reader::new(object.iter());
+    let set = &page_lz::training::SETS[header.number(3)];
+    let own = header.bit() == 1;
+    let (sequences, literals) = (header.number(11), header.number(13));
+    let streams = if literals < 128 { 2 } else { 4 };
+    let first = header.number(if streams == 2 { 8 } else { 12 });
+    let second = if streams == 2 { 0 } else { header.number(12) };
+    let third = header.number(12);
+    let mut at = header.taken;
+
+    let mut lengths = set.literals.to_vec();
+    if own {
+        let mut description = Reader::new(object[at..].iter());
+        lengths.clear();
+        while lengths.len() < 256 {
+            match description.number(4) {
+                11 => lengths.extend(vec![0; 2 + description.number(4)]),
+                12 => lengths.extend(vec![0; 18 + description.number(8)]),
+                length => lengths.push(length as u8),
+            }
+        }
+        at += description.taken;
+    }
+
+    let part = literals.div_ceil(streams).next_multiple_of(5);
+    let mut bytes = Vec::new();
+    for (pair, len) in [first, second][..streams / 2].iter().enumerate() {
+        let region = &object[at..at + len];
+        let two = [Reader::new(region.iter()), Reader::new(region.iter().rev())];
+        let mut taken = 0;
+        for (nth, mut stream) in two.into_iter().enumerate() {
+            let start = literals.min((2 * pair + nth) * part);
+            for _ in start..literals.min(start + part) {
+                bytes.push(stream.symbol(&lengths) as u8);
+            }
+            taken += stream.taken;
+        }
+        assert_eq!(taken, *len);
+        at += len;
+    }
+
+    let middle = at + third;
+    let mut tokens = Reader::new(object[at..middle].iter());
+    let mut distances = Reader::new(object[at..middle].iter().rev());
+    let mut extra = Reader::new(object[middle..].iter());
+    let runs = [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (3, 0),
+        (4, 0),
+        (5, 0),
+        (6, 1),
+        (8, 2),
+        (12, 3),
+        (20, 4),
+        (36, 12),
+    ];
+    let copies: Vec<(usize, u32)> = (3..14)
+        .map(|length| (length, 0))
+        .chain([(14, 1), (16, 2), (20, 3), (28, 4), (44, 5), (76, 6), (140, 7), (268, 12)])
+        .collect();
+    let mut recent = vec![4, 16, 8];
+    let mut page = Vec::new();
+    let mut literal = bytes.iter();
+    for _ in 0..sequences {
+        let token = tokens.symbol(&set.tokens);
+        let distance = match distances.symbol(&set.distances) {
+            nth @ 0..3 => recent[recent.len() - 1 - nth],
+            symbol @ 3..12 => ((1 << (symbol - 3)) + extra.number(symbol as u32 - 3)) * 8,
+            symbol => (1 << (symbol - 12)) + extra.number(symbol as u32 - 12),
+        };
+        recent.push(distance);
+        let (base, bits) = runs[token / copies.len()];
+        let run = base + extra.number(bits);
+        let (base, bits) = copies[token % copies.len()];
+        let length = base + extra.number(bits);
+        page.extend(literal.by_ref().take(run));
+        for _ in 0..length {
+            page.push(page[page.len() - distance]);
+        }
+    }
+    page.extend(literal);
+    assert_eq!(tokens.taken + distances.taken, third);
+    assert_eq!(extra.taken, object.len() - middle);
+    page
+}
+
+#[test]
+fn page_lz_is_as_documented() {
+    let mut with_own_code = 0;
+    for (kind, page) in pages(7, 6) {
+        let object = compress("page-lz", &page).expect("it takes any page");
+        with_own_code += usize::from(object[0] & 8 != 0);
+        assert!(page_lz_by_the_book(&object) == page, "{kind}");
+    }
+    assert!(with_own_code > 0);
 }
