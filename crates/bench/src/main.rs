@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ramfold_bench::commands::{codec, codec_count, enter_cgroup, run, workload};
+use ramfold_bench::commands::{codec, codec_count, enter_cgroup, run, train, workload};
 use ramfold_bench::interrupt::Interrupted;
 use ramfold_bench::progress;
 
@@ -24,6 +24,8 @@ enum Command {
     #[command(hide = true)]
     CodecCount(codec_count::Options),
     #[command(hide = true)]
+    Train(train::Options),
+    #[command(hide = true)]
     Workload(workload::Options),
     #[command(hide = true)]
     EnterCgroup(enter_cgroup::Options),
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::execute(options),
         Command::Codec(options) => codec::execute(options),
         Command::CodecCount(options) => codec_count::execute(options),
+        Command::Train(options) => train::execute(options),
         Command::Workload(options) => workload::execute(options),
         Command::EnterCgroup(options) => enter_cgroup::execute(options),
     };

@@ -12,6 +12,7 @@ pub mod measure;
 pub mod ours;
 pub mod patterns;
 pub mod report;
+pub mod train;
 
 use anyhow::{Context, Result, bail};
 use ramfold_codec::{Backend, Codec, PAGE_SIZE, Page};

@@ -4,4 +4,5 @@ pub mod codec;
 pub mod codec_count;
 pub mod enter_cgroup;
 pub mod run;
+pub mod train;
 pub mod workload;
