@@ -2,7 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::{Avx2, Avx512};
-use crate::{page_lz, wkv};
+use crate::{page_lz, same_filled, wkv};
 
 /// The instructions that codecs with vector code use. All give the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +63,16 @@ impl Backend {
             Inner::Avx2(avx2) => avx2.page_lz(),
             #[cfg(target_arch = "x86_64")]
             Inner::Avx512(avx512) => avx512.page_lz(),
+        }
+    }
+
+    pub(crate) fn same_filled(self) -> same_filled::Compare {
+        match self.0 {
+            Inner::Scalar => same_filled::SCALAR,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx2(avx2) => avx2.same_filled(),
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx512(avx512) => avx512.same_filled(),
         }
     }
 }

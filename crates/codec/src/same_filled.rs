@@ -1,11 +1,15 @@
 //! The test for a page that is one repeated word, which needs no object at all.
 
 use crate::Page;
+use crate::backend::Backend;
 
 /// Words whose differences are gathered before one branch. In four lanes, which become vector
 /// registers: with a single one the compiler goes back to a branch a word, at 60 % of the speed.
 const BLOCK: usize = 32;
 const LANES: usize = 4;
+
+/// Whether a page is a word repeated.
+pub(crate) type Compare = fn(&Page, u64) -> bool;
 
 /// The word, if the page is one 64-bit word repeated 512 times. Read as little-endian.
 ///
@@ -17,20 +21,28 @@ pub fn same_filled(page: &Page) -> Option<u64> {
     if words[0] != words[1] {
         return None;
     }
-    let word = u64::from_le_bytes(words[0]);
-    for block in words.as_chunks::<BLOCK>().0 {
+    same_filled_by(page, Backend::best())
+}
+
+/// The same, with these instructions.
+pub fn same_filled_by(page: &Page, backend: Backend) -> Option<u64> {
+    let word = u64::from_le_bytes(page.as_chunks().0[0]);
+    backend.same_filled()(page, word).then_some(word)
+}
+
+/// Without vector instructions of our own.
+pub(crate) const SCALAR: Compare = |page, word| {
+    let (words, _) = page.as_chunks::<8>();
+    words.as_chunks::<BLOCK>().0.iter().all(|block| {
         let mut differences = [0; LANES];
         for lanes in block.as_chunks::<LANES>().0 {
             for (difference, &bytes) in differences.iter_mut().zip(lanes) {
                 *difference |= u64::from_le_bytes(bytes) ^ word;
             }
         }
-        if differences != [0; LANES] {
-            return None;
-        }
-    }
-    Some(word)
-}
+        differences == [0; LANES]
+    })
+};
 
 #[cfg(test)]
 mod tests {
@@ -49,6 +61,9 @@ mod tests {
     fn one_word_repeated() {
         for word in [0, 1, u64::MAX, 0x0123_4567_89ab_cdef, 0x2020_2020_2020_2020, 1 << 63] {
             assert_eq!(same_filled(&filled(word)), Some(word));
+            for backend in Backend::available() {
+                assert_eq!(same_filled_by(&filled(word), backend), Some(word), "{backend:?}");
+            }
         }
     }
 
@@ -59,6 +74,9 @@ mod tests {
             for bit in 0..PAGE_SIZE * 8 {
                 page[bit / 8] ^= 1 << (bit % 8);
                 assert_eq!(same_filled(&page), None, "bit {bit}");
+                for backend in Backend::available() {
+                    assert_eq!(same_filled_by(&page, backend), None, "bit {bit}, {backend:?}");
+                }
                 page[bit / 8] ^= 1 << (bit % 8);
             }
         }

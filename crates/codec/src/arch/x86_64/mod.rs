@@ -1,6 +1,7 @@
 //! Vector instructions of x86-64, and whether the processor has them.
 
 mod page_lz;
+mod same_filled;
 mod wkv;
 
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
