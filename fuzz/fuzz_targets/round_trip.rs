@@ -4,9 +4,10 @@ use libfuzzer_sys::fuzz_target;
 use ramfold_codec::{Codec, PAGE_SIZE, same_filled};
 use ramfold_fuzz::{comes_back, page_from};
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "wkv",
     "wkv-words",
+    "page-lz",
     "lz4",
     "lzo",
     "lzrw1-a",

@@ -34,10 +34,15 @@ pub(crate) fn bytes_at<const N: usize>(page: &Page, at: usize) -> [u8; N] {
     }
 }
 
+#[inline]
+pub(crate) fn u32_at(page: &Page, at: usize) -> u32 {
+    u32::from_le_bytes(bytes_at(page, at))
+}
+
 /// The word at a place counted in words.
 #[inline]
 pub(crate) fn word_at(page: &Page, place: usize) -> u32 {
-    u32::from_le_bytes(bytes_at(page, 4 * place))
+    u32_at(page, 4 * place)
 }
 
 /// Equal bytes from `earlier` and `later` on, up to `end` of the later ones.
@@ -56,6 +61,22 @@ pub(crate) fn common_length(page: &Page, earlier: usize, later: usize, end: usiz
         length += 1;
     }
     length
+}
+
+/// Runs of literals up to this length are copied by [`copy_short_run`].
+pub(crate) const SHORT_RUN: usize = 16;
+
+/// Copies a run from the front of `source` to that of `place` together with what is behind it: of
+/// fixed length, which spares a call. `false` where either has no room for that.
+#[inline(always)]
+pub(crate) fn copy_short_run(source: &[u8], place: &mut [u8]) -> bool {
+    match (source.first_chunk::<SHORT_RUN>(), place.first_chunk_mut()) {
+        (Some(source), Some(place)) => {
+            *place = *source;
+            true
+        }
+        _ => false,
+    }
 }
 
 /// The object as it grows.
@@ -121,14 +142,13 @@ impl<'a> Output<'a> {
         start: usize,
         end: usize,
     ) -> Result<(), DoesNotFit> {
-        const SHORT: usize = 16;
         let length = end - start;
-        if length <= SHORT
-            && let Some(source) = page.get(start..).and_then(<[u8]>::first_chunk::<SHORT>)
-            && let Some(place) = self.bytes.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut)
+        if length <= SHORT_RUN
+            && let Some(source) = page.get(start..)
+            && let Some(place) = self.bytes.get_mut(self.len..)
+            && copy_short_run(source, place)
         {
-            // Copying more than asked for, of fixed length, spares a call.
-            *place = *source;
+            // Done: most are.
         } else {
             let place = self.bytes.get_mut(self.len..self.len + length).ok_or(DoesNotFit)?;
             place.copy_from_slice(&page[start..end]);

@@ -25,6 +25,7 @@ use crate::bits::{
     interleave_four_bit, interleave_two_bit, list_nonzero_codes, list_nonzero_words,
 };
 use crate::error::{DecodeError, DoesNotFit};
+use crate::scratch::Carver;
 use crate::{PAGE_WORDS, Page};
 
 /// Bytes of working memory that [`compress`] and [`decompress`] need. Contents do not matter.
@@ -45,16 +46,13 @@ struct Tapes<'a> {
 impl<'a> Tapes<'a> {
     #[inline]
     fn carve(scratch: &'a mut [u8; SCRATCH_BYTES]) -> Option<Tapes<'a>> {
-        let (tags, rest) = scratch.split_first_chunk_mut()?;
-        let (slots, rest) = rest.split_first_chunk_mut()?;
-        let (places, rest) = rest.split_first_chunk_mut::<{ 2 * PAGE_WORDS }>()?;
-        let (lows, misses) = rest.split_first_chunk_mut::<{ 2 * LOW_TAPE }>()?;
+        let mut carver = Carver(scratch);
         Some(Tapes {
-            tags,
-            slots,
-            places: places.as_chunks_mut().0.first_chunk_mut()?,
-            lows: lows.as_chunks_mut().0.first_chunk_mut()?,
-            misses: misses.as_chunks_mut().0.first_chunk_mut()?,
+            tags: carver.bytes()?,
+            slots: carver.bytes()?,
+            places: carver.numbers()?,
+            lows: carver.numbers()?,
+            misses: carver.numbers()?,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{LAST_LITERALS, LENGTH_CONTINUES, MATCH_MIN};
 use crate::error::DecodeError;
-use crate::lz::copy;
+use crate::lz::{copy, copy_short_run};
 use crate::{PAGE_SIZE, Page};
 
 /// Decompresses `object` into `page`.
@@ -20,10 +20,10 @@ pub fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
         let mut literals = token >> 4;
         let short = literals < LENGTH_CONTINUES;
         if short
-            && let Some(source) = object.get(from..).and_then(<[u8]>::first_chunk::<16>)
-            && let Some(place) = page.get_mut(to..).and_then(<[u8]>::first_chunk_mut::<16>)
+            && let Some(source) = object.get(from..)
+            && let Some(place) = page.get_mut(to..)
+            && copy_short_run(source, place)
         {
-            *place = *source;
             from += literals;
             to += literals;
         } else {

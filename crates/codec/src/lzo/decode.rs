@@ -4,7 +4,7 @@ use super::{
     CARRIED_MAX, COPY_FAR, COPY_NEAR, COPY_NEAR_LENGTH, COPY_SHORT, END, FIRST_RUN, RUN_MIN,
 };
 use crate::error::DecodeError;
-use crate::lz::copy;
+use crate::lz::{SHORT_RUN, copy, copy_short_run};
 use crate::{PAGE_SIZE, Page};
 
 /// How the literals before an instruction came.
@@ -128,14 +128,10 @@ impl Input<'_> {
         to: &mut usize,
         length: usize,
     ) -> Result<(), DecodeError> {
-        const SHORT: usize = 16;
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        if length <= SHORT
-            && let Some(source) = rest.first_chunk::<SHORT>()
-            && let Some(place) = page.get_mut(*to..).and_then(<[u8]>::first_chunk_mut)
-        {
-            *place = *source;
-        } else {
+        let short = length <= SHORT_RUN
+            && page.get_mut(*to..).is_some_and(|place| copy_short_run(rest, place));
+        if !short {
             let source = rest.get(..length).ok_or(DecodeError::Truncated)?;
             let place = page.get_mut(*to..*to + length).ok_or(DecodeError::TooLong)?;
             place.copy_from_slice(source);

@@ -4,26 +4,22 @@ use core::cmp::Ordering;
 
 use super::code::{DISTANCE_BITS, LITERAL_BITS, TOKEN_BITS};
 use super::own;
-use super::sets::{DECODING, Decoding, Words, low};
+use super::sequence::{Packed, Sequence, Sequences, unpacked};
+use super::sets::{Decoding, TABLES, Words, low};
 use super::symbols::Recent;
-use super::{Header, LITERALS_AT_ONCE, OBJECT_MAX, SEQUENCES_MAX, part};
+use super::{Header, LITERALS_AT_ONCE, OBJECT_MAX, part};
 use crate::backend::Backend;
 use crate::error::DecodeError;
-use crate::lz::copy;
+use crate::lz::{SHORT_RUN, copy, copy_short_run};
 use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`decompress`] needs. Contents do not matter.
 pub const DECOMPRESS_SCRATCH_BYTES: usize = LITERALS_ROOM + OBJECT_ROOM + size_of::<Sequences>();
 
-/// Run, length and distance, 16 bits each.
-type Numbers = [u8; 6];
-/// Room for all sequences of a page.
-type Sequences = [Numbers; SEQUENCES_MAX];
-
 /// Runs of literals are copied by pieces, past their end.
-pub(crate) const PIECE: usize = 16;
-pub(crate) const LITERALS_ROOM: usize = PAGE_SIZE + PIECE;
+pub(crate) const PIECE: usize = SHORT_RUN;
+const LITERALS_ROOM: usize = PAGE_SIZE + PIECE;
 
 /// The object behind bytes that may be read and are never used, and before others. It begins in the
 /// first part, whose length is a power of two: so the compiler knows that eight bytes from there on
@@ -66,7 +62,8 @@ pub(crate) fn decompress_with(
     follow: impl Fn(&Plan<'_>, &mut Page) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
     let header = Header::read(object)?;
-    let set = DECODING.get(header.set).ok_or(DecodeError::Malformed("page LZ set of codes"))?;
+    let set = TABLES.get(header.set).ok_or(DecodeError::Malformed("page LZ set of codes"))?;
+    let set = &set.decoding;
     let mut carver = Carver(scratch);
     let (Some(literals), Some(bytes), Some(sequences)) =
         (carver.bytes::<LITERALS_ROOM>(), carver.bytes::<OBJECT_ROOM>(), carver.numbers())
@@ -170,20 +167,17 @@ fn read_literals<const STREAMS: usize>(
 
 /// What a page is made of.
 pub(crate) struct Plan<'a> {
-    sequences: &'a [Numbers],
+    sequences: &'a [Packed],
     pub(crate) literals: &'a Literals,
     /// How many literals there are.
     count: usize,
 }
 
 impl Plan<'_> {
-    /// Run, length and distance of each sequence from one on.
+    /// The sequences from one on.
     #[inline(always)]
-    pub(crate) fn sequences(&self, from: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-        self.sequences[from..].iter().map(|&[a, b, c, d, e, f]| {
-            let number = |low, high| usize::from(u16::from_le_bytes([low, high]));
-            (number(a, b), number(c, d), number(e, f))
-        })
+    pub(crate) fn sequences(&self, from: usize) -> impl Iterator<Item = Sequence> {
+        unpacked(&self.sequences[from..])
     }
 }
 
@@ -202,7 +196,7 @@ struct Streams<'a> {
 impl Streams<'_> {
     /// Reads so many sequences; no more than [`AT_ONCE`](Self::AT_ONCE).
     #[inline(always)]
-    fn read(&mut self, set: &Decoding, sequences: &mut [Numbers]) {
+    fn read(&mut self, set: &Decoding, sequences: &mut [Packed]) {
         let mut tokens = bits(self.bytes, self.tokens, false, self.token_at) | MARK;
         let mut distances = bits(self.bytes, self.middle, true, self.distance_at) | MARK;
         for sequence in sequences {
@@ -216,11 +210,9 @@ impl Streams<'_> {
             self.extra_at += usize::from(distance.extra) + usize::from(token.extra);
             let far = distance.number(low(extra, distance.extra));
             let (run, length) = token.numbers(low(extra >> distance.extra, token.extra));
-            let distance = self.recent.take(distance.nth, far);
-            let [a, b] = (run as u16).to_le_bytes();
-            let [c, d] = (length as u16).to_le_bytes();
-            let [e, f] = (distance as u16).to_le_bytes();
-            *sequence = [a, b, c, d, e, f];
+            let distance = self.recent.take(distance.nth, far) as usize;
+            let (run, length) = (run as usize, length as usize);
+            *sequence = Sequence { run, length, distance }.pack();
         }
         self.token_at += tokens.leading_zeros() as usize;
         self.distance_at += distances.leading_zeros() as usize;
@@ -273,7 +265,7 @@ pub(crate) fn follow(
     mut progress: Progress,
     page: &mut Page,
 ) -> Result<(), DecodeError> {
-    for (run, length, distance) in plan.sequences(progress.done) {
+    for Sequence { run, length, distance } in plan.sequences(progress.done) {
         let copy_to = progress.made + run;
         if copy_to + length > PAGE_SIZE {
             return Err(DecodeError::TooLong);
@@ -300,12 +292,7 @@ pub(crate) fn follow(
 /// Copies `run` literals from `from` on to `to` of the page. Both are within bounds.
 #[inline(always)]
 fn write_run(literals: &Literals, from: usize, run: usize, page: &mut Page, to: usize) {
-    if run <= PIECE
-        && let Some(source) = literals.get(from..).and_then(<[u8]>::first_chunk::<PIECE>)
-        && let Some(place) = page.get_mut(to..).and_then(<[u8]>::first_chunk_mut::<PIECE>)
-    {
-        *place = *source;
-    } else {
+    if run > SHORT_RUN || !copy_short_run(&literals[from..], &mut page[to..]) {
         page[to..to + run].copy_from_slice(&literals[from..from + run]);
     }
 }

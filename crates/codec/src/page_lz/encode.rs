@@ -2,14 +2,13 @@
 
 use super::code::LITERAL_BITS;
 use super::own::{self, DESCRIPTION_MAX, WordLengths};
-use super::search::{
-    Counts, Sequence, Sequences, TABLES_BYTES, Tables, likely_set, search, symbols,
-};
-use super::sets::{self, ENCODING, Encoding, SETS, Word};
+use super::search::{Counts, TABLES_BYTES, Tables, likely_set, search, symbols};
+use super::sequence::{Packed, SEQUENCES_MAX, Sequences, runs, unpacked};
+use super::sets::{self, Encoding, SETS, TABLES, Word};
 use super::symbols::{
-    LENGTHS, LITERALS, RECENT, RUNS, Recent, distance_class, length_class, run_class,
+    Class, LENGTHS, LITERALS, RECENT, RUNS, Recent, distance_class, length_class, run_class,
 };
-use super::{Header, LITERALS_AT_ONCE, SEQUENCES_MAX, part};
+use super::{Header, LITERALS_AT_ONCE, part};
 use crate::error::DoesNotFit;
 use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
@@ -49,11 +48,8 @@ fn try_compress(
     let sequences = &found[..count];
     let counts = Counts::of(page, sequences);
     let set = (0..SETS.len()).min_by_key(|&set| counts.bits(&SETS[set]))?;
-    let words = &ENCODING[set];
+    let words = &TABLES[set].encoding;
 
-    let copied: usize = (sequences.iter())
-        .map(|&sequence| usize::from(Sequence::from_bytes(sequence).length))
-        .sum();
     let mut description = [0; DESCRIPTION_MAX];
     let own = own_code(&counts, set, &mut description);
     let (literal_words, description) = match &own {
@@ -64,7 +60,7 @@ fn try_compress(
         set,
         own: own.is_some(),
         sequences: count,
-        literals: PAGE_SIZE - copied,
+        literals: counts.literals.iter().map(|&count| usize::from(count)).sum(),
         pairs: [0; 3],
     };
     let mut literals = [
@@ -76,7 +72,7 @@ fn try_compress(
     let mut tokens = Stream::new(carver.bytes::<WORD_ROOM>()?);
     let mut distances = Stream::new(carver.bytes::<WORD_ROOM>()?);
     let mut extra = Stream::new(carver.bytes::<EXTRA_ROOM>()?);
-    let part = part(header.literals, header.streams()).max(1);
+    let part = part(header.literals, header.streams());
     write_literals(page, sequences, literal_words, part, &mut literals);
     write_sequences(sequences, words, &mut tokens, &mut distances, &mut extra);
 
@@ -119,49 +115,37 @@ fn own_code(
 /// Writes the literals, `part` to each stream.
 fn write_literals(
     page: &Page,
-    sequences: &[[u8; 6]],
+    sequences: &[Packed],
     words: &[Word; LITERALS],
     part: usize,
     streams: &mut [Stream<'_>; 4],
 ) {
-    let mut at = 0;
-    let mut written = 0;
-    let mut write = |run: &[u8]| {
-        for &byte in run {
-            streams[written / part].word(words[usize::from(byte)]);
-            written += 1;
-        }
-    };
-    for &sequence in sequences {
-        let sequence = Sequence::from_bytes(sequence);
-        let copy = at + usize::from(sequence.run);
-        write(&page[at..copy]);
-        at = copy + usize::from(sequence.length);
+    for (written, &byte) in runs(page, sequences).flatten().enumerate() {
+        streams[written / part].word(words[usize::from(byte)]);
     }
-    write(&page[at..]);
 }
 
 fn write_sequences(
-    sequences: &[[u8; 6]],
+    sequences: &[Packed],
     words: &Encoding,
     tokens: &mut Stream<'_>,
     distances: &mut Stream<'_>,
     extra: &mut Stream<'_>,
 ) {
     let mut recent = Recent::at_first();
-    for &sequence in sequences {
-        let sequence = Sequence::from_bytes(sequence);
+    let mut rest = |number: usize, class: Class| {
+        extra.bits(number as u16 - class.base, class.extra);
+    };
+    for sequence in unpacked(sequences) {
         let (token, symbol) = symbols(sequence, &mut recent);
         tokens.word(words.tokens[token]);
         distances.word(words.distances[symbol]);
         if symbol >= RECENT {
             let (class, shift) = distance_class(symbol);
-            extra.bits((sequence.distance >> shift) - class.base, class.extra);
+            rest(sequence.distance >> shift, class);
         }
-        let run = RUNS[run_class(usize::from(sequence.run))];
-        extra.bits(sequence.run - run.base, run.extra);
-        let length = LENGTHS[length_class(usize::from(sequence.length))];
-        extra.bits(sequence.length - length.base, length.extra);
+        rest(sequence.run, RUNS[run_class(sequence.run)]);
+        rest(sequence.length, LENGTHS[length_class(sequence.length)]);
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `code` | prefix codes |
 //! | `sets` | the sets of codes, and the tables made of them |
 //! | `own` | a code for the literals of one page, where no set is good for them |
+//! | `sequence` | literals and a copy |
 //! | `search` | which copies a page is written as |
 //! | `encode`, `decode` | the object |
 //!
@@ -21,12 +22,14 @@ mod decode;
 mod encode;
 mod own;
 mod search;
+mod sequence;
 mod sets;
 mod symbols;
 
 pub use decode::{DECOMPRESS_SCRATCH_BYTES, decompress};
-pub(crate) use decode::{Decoder, Plan, Progress, SCALAR, decompress_with, follow};
+pub(crate) use decode::{Decoder, PIECE, Plan, Progress, SCALAR, decompress_with, follow};
 pub use encode::{COMPRESS_SCRATCH_BYTES, compress};
+pub(crate) use sequence::Sequence;
 
 /// What sets of codes are made with (`ramfold-bench train`).
 pub mod training {
@@ -53,8 +56,6 @@ const fn part(count: usize, streams: usize) -> usize {
 
 /// The longest object is that of a page without a copy.
 const OBJECT_MAX: usize = Header::LONGEST + own::DESCRIPTION_MAX + PAGE_SIZE * LITERAL_BITS / 8 + 6;
-
-const SEQUENCES_MAX: usize = PAGE_SIZE / COPY_MIN;
 
 /// What stands in front of an object: the set in bits 0-2, in bit 3 whether the literals have a code of
 /// their own, whose description follows; the number of sequences in bits 4-14, that

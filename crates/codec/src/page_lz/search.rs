@@ -1,47 +1,16 @@
 //! Which copies a page is written as.
 
-use super::SEQUENCES_MAX;
+use super::sequence::{Packed, SEQUENCES_MAX, Sequence, Sequences, runs, unpacked};
 use super::sets::{Lengths, SETS};
 use super::symbols::{
     COPY_MIN, DISTANCES, LENGTHS, LITERALS, RECENT, RUNS, Recent, TOKENS, distance_class,
     distance_symbol, length_class, run_class,
 };
-use crate::lz::{bytes_at, common_length};
+use crate::lz::{common_length, u32_at, word_at};
 use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
 
-/// Literals, then a copy. What follows the last sequence is literals.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sequence {
-    /// How many literals.
-    pub run: u16,
-    /// Bytes copied.
-    pub length: u16,
-    /// How far back they are.
-    pub distance: u16,
-}
-
-/// Room for all sequences of a page.
-pub(crate) type Sequences = [[u8; 6]; SEQUENCES_MAX];
-
-impl Sequence {
-    fn to_bytes(self) -> [u8; 6] {
-        let [a, b] = self.run.to_le_bytes();
-        let [c, d] = self.length.to_le_bytes();
-        let [e, f] = self.distance.to_le_bytes();
-        [a, b, c, d, e, f]
-    }
-
-    pub(crate) fn from_bytes([a, b, c, d, e, f]: [u8; 6]) -> Sequence {
-        Sequence {
-            run: u16::from_le_bytes([a, b]),
-            length: u16::from_le_bytes([c, d]),
-            distance: u16::from_le_bytes([e, f]),
-        }
-    }
-}
-
-/// How often a set's words would be written, and the extra bits.
+/// How often a set's words would be written.
 pub struct Counts {
     /// By byte.
     pub literals: [u16; LITERALS],
@@ -53,24 +22,17 @@ pub struct Counts {
 
 impl Counts {
     /// Of `page` as `sequences`.
-    pub fn of(page: &Page, sequences: &[[u8; 6]]) -> Counts {
+    pub(crate) fn of(page: &Page, sequences: &[Packed]) -> Counts {
         let mut counts =
             Counts { literals: [0; LITERALS], tokens: [0; TOKENS], distances: [0; DISTANCES] };
+        for &byte in runs(page, sequences).flatten() {
+            counts.literals[usize::from(byte)] += 1;
+        }
         let mut recent = Recent::at_first();
-        let mut at = 0;
-        for &sequence in sequences {
-            let sequence = Sequence::from_bytes(sequence);
-            let copy = at + usize::from(sequence.run);
-            for &byte in &page[at..copy] {
-                counts.literals[usize::from(byte)] += 1;
-            }
+        for sequence in unpacked(sequences) {
             let (token, distance) = symbols(sequence, &mut recent);
             counts.tokens[token] += 1;
             counts.distances[distance] += 1;
-            at = copy + usize::from(sequence.length);
-        }
-        for &byte in &page[at..] {
-            counts.literals[usize::from(byte)] += 1;
         }
         counts
     }
@@ -97,11 +59,12 @@ fn sum(counts: &[u16], lengths: &[u8]) -> usize {
 pub(crate) fn likely_set(page: &Page, tables: &mut Tables<'_>) -> usize {
     tables.four.fill([0; 2]);
     let mut counts = [0; LITERALS];
-    for (word, place) in page.as_chunks::<4>().0.iter().zip(0u16..) {
-        let seen = &mut tables.four[hash(u32::from_le_bytes(*word))];
-        let same = bytes_at::<4>(page, 4 * usize::from(u16::from_le_bytes(*seen))) == *word;
+    for (bytes, place) in page.as_chunks::<4>().0.iter().zip(0u16..) {
+        let word = u32::from_le_bytes(*bytes);
+        let seen = &mut tables.four[hash(word)];
+        let same = word_at(page, usize::from(u16::from_le_bytes(*seen))) == word;
         *seen = place.to_le_bytes();
-        for &byte in word {
+        for &byte in bytes {
             counts[usize::from(byte)] += u16::from(!same);
         }
     }
@@ -112,12 +75,10 @@ pub(crate) fn likely_set(page: &Page, tables: &mut Tables<'_>) -> usize {
 /// The symbols of a sequence, which is made the latest.
 #[inline]
 pub(crate) fn symbols(sequence: Sequence, recent: &mut Recent) -> (usize, usize) {
-    let run = run_class(usize::from(sequence.run));
-    let length = length_class(usize::from(sequence.length));
-    let distance = usize::from(sequence.distance);
+    let Sequence { run, length, distance } = sequence;
     let symbol = recent.symbol(distance);
     recent.used(symbol, distance);
-    (run * LENGTHS.len() + length, symbol)
+    (run_class(run) * LENGTHS.len() + length_class(length), symbol)
 }
 
 const HASH_BITS: u32 = 12;
@@ -171,7 +132,7 @@ impl<'a> Tables<'a> {
 
     #[inline]
     fn enter(&mut self, page: &Page, position: usize) {
-        let word = u32::from_le_bytes(bytes_at(page, position));
+        let word = u32_at(page, position);
         let four = &mut self.four[hash(word)];
         self.before[position] = *four;
         *four = (position as u16).to_le_bytes();
@@ -226,12 +187,12 @@ fn best(
             best = Found { gain, length, distance };
         }
     };
-    let word = u32::from_le_bytes(bytes_at(page, at));
+    let word = u32_at(page, at);
     let mut longest = COPY_MIN - 1;
     for symbol in 0..RECENT {
         let distance = recent.get(symbol);
         if distance <= at {
-            let earlier = u32::from_le_bytes(bytes_at(page, at - distance));
+            let earlier = u32_at(page, at - distance);
             if (word ^ earlier) << 8 == 0 {
                 let length = common_length(page, at - distance, at, PAGE_SIZE);
                 longest = longest.max(length);
@@ -305,21 +266,12 @@ pub(crate) fn search(
             copy = later;
             at += 1;
         }
-        let run = at - anchor;
-        recent.used(recent.symbol(copy.distance), copy.distance);
-        found[count] = Sequence {
-            run: run as u16,
-            length: copy.length as u16,
-            distance: copy.distance as u16,
-        }
-        .to_bytes();
+        let Found { length, distance, .. } = copy;
+        recent.used(recent.symbol(distance), distance);
+        found[count] = Sequence { run: at - anchor, length, distance }.pack();
         count += 1;
-        at += copy.length;
+        at += length;
         anchor = at;
-        for position in entered..at.min(LAST + 1) {
-            tables.enter(page, position);
-        }
-        entered = at;
     }
     count
 }

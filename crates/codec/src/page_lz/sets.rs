@@ -17,8 +17,6 @@ pub struct Lengths {
 
 pub use trained::SETS;
 
-const COUNT: usize = SETS.len();
-
 /// By the next bits of a stream, a byte, and the length of its word from bit 8 on.
 pub(crate) type Words = [u16; 1 << LITERAL_BITS];
 
@@ -29,15 +27,27 @@ pub(crate) struct Decoding {
     pub(crate) distances: [Distance; 1 << DISTANCE_BITS],
 }
 
-pub(crate) static DECODING: [Decoding; COUNT] = {
-    let mut all = [const { Decoding::of(&SETS[0]) }; COUNT];
+/// What is made of a set.
+pub(crate) struct Tables {
+    pub(crate) decoding: Decoding,
+    pub(crate) encoding: Encoding,
+}
+
+pub(crate) static TABLES: [Tables; SETS.len()] = {
+    let mut all = [const { Tables::of(&SETS[0]) }; SETS.len()];
     let mut nth = 1;
-    while nth < COUNT {
-        all[nth] = Decoding::of(&SETS[nth]);
+    while nth < SETS.len() {
+        all[nth] = Tables::of(&SETS[nth]);
         nth += 1;
     }
     all
 };
+
+impl Tables {
+    const fn of(lengths: &Lengths) -> Tables {
+        Tables { decoding: Decoding::of(lengths), encoding: Encoding::of(lengths) }
+    }
+}
 
 impl Decoding {
     const fn of(lengths: &Lengths) -> Decoding {
@@ -162,16 +172,6 @@ pub(crate) struct Encoding {
     pub(crate) tokens: [Word; TOKENS],
     pub(crate) distances: [Word; DISTANCES],
 }
-
-pub(crate) static ENCODING: [Encoding; COUNT] = {
-    let mut all = [const { Encoding::of(&SETS[0]) }; COUNT];
-    let mut nth = 1;
-    while nth < COUNT {
-        all[nth] = Encoding::of(&SETS[nth]);
-        nth += 1;
-    }
-    all
-};
 
 impl Encoding {
     const fn of(lengths: &Lengths) -> Encoding {

@@ -42,6 +42,7 @@ use crate::bits::{
     interleave_four_bit, interleave_two_bit, list_nonzero_codes, list_nonzero_words,
 };
 use crate::error::{DecodeError, DoesNotFit};
+use crate::scratch::Carver;
 use crate::{PAGE_WORDS, Page};
 
 /// Bytes of working memory that [`compress`] and [`decompress`] need. Contents do not matter.
@@ -221,12 +222,14 @@ struct Tapes<'a> {
 impl<'a> Tapes<'a> {
     #[inline]
     fn carve(scratch: &'a mut [u8; SCRATCH_BYTES]) -> Option<Tapes<'a>> {
-        let (codes1, rest) = scratch.split_first_chunk_mut()?;
-        let (codes2, rest) = rest.split_first_chunk_mut()?;
-        let (indices, rest) = rest.split_first_chunk_mut()?;
-        let (places, data) = rest.split_first_chunk_mut::<{ 2 * PAGE_WORDS }>()?;
-        let places = places.as_chunks_mut().0.first_chunk_mut()?;
-        Some(Tapes { codes1, codes2, indices, places, data: data.first_chunk_mut()? })
+        let mut carver = Carver(scratch);
+        Some(Tapes {
+            codes1: carver.bytes()?,
+            codes2: carver.bytes()?,
+            indices: carver.bytes()?,
+            places: carver.numbers()?,
+            data: carver.bytes()?,
+        })
     }
 }
 

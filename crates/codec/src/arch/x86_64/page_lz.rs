@@ -5,7 +5,9 @@ use core::arch::x86_64::*;
 
 use super::{Avx2, Avx512};
 use crate::error::DecodeError;
-use crate::page_lz::{DECOMPRESS_SCRATCH_BYTES, Decoder, Plan, Progress, decompress_with, follow};
+use crate::page_lz::{
+    DECOMPRESS_SCRATCH_BYTES, Decoder, PIECE, Plan, Progress, Sequence, decompress_with, follow,
+};
 use crate::{PAGE_SIZE, Page};
 
 static DECODER: Decoder = |object, scratch, page| {
@@ -35,16 +37,16 @@ fn decompress(
     decompress_with(object, scratch, page, |plan, page| follow_wide(plan, page))
 }
 
-/// Bytes written at a time.
-const WIDE: usize = 16;
+/// A piece is a register.
+const _: () = assert!(PIECE == size_of::<__m128i>());
 
 /// By distance: how the bytes so far back follow one another without end.
-static PERIODS: [[u8; WIDE]; WIDE + 1] = {
-    let mut periods = [[0; WIDE]; WIDE + 1];
+static PERIODS: [[u8; PIECE]; PIECE + 1] = {
+    let mut periods = [[0; PIECE]; PIECE + 1];
     let mut distance = 1;
-    while distance <= WIDE {
+    while distance <= PIECE {
         let mut at = 0;
-        while at < WIDE {
+        while at < PIECE {
             periods[distance][at] = (at % distance) as u8;
             at += 1;
         }
@@ -54,11 +56,11 @@ static PERIODS: [[u8; WIDE]; WIDE + 1] = {
 };
 
 /// By distance, the largest multiple of it up to 16.
-static STEPS: [u8; WIDE + 1] = {
-    let mut steps = [0; WIDE + 1];
+static STEPS: [u8; PIECE + 1] = {
+    let mut steps = [0; PIECE + 1];
     let mut distance = 1;
-    while distance <= WIDE {
-        steps[distance] = (WIDE / distance * distance) as u8;
+    while distance <= PIECE {
+        steps[distance] = (PIECE / distance * distance) as u8;
         distance += 1;
     }
     steps
@@ -68,9 +70,9 @@ static STEPS: [u8; WIDE + 1] = {
 fn follow_wide(plan: &Plan<'_>, page: &mut Page) -> Result<(), DecodeError> {
     let mut progress = Progress::default();
     let to = page.as_mut_ptr();
-    for (run, length, distance) in plan.sequences(0) {
+    for Sequence { run, length, distance } in plan.sequences(0) {
         let Progress { taken, made, .. } = progress;
-        if made + run + length + 2 * WIDE > PAGE_SIZE || distance.wrapping_sub(1) >= made + run {
+        if made + run + length + 2 * PIECE > PAGE_SIZE || distance.wrapping_sub(1) >= made + run {
             // Near the end there is no room in the page for what is written too much here.
             break;
         }
@@ -82,14 +84,14 @@ fn follow_wide(plan: &Plan<'_>, page: &mut Page) -> Result<(), DecodeError> {
             loop {
                 let piece = _mm_loadu_si128(plan.literals.as_ptr().add(taken + at).cast());
                 _mm_storeu_si128(to.add(made + at).cast(), piece);
-                at += WIDE;
+                at += PIECE;
                 if at >= run {
                     break;
                 }
             }
             let to = to.add(made + run);
             let from = to.sub(distance);
-            let period = distance.min(WIDE);
+            let period = distance.min(PIECE);
             let shuffle = _mm_loadu_si128(PERIODS[period].as_ptr().cast());
             let step = usize::from(STEPS[period]);
             let mut at = 0;
