@@ -2,14 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ramfold_pager::choice::CodecChoice;
 use ramfold_pager::histogram::Quantiles;
 use ramfold_pager::session::{Process, Session};
 use serde_json::{Map, Value, json};
 
 /// All processes of a session together. Counts are over all processes there were; amounts of memory
 /// are what the living hold, and the last word of the program that was started.
-pub fn of_session(session: &Session, codecs: CodecChoice, program: u32) -> Value {
+pub fn of_session(session: &Session, program: u32) -> Value {
     session.bury_the_dead(program);
     let sum = |field: fn(&Process) -> &AtomicU64| -> u64 {
         session.used_processes().map(|process| field(process).load(Ordering::Relaxed)).sum()
@@ -32,7 +31,7 @@ pub fn of_session(session: &Session, codecs: CodecChoice, program: u32) -> Value
     };
     put("memory_cap_bytes", json!(load(&session.memory_cap_bytes)));
     put("target_bytes", json!(load(&session.target_bytes)));
-    put("codec", json!(codecs.name()));
+    put("codec", json!(session.codec().name()));
     put("cost_bytes", json!(cost));
     put("cost_bytes_max", json!(load(&session.cost_bytes_max)));
     put("over_cap_bytes_max", json!(load(&session.over_cap_bytes_max)));
@@ -62,13 +61,14 @@ pub fn of_session(session: &Session, codecs: CodecChoice, program: u32) -> Value
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ramfold_codec::Choice;
     use ramfold_pager::session::OwnedSession;
 
     #[test]
     fn every_field_is_documented_and_none_besides() {
-        let session = OwnedSession::create(1 << 30, CodecChoice::auto()).unwrap();
+        let session = OwnedSession::create(1 << 30, Choice::Auto).unwrap();
         session.claim(std::process::id()).unwrap();
-        let stats = of_session(&session, CodecChoice::auto(), std::process::id());
+        let stats = of_session(&session, std::process::id());
         let text = include_str!("../../../docs/stats.md");
         let mut documented: Vec<_> = text
             .lines()
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn sums_over_processes_and_over_those_that_are_gone() {
-        let session = OwnedSession::create(1 << 30, CodecChoice::auto()).unwrap();
+        let session = OwnedSession::create(1 << 30, Choice::Auto).unwrap();
         let first = session.claim(std::process::id()).unwrap();
         first.counters.faults.store(3, Ordering::Relaxed);
         first.fault_ns.record(1000);
@@ -95,7 +95,7 @@ mod tests {
         let mut gone = std::process::Command::new("true").spawn().unwrap();
         gone.wait().unwrap();
         session.claim(gone.id()).unwrap().cost_bytes.store(1000, Ordering::Relaxed);
-        let stats = of_session(&session, CodecChoice::auto(), std::process::id());
+        let stats = of_session(&session, std::process::id());
         assert_eq!(stats["faults"], 7);
         assert_eq!(stats["resident_bytes"], 70);
         assert_eq!(stats["memory_cap_bytes"], 1 << 30);

@@ -10,6 +10,7 @@
 //! | [`codec`] | [`Codec`] (what a user chooses by name) and [`Encoding`] (what an entry records) |
 //! | [`backend`] | which instructions the processor has |
 //! | [`compressor`], [`decompressor`] | the two entry points, each over a caller's scratch |
+//! | [`choice`], [`auto`] | one codec for everything, or one for each page |
 //! | [`same_filled`](mod@same_filled) | the test that comes before any codec |
 //! | [`lz4`], [`lzo`], [`lzrw`], [`zstd`], [`wkdm`], [`wk4x4`], [`pbpm`], [`wkv`], [`page_lz`] | one format each, as plain functions |
 //! | [`error`] | what can go wrong, and with which values |
@@ -30,8 +31,10 @@ extern crate std;
 
 #[allow(unsafe_code)]
 mod arch;
+pub mod auto;
 pub mod backend;
 mod bits;
+pub mod choice;
 pub mod codec;
 pub mod compressor;
 pub mod decompressor;
@@ -51,7 +54,9 @@ pub mod wkv;
 
 pub mod zstd;
 
+pub use auto::Aim;
 pub use backend::Backend;
+pub use choice::{Choice, Chosen};
 pub use codec::{Codec, Encoding, ZstdLevel};
 pub use compressor::{Compressor, MAX_COMPRESS_SCRATCH_BYTES, compress_scratch_bytes};
 pub use decompressor::{Decompressor, MAX_DECOMPRESS_SCRATCH_BYTES, decompress_scratch_bytes};

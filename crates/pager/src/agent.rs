@@ -10,7 +10,6 @@ use core::ops::Range;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use ramfold_codec::Codec;
 use ramfold_store::Store;
 use ramfold_sys::mem::{self, Reservation};
 use ramfold_sys::pagemap::{PageRegion, Pagemap};
@@ -21,7 +20,6 @@ use ramfold_sys::{Errno, PAGE_SIZE, proc};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Pid, sched_yield};
 
-use crate::choice::CodecChoice;
 use crate::cost::Watermarks;
 use crate::dropped::DroppedRanges;
 use crate::fault::Handler;
@@ -162,11 +160,9 @@ impl Agent {
     /// # Errors
     /// What the kernel says when there is no address space or no thread to be had.
     pub fn start(session: &'static Session, process: &'static Process) -> Result<(), Errno> {
-        let choice = choice_of(session);
         let bytes = AGENT_OFFSET
             + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
-            + scratch_bytes(choice.usual)
-            + scratch_bytes(choice.tight)
+            + compress_scratch_bytes(session)
             + ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES.next_multiple_of(PAGE_SIZE)
             + PAGE_SIZE;
         let home = Reservation::new(bytes)?;
@@ -251,10 +247,6 @@ impl Agent {
         rustix::process::geteuid().as_raw() != self.user.load(Ordering::Relaxed)
     }
 
-    pub fn codecs(&self) -> CodecChoice {
-        choice_of(self.session())
-    }
-
     /// What exists while the agent is active.
     pub fn active(&self) -> Option<&'static Active> {
         // SAFETY: written before the flag was set, never moved, and the agent lives for ever.
@@ -329,7 +321,6 @@ impl Agent {
     /// # Safety
     /// Each part is for one user at a time.
     pub unsafe fn codec_scratch(&self) -> CodecScratch {
-        let choice = self.codecs();
         let mut start = ptr::from_ref(self)
             .cast::<u8>()
             .cast_mut()
@@ -341,8 +332,7 @@ impl Agent {
             unsafe { core::slice::from_raw_parts_mut(part, bytes) }
         };
         CodecScratch {
-            usual: part(scratch_bytes(choice.usual)),
-            tight: part(scratch_bytes(choice.tight)),
+            compress: part(compress_scratch_bytes(self.session())),
             decompress: part(ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES),
         }
     }
@@ -459,18 +449,12 @@ impl Active {
     }
 }
 
-/// Working memory for the two codecs of the choice (the monitor's) and for decompression (the
-/// handler's).
+/// Working memory for compression (the monitor's) and decompression (the handler's).
 pub struct CodecScratch {
-    pub usual: &'static mut [u8],
-    pub tight: &'static mut [u8],
+    pub compress: &'static mut [u8],
     pub decompress: &'static mut [u8],
 }
 
-fn scratch_bytes(codec: Codec) -> usize {
-    ramfold_codec::compress_scratch_bytes(codec).next_multiple_of(PAGE_SIZE)
-}
-
-fn choice_of(session: &Session) -> CodecChoice {
-    CodecChoice::of_number(session.codec.load(Ordering::Relaxed))
+fn compress_scratch_bytes(session: &Session) -> usize {
+    session.codec().scratch_bytes().next_multiple_of(PAGE_SIZE)
 }

@@ -6,7 +6,7 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
-use ramfold_codec::{Compressor, Page, ScratchError, same_filled};
+use ramfold_codec::{Aim, Chosen, Page, ScratchError, same_filled};
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::mm::{Advice, madvise, munlock};
@@ -33,8 +33,7 @@ const WATCH_PAGES: usize = 8;
 /// What the reclaimer alone uses.
 pub struct Reclaimer {
     agent: &'static Agent,
-    usual: Compressor<'static>,
-    tight: Compressor<'static>,
+    codec: Chosen<'static>,
     object: [u8; OBJECT_BYTES_MAX],
     /// Faults there had been when staging was last found empty.
     faults_seen: u64,
@@ -59,11 +58,9 @@ impl Reclaimer {
         agent: &'static Agent,
         scratch: CodecScratch,
     ) -> Result<&'static mut Reclaimer, ScratchError> {
-        let choice = agent.codecs();
         Ok(cell.write(Reclaimer {
             agent,
-            usual: Compressor::new(choice.usual, scratch.usual)?,
-            tight: Compressor::new(choice.tight, scratch.tight)?,
+            codec: Chosen::new(agent.session().codec(), scratch.compress)?,
             object: [0; OBJECT_BYTES_MAX],
             faults_seen: 0,
         }))
@@ -158,7 +155,7 @@ impl Reclaimer {
     /// queued.
     fn compress_oldest(&mut self, active: &Active, watch: &mut dyn FnMut()) -> bool {
         let Some(chunk) = self.agent.lock_core().staging.oldest() else { return false };
-        let tight = self.pool_takes_most(active);
+        let aim = if self.pool_takes_most(active) { Aim::Density } else { Aim::Speed };
         let mut from = 0;
         loop {
             let next = {
@@ -166,7 +163,7 @@ impl Reclaimer {
                 core.staging.next_live(chunk, from)
             };
             let Some(slot) = next else { break };
-            self.compress(active, slot, tight);
+            self.compress(active, slot, aim);
             from = slot.0 as usize % CHUNK_PAGES + 1;
             if from.is_multiple_of(WATCH_PAGES) {
                 watch();
@@ -176,7 +173,8 @@ impl Reclaimer {
         true
     }
 
-    /// Does the pool leave the program too little of the cap?
+    /// Does the pool leave the program too little of the cap? Then every byte it shrinks by spares
+    /// faults, which cost more than compressing harder.
     fn pool_takes_most(&self, active: &Active) -> bool {
         let cap = Watermarks::of(self.agent.session()).cap;
         let own = cap.saturating_sub(crate::cost::others_cost(self.agent));
@@ -184,7 +182,7 @@ impl Reclaimer {
     }
 
     /// Stores the page in a slot, or puts it back where it does not compress.
-    fn compress(&mut self, active: &Active, slot: Slot, tight: bool) {
+    fn compress(&mut self, active: &Active, slot: Slot, aim: Aim) {
         let agent = self.agent;
         let counters = &agent.process().counters;
         // SAFETY: the slot was live; the frame stays until this thread frees the chunk, even if
@@ -205,28 +203,18 @@ impl Reclaimer {
             }
             return;
         }
-        // A page that one codec cannot shrink may be another's text.
-        let (first, second) = match tight {
-            true => (&mut self.tight, &mut self.usual),
-            false => (&mut self.usual, &mut self.tight),
-        };
-        let mut encoding = first.codec().encoding();
-        let mut length = first.compress(page, &mut self.object);
-        if length.is_err() && second.codec() != first.codec() {
-            encoding = second.codec().encoding();
-            length = second.compress(page, &mut self.object);
-        }
+        let written = self.codec.compress(page, aim, &mut self.object);
         counters.compress_in_bytes.fetch_add(PAGE_SIZE as u64, Ordering::Relaxed);
         let core = &mut agent.lock_core();
         if !core.staging.is_live(slot) {
             return;
         }
-        let stored = length.ok().filter(|&length| {
+        let stored = written.ok().filter(|&(encoding, length)| {
             let object = &self.object[..length];
             active.store.store_object(core.staging.page(slot), encoding as u8, object).is_ok()
         });
         match stored {
-            Some(length) => {
+            Some((_, length)) => {
                 core.sweep.note_stored();
                 core.staging.kill(slot);
                 counters.compress_out_bytes.fetch_add(length as u64, Ordering::Relaxed);

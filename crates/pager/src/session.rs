@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use core::ptr::{self, NonNull};
 
-use crate::choice::CodecChoice;
+use ramfold_codec::Choice;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -185,8 +185,8 @@ pub struct Session {
     pub memory_cap_bytes: AtomicU64,
     /// What they should cost at most for now: the cap, or less where files need the room.
     pub target_bytes: AtomicU64,
-    /// As [`CodecChoice::number`] makes it.
-    pub codec: AtomicU32,
+    /// As [`Choice::number`] makes it.
+    codec: AtomicU32,
     /// Bits of [`Once`].
     said: AtomicU32,
     /// Futex: counts messages.
@@ -209,6 +209,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// How pages are compressed.
+    pub fn codec(&self) -> Choice {
+        Choice::from_number(self.codec.load(Ordering::Relaxed) as u16).unwrap_or_default()
+    }
+
     /// Takes a place for this process: one it had before `exec`, a free one, or that of a
     /// process that is dead.
     pub fn claim(&self, pid: u32) -> Option<&Process> {
@@ -361,7 +366,7 @@ impl OwnedSession {
     ///
     /// # Errors
     /// What memfd_create(2), ftruncate(2) and mmap(2) say.
-    pub fn create(memory_cap_bytes: u64, codecs: CodecChoice) -> Result<Self, Errno> {
+    pub fn create(memory_cap_bytes: u64, codec: Choice) -> Result<Self, Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create(c"ramfold-session", flags)?;
         ftruncate(&file, size_of::<Session>() as u64)?;
@@ -384,7 +389,7 @@ impl OwnedSession {
         let session = OwnedSession { file, memory };
         session.memory_cap_bytes.store(memory_cap_bytes, Ordering::Relaxed);
         session.target_bytes.store(memory_cap_bytes, Ordering::Relaxed);
-        session.codec.store(codecs.number(), Ordering::Relaxed);
+        session.codec.store(u32::from(codec.number()), Ordering::Relaxed);
         session.key.store(u64::from_ne_bytes(key), Ordering::Relaxed);
         session.magic.store(SESSION_MAGIC, Ordering::Release);
         Ok(session)

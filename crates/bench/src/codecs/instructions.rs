@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ramfold_codec::{PAGE_SIZE, Page};
 
 use super::measure::Objects;
-use super::{OBJECT_BYTES_MAX, ROOM_BYTES, Subject};
+use super::{Object, Room, Subject};
 
 /// Pages of a file that are counted: valgrind is fifty times slower.
 pub const PAGES: usize = 64;
@@ -73,7 +73,8 @@ pub fn run(subject: &mut dyn Subject, pages: &[Page], direction: Direction) -> R
             Ok(pages.len())
         }
         Direction::Decompress => {
-            let objects: Vec<&[u8]> = (0..pages.len()).filter_map(|nth| objects.get(nth)).collect();
+            let objects: Vec<Object<'_>> =
+                (0..pages.len()).filter_map(|nth| objects.get(nth)).collect();
             ensure!(!objects.is_empty(), "no page has an object");
             decompress_counted(subject, &objects)?;
             Ok(objects.len())
@@ -83,16 +84,16 @@ pub fn run(subject: &mut dyn Subject, pages: &[Page], direction: Direction) -> R
 
 #[inline(never)]
 fn compress_counted(subject: &mut dyn Subject, pages: &[Page]) {
-    let mut out = [0; ROOM_BYTES];
+    let mut out = [0; size_of::<Room>()];
     for page in pages {
-        black_box(subject.compress(page, OBJECT_BYTES_MAX, &mut out));
+        black_box(subject.compress(page, &mut out));
     }
 }
 
 #[inline(never)]
-fn decompress_counted(subject: &mut dyn Subject, objects: &[&[u8]]) -> Result<()> {
+fn decompress_counted(subject: &mut dyn Subject, objects: &[Object<'_>]) -> Result<()> {
     let mut back = [0; PAGE_SIZE];
-    for object in objects {
+    for &object in objects {
         subject.decompress(object, &mut back)?;
         black_box(&back);
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use libloading::Library;
 use ramfold_codec::{PAGE_SIZE, Page};
 
-use super::Subject;
+use super::{OBJECT_BYTES_MAX, Object, Room, Subject, Written};
 
 /// The peers of this file.
 pub const NAMES: &[&str] = &[LIBLZ4, LIBLZO2, LIBZSTD_1, LIBZSTD_3];
@@ -80,8 +80,7 @@ impl Subject for Lz4 {
         LIBLZ4
     }
 
-    fn compress(&mut self, page: &Page, room: usize, out: &mut [u8]) -> Option<usize> {
-        let room = room.min(out.len());
+    fn compress(&mut self, page: &Page, out: &mut Room) -> Option<Written> {
         // SAFETY: the state is as large as asked for and aligned to 8 bytes; lengths are the
         // slices'.
         let length = unsafe {
@@ -90,20 +89,20 @@ impl Subject for Lz4 {
                 page.as_ptr().cast(),
                 out.as_mut_ptr().cast(),
                 PAGE_SIZE as c_int,
-                room as c_int,
+                OBJECT_BYTES_MAX as c_int,
                 1,
             )
         };
-        usize::try_from(length).ok().filter(|&length| length > 0)
+        usize::try_from(length).ok().filter(|&length| length > 0).and_then(Written::plain)
     }
 
-    fn decompress(&mut self, object: &[u8], page: &mut Page) -> Result<()> {
+    fn decompress(&mut self, object: Object<'_>, page: &mut Page) -> Result<()> {
         // SAFETY: lengths are the slices'.
         let length = unsafe {
             (self.decompress)(
-                object.as_ptr().cast(),
+                object.bytes.as_ptr().cast(),
                 page.as_mut_ptr().cast(),
-                object.len() as c_int,
+                object.bytes.len() as c_int,
                 PAGE_SIZE as c_int,
             )
         };
@@ -166,7 +165,7 @@ impl Subject for Lzo {
         LIBLZO2
     }
 
-    fn compress(&mut self, page: &Page, room: usize, out: &mut [u8]) -> Option<usize> {
+    fn compress(&mut self, page: &Page, out: &mut Room) -> Option<Written> {
         let mut length = 0;
         // SAFETY: `out` has more room than lzo1x_1 ever takes for a page (4,096 + 4,096 / 16 + 67),
         // and the work memory is as large as it wants.
@@ -179,16 +178,16 @@ impl Subject for Lzo {
                 self.work.as_mut_ptr().cast(),
             )
         };
-        Some(length as usize).filter(|&length| status == LZO_OK && length <= room)
+        (status == LZO_OK).then_some(length as usize).and_then(Written::plain)
     }
 
-    fn decompress(&mut self, object: &[u8], page: &mut Page) -> Result<()> {
+    fn decompress(&mut self, object: Object<'_>, page: &mut Page) -> Result<()> {
         let mut length = PAGE_SIZE as c_ulong;
         // SAFETY: lengths are the slices'.
         let status = unsafe {
             (self.decompress)(
-                object.as_ptr(),
-                object.len() as c_ulong,
+                object.bytes.as_ptr(),
+                object.bytes.len() as c_ulong,
                 page.as_mut_ptr(),
                 &raw mut length,
                 ptr::null_mut(),
@@ -268,31 +267,30 @@ impl Subject for Zstd {
         self.name
     }
 
-    fn compress(&mut self, page: &Page, room: usize, out: &mut [u8]) -> Option<usize> {
-        let room = room.min(out.len());
+    fn compress(&mut self, page: &Page, out: &mut Room) -> Option<Written> {
         // SAFETY: lengths are the slices'.
         let result = unsafe {
             (self.compress)(
                 self.compress_context,
                 out.as_mut_ptr().cast(),
-                room,
+                OBJECT_BYTES_MAX,
                 page.as_ptr().cast(),
                 PAGE_SIZE,
                 self.level,
             )
         };
-        self.length(result)
+        self.length(result).and_then(Written::plain)
     }
 
-    fn decompress(&mut self, object: &[u8], page: &mut Page) -> Result<()> {
+    fn decompress(&mut self, object: Object<'_>, page: &mut Page) -> Result<()> {
         // SAFETY: lengths are the slices'.
         let result = unsafe {
             (self.decompress)(
                 self.decompress_context,
                 page.as_mut_ptr().cast(),
                 PAGE_SIZE,
-                object.as_ptr().cast(),
-                object.len(),
+                object.bytes.as_ptr().cast(),
+                object.bytes.len(),
             )
         };
         ensure!(self.length(result) == Some(PAGE_SIZE), "ZSTD_decompressDCtx says {result}");

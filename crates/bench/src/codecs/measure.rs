@@ -9,7 +9,7 @@ use ramfold_store::charged_bytes;
 use serde::Serialize;
 
 use super::files::Pages;
-use super::{OBJECT_BYTES_MAX, ROOM_BYTES, Subject};
+use super::{Object, Room, Subject};
 use crate::interrupt;
 use crate::random::Random;
 use crate::statistics::median;
@@ -25,8 +25,8 @@ const SWEEP_BYTES: usize = 96 << 20;
 /// The objects that a subject makes of the pages of a file, one after the other in memory.
 pub struct Objects {
     bytes: Vec<u8>,
-    /// Where each page's object ends; without one where the last ended.
-    ends: Vec<usize>,
+    /// For each page the encoding, and where its object ends; without one where the last ended.
+    ends: Vec<(u8, usize)>,
 }
 
 impl Objects {
@@ -36,37 +36,35 @@ impl Objects {
     /// When a page comes back changed or not at all.
     pub fn make(subject: &mut dyn Subject, pages: &[Page]) -> Result<Objects> {
         let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(pages.len()));
-        let mut out = [0; ROOM_BYTES];
+        let mut out = [0; size_of::<Room>()];
         let mut back = [0; PAGE_SIZE];
-        let room = room_of(subject);
         for (nth, page) in pages.iter().enumerate() {
-            if let Some(length) = subject.compress(page, room, &mut out) {
+            let mut encoding = 0;
+            if let Some(written) = subject.compress(page, &mut out) {
+                encoding = written.encoding;
+                let object = Object { encoding, bytes: &out[..written.len] };
                 back.fill(0x5a);
                 subject
-                    .decompress(&out[..length], &mut back)
+                    .decompress(object, &mut back)
                     .with_context(|| format!("{}: page {nth}", subject.name()))?;
                 ensure!(back == *page, "{}: page {nth} came back changed", subject.name());
-                bytes.extend(&out[..length]);
+                bytes.extend(object.bytes);
             }
-            ends.push(bytes.len());
+            ends.push((encoding, bytes.len()));
         }
         Ok(Objects { bytes, ends })
     }
 
     /// The object of a page; `None` for a page that is kept as it is.
-    pub fn get(&self, nth: usize) -> Option<&[u8]> {
-        let start = nth.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Some(&self.bytes[start..self.ends[nth]]).filter(|object| !object.is_empty())
+    pub fn get(&self, nth: usize) -> Option<Object<'_>> {
+        let start = nth.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let (encoding, end) = self.ends[nth];
+        (start < end).then(|| Object { encoding, bytes: &self.bytes[start..end] })
     }
 
     fn lengths(&self) -> impl Iterator<Item = Option<usize>> {
-        (0..self.ends.len()).map(|nth| self.get(nth).map(<[u8]>::len))
+        (0..self.ends.len()).map(|nth| self.get(nth).map(|object| object.bytes.len()))
     }
-}
-
-/// memcpy stands for no codec, and takes a page's room.
-fn room_of(subject: &dyn Subject) -> usize {
-    if subject.name() == super::MEMCPY { PAGE_SIZE } else { OBJECT_BYTES_MAX }
 }
 
 /// What one subject does with one file. Sizes and counts are of pages that are not same-filled;
@@ -167,7 +165,7 @@ struct Clock {
     /// Page numbers in the order in which they are visited without a cache: no prefetcher guesses it.
     shuffled: Vec<usize>,
     sweep: Vec<u8>,
-    out: [u8; ROOM_BYTES],
+    out: Room,
     back: Page,
 }
 
@@ -178,7 +176,12 @@ impl Clock {
         for last in (1..pages).rev() {
             shuffled.swap(last, random.below(last + 1));
         }
-        Clock { shuffled, sweep: vec![1; SWEEP_BYTES], out: [0; ROOM_BYTES], back: [0; PAGE_SIZE] }
+        Clock {
+            shuffled,
+            sweep: vec![1; SWEEP_BYTES],
+            out: [0; size_of::<Room>()],
+            back: [0; PAGE_SIZE],
+        }
     }
 
     fn round(
@@ -204,7 +207,7 @@ impl Clock {
             }
             let fitting: Vec<usize> =
                 batch.iter().copied().filter(|&nth| objects.get(nth).is_some()).collect();
-            touch(fitting.iter().filter_map(|&nth| objects.get(nth)));
+            touch(fitting.iter().filter_map(|&nth| Some(objects.get(nth)?.bytes)));
             if whole {
                 decompress.add(fitting.len(), self.decompress(subject, objects, &fitting));
                 copy += self.copy(pages, objects, batch);
@@ -241,10 +244,9 @@ impl Clock {
     }
 
     fn compress(&mut self, subject: &mut dyn Subject, pages: &[Page], batch: &[usize]) -> Duration {
-        let room = room_of(subject);
         let started = Instant::now();
         for &nth in batch {
-            black_box(subject.compress(&pages[nth], room, &mut self.out));
+            black_box(subject.compress(&pages[nth], &mut self.out));
         }
         started.elapsed()
     }

@@ -15,29 +15,49 @@ pub mod report;
 pub mod train;
 
 use anyhow::{Context, Result, bail};
-use ramfold_codec::{Backend, Codec, PAGE_SIZE, Page};
+use ramfold_codec::{Backend, Choice, PAGE_SIZE, Page};
 
 /// Longest object that is kept; the store takes a page that needs more as it is. The pager's limit.
 pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
 
 /// Room in which every subject may work: some libraries want more than the object will take.
-pub const ROOM_BYTES: usize = 2 * PAGE_SIZE;
+pub type Room = [u8; 2 * PAGE_SIZE];
 
 /// Something that compresses pages, one at a time.
 pub trait Subject {
     fn name(&self) -> &str;
 
-    /// The length of the object, written to the front of `out`; `None` when it does not fit `room`
-    /// bytes. `out` has [`ROOM_BYTES`].
-    fn compress(&mut self, page: &Page, room: usize, out: &mut [u8]) -> Option<usize>;
+    /// Writes an object to the front of `out`; `None` when it would be longer than
+    /// [`OBJECT_BYTES_MAX`].
+    fn compress(&mut self, page: &Page, out: &mut Room) -> Option<Written>;
 
     /// Makes the page of an object again.
-    fn decompress(&mut self, object: &[u8], page: &mut Page) -> Result<()>;
+    fn decompress(&mut self, object: Object<'_>, page: &mut Page) -> Result<()>;
+}
+
+/// An object that was written.
+pub struct Written {
+    pub encoding: u8,
+    pub len: usize,
+}
+
+impl Written {
+    /// By a subject that has but one encoding; `None` where that is too long.
+    fn plain(len: usize) -> Option<Written> {
+        (len <= OBJECT_BYTES_MAX).then_some(Written { encoding: 0, len })
+    }
+}
+
+/// An object, and what its page's entry would note beside it.
+#[derive(Clone, Copy)]
+pub struct Object<'a> {
+    pub encoding: u8,
+    pub bytes: &'a [u8],
 }
 
 /// The names that can be asked for, ours first.
 pub fn names() -> Vec<&'static str> {
-    let ours = Codec::ALL.iter().map(|codec| codec.name());
+    let ours = Choice::names().chain([ours::DENSITY]);
     ours.chain(libraries::NAMES.iter().copied()).chain([MEMCPY]).collect()
 }
 
@@ -78,8 +98,8 @@ pub fn select(wanted: &[String], backend: Backend) -> Result<Selection> {
         }
         if name == MEMCPY {
             selection.subjects.push(Box::new(Memcpy));
-        } else if let Some(codec) = Codec::from_name(name) {
-            selection.subjects.push(Box::new(ours::Ours::new(codec, backend)?));
+        } else if let Some(subject) = ours::Ours::named(name, backend)? {
+            selection.subjects.push(Box::new(subject));
         } else {
             match libraries::open(name) {
                 Ok(subject) => selection.subjects.push(subject),
@@ -100,13 +120,13 @@ impl Subject for Memcpy {
         MEMCPY
     }
 
-    fn compress(&mut self, page: &Page, _: usize, out: &mut [u8]) -> Option<usize> {
+    fn compress(&mut self, page: &Page, out: &mut Room) -> Option<Written> {
         out[..PAGE_SIZE].copy_from_slice(page);
-        Some(PAGE_SIZE)
+        Some(Written { encoding: 0, len: PAGE_SIZE })
     }
 
-    fn decompress(&mut self, object: &[u8], page: &mut Page) -> Result<()> {
-        page.copy_from_slice(object);
+    fn decompress(&mut self, object: Object<'_>, page: &mut Page) -> Result<()> {
+        page.copy_from_slice(object.bytes);
         Ok(())
     }
 }

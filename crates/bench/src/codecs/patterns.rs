@@ -10,11 +10,11 @@ use std::time::Instant;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use ramfold_codec::pbpm::{self, Alignment};
-use ramfold_codec::{Backend, Codec, PAGE_SIZE, Page};
+use ramfold_codec::{Aim, Backend, Choice, Codec, PAGE_SIZE, Page};
 use serde::Serialize;
 
 use super::ours::Ours;
-use super::{OBJECT_BYTES_MAX, ROOM_BYTES, Subject};
+use super::{Object, Room, Subject, Written};
 use crate::statistics::median;
 
 /// Figure 2 and both tables, for the pages of one file.
@@ -245,19 +245,20 @@ fn times(
     paper: [f64; 4],
     rounds: usize,
 ) -> Result<AlignmentTimes> {
-    let mut subject = Ours::new(Codec::Pbpm(alignment), Backend::best())?;
+    let choice = Choice::Only(Codec::Pbpm(alignment));
+    let mut subject = Ours::new(name, choice, Aim::Speed, Backend::best())?;
     let (mut compress, mut decompress) = (Vec::new(), Vec::new());
-    let mut out = [0; ROOM_BYTES];
+    let mut out = [0; size_of::<Room>()];
     let mut back = [0; PAGE_SIZE];
     for page in pages {
         let (mut there, mut and_back) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let start = Instant::now();
-            let length = subject.compress(page, OBJECT_BYTES_MAX, &mut out);
+            let written = subject.compress(page, &mut out);
             there.push(start.elapsed().as_secs_f64() * 1e6);
-            let Some(length) = length else { continue };
+            let Some(Written { encoding, len }) = written else { continue };
             let start = Instant::now();
-            subject.decompress(&out[..length], &mut back)?;
+            subject.decompress(Object { encoding, bytes: &out[..len] }, &mut back)?;
             and_back.push(start.elapsed().as_secs_f64() * 1e6);
             anyhow::ensure!(back == *page, "a page came back changed from PBPM, {name}");
         }
@@ -384,6 +385,7 @@ fn short(file: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ramfold_codec::{Compressor, compress_scratch_bytes};
 
     fn page(word: impl Fn(usize) -> u32) -> Page {
         let mut page = [0; PAGE_SIZE];
@@ -419,9 +421,11 @@ mod tests {
         let all: f64 = patterns.codes.iter().map(|code| code.percent).sum();
         assert!((all - 100.0).abs() < 1e-6, "{all}");
         // What the codes add up to is what the codec writes, but for its header.
-        let mut out = [0; ROOM_BYTES];
-        let mut subject = Ours::new(Codec::Pbpm(Alignment::Unaligned), Backend::best()).unwrap();
-        let length = subject.compress(&pages[0], ROOM_BYTES, &mut out).unwrap() as f64;
+        let codec = Codec::Pbpm(Alignment::Unaligned);
+        let mut scratch = vec![0; compress_scratch_bytes(codec)];
+        let mut compressor = Compressor::new(codec, &mut scratch).unwrap();
+        let mut out = [0; size_of::<Room>()];
+        let length = compressor.compress(&pages[0], &mut out).unwrap() as f64;
         let expected = patterns.coded_percent / 100.0 * PAGE_SIZE as f64;
         assert!((length - expected).abs() < 16.0, "{length} {expected}");
         assert!(plot(&[patterns]).contains("<svg"));

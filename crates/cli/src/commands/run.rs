@@ -13,8 +13,7 @@ use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ramfold_codec::Codec;
-use ramfold_pager::choice::CodecChoice;
+use ramfold_codec::Choice;
 use ramfold_pager::session::{Once, OwnedSession, SESSION_VARIABLE};
 use ramfold_sys::cgroup;
 use signal_hook::iterator::SignalsInfo;
@@ -50,8 +49,8 @@ pub struct Arguments {
     #[arg(long, short, value_name = "SIZE")]
     memory: Option<Size>,
 
-    /// How pages are compressed; auto: by lz4, and by zstd when the pool would take most of the
-    /// memory
+    /// How pages are compressed; auto: each by the codec that suits it, and harder when the pool
+    /// would take most of the memory
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = codec_names())]
     codec: String,
 
@@ -71,8 +70,7 @@ pub struct Arguments {
 }
 
 fn codec_names() -> PossibleValuesParser {
-    let codecs = Codec::ALL.iter().map(|codec| codec.name());
-    PossibleValuesParser::new([CodecChoice::AUTO].into_iter().chain(codecs).chain(["zstd"]))
+    PossibleValuesParser::new(Choice::names().chain(["zstd"]))
 }
 
 /// Runs the program and returns the exit status for the shell.
@@ -81,7 +79,7 @@ fn codec_names() -> PossibleValuesParser {
 /// When the run cannot even begin. A program that cannot be looked after runs without ramfold.
 pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     let cap = memory_cap(arguments.memory)?;
-    let codecs: CodecChoice = arguments.codec.parse()?;
+    let codec: Choice = arguments.codec.parse()?;
     let path = match program::find(&arguments.program[0]) {
         Ok(path) => path,
         Err(error) => return Ok(not_runnable(&error)),
@@ -92,7 +90,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     if let Some(file) = &arguments.stats {
         check_writable(file)?;
     }
-    let session = Arc::new(OwnedSession::create(cap, codecs).context("making the session")?);
+    let session = Arc::new(OwnedSession::create(cap, codec).context("making the session")?);
     if let Some(reason) = reason_to_run_without(&path) {
         say(format_args!("runs without ramfold: {reason}"));
         session.note_said(Once::NoUserfaultfd);
@@ -114,7 +112,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         let file = arguments.stats.clone();
         move || -> anyhow::Result<()> {
             let Some(file) = &file else { return Ok(()) };
-            write_json(file, &stats::of_session(&session, codecs, program))
+            write_json(file, &stats::of_session(&session, program))
                 .with_context(|| format!("cannot write --stats {}", file.display()))
         }
     };

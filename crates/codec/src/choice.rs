@@ -1,0 +1,141 @@
+//! What a user asks for by name: one codec for everything, or `auto`.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::Page;
+use crate::auto::{self, Aim, Auto};
+use crate::backend::Backend;
+use crate::codec::{Codec, Encoding};
+use crate::compressor::{Compressor, compress_scratch_bytes};
+use crate::error::{DoesNotFit, ScratchError, UnknownCodec};
+
+/// How pages are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Choice {
+    /// A codec for each page.
+    #[default]
+    Auto,
+    /// This one.
+    Only(Codec),
+}
+
+impl Choice {
+    const AUTO: &str = "auto";
+
+    /// The names to list in help texts.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        core::iter::once(Choice::AUTO).chain(Codec::ALL.iter().map(|codec| codec.name()))
+    }
+
+    /// The name, which [`FromStr`] reads back.
+    pub fn name(self) -> &'static str {
+        match self {
+            Choice::Auto => Choice::AUTO,
+            Choice::Only(codec) => codec.name(),
+        }
+    }
+
+    /// A number for each choice, which [`Choice::from_number`] reads back.
+    pub const fn number(self) -> u16 {
+        match self {
+            Choice::Auto => 0,
+            Choice::Only(codec) => codec.number(),
+        }
+    }
+
+    /// The choice with that number, or `None`.
+    pub fn from_number(number: u16) -> Option<Choice> {
+        if number == Choice::Auto.number() {
+            return Some(Choice::Auto);
+        }
+        Codec::from_number(number).map(Choice::Only)
+    }
+
+    /// Bytes of scratch that [`Chosen::new`] needs. Contents do not matter.
+    pub fn scratch_bytes(self) -> usize {
+        match self {
+            Choice::Auto => auto::SCRATCH_BYTES,
+            Choice::Only(codec) => compress_scratch_bytes(codec),
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Choice {
+    type Err = UnknownCodec;
+
+    fn from_str(name: &str) -> Result<Self, UnknownCodec> {
+        if name == Choice::AUTO { Ok(Choice::Auto) } else { name.parse().map(Choice::Only) }
+    }
+}
+
+/// Compresses pages as was chosen.
+pub enum Chosen<'a> {
+    /// By [`Choice::Auto`].
+    Auto(Auto<'a>),
+    /// By [`Choice::Only`].
+    Only(Compressor<'a>),
+}
+
+impl<'a> Chosen<'a> {
+    /// One that works in the first [`Choice::scratch_bytes`] of `scratch`.
+    ///
+    /// # Errors
+    /// [`ScratchError::TooSmall`] if `scratch` is shorter than that.
+    pub fn new(choice: Choice, scratch: &'a mut [u8]) -> Result<Self, ScratchError> {
+        Ok(match choice {
+            Choice::Auto => Chosen::Auto(Auto::new(scratch)?),
+            Choice::Only(codec) => Chosen::Only(Compressor::new(codec, scratch)?),
+        })
+    }
+
+    /// The same, with these instructions instead of the best there are.
+    pub fn with_backend(self, backend: Backend) -> Self {
+        match self {
+            Chosen::Auto(auto) => Chosen::Auto(auto.with_backend(backend)),
+            Chosen::Only(compressor) => Chosen::Only(compressor.with_backend(backend)),
+        }
+    }
+
+    /// Compresses `page` into the front of `out`: returns the object's encoding and length. A single
+    /// codec has but one aim.
+    ///
+    /// # Errors
+    /// [`DoesNotFit`], as [`Compressor::compress`] and [`Auto::compress`].
+    pub fn compress(
+        &mut self,
+        page: &Page,
+        aim: Aim,
+        out: &mut [u8],
+    ) -> Result<(Encoding, usize), DoesNotFit> {
+        match self {
+            Chosen::Auto(auto) => auto.compress(page, aim, out),
+            Chosen::Only(compressor) => {
+                compressor.compress(page, out).map(|len| (compressor.codec().encoding(), len))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_choice_survives_its_name_and_its_number() {
+        for name in Choice::names() {
+            let choice: Choice = name.parse().unwrap();
+            assert_eq!(choice.name(), name);
+            assert_eq!(Choice::from_number(choice.number()), Some(choice));
+        }
+        assert_eq!(Choice::names().count(), 1 + Codec::ALL.len());
+        assert_eq!("best".parse::<Choice>(), Err(UnknownCodec));
+        assert_eq!(Choice::from_number(0xffff), None);
+    }
+}
