@@ -27,10 +27,10 @@ mod words;
 
 pub(crate) use nibbles::{ByteOf, ByteSet, Bytes, Codes, Counts, ESCAPE, search_highest};
 pub(crate) use strides::{
-    CANDIDATES, Candidates, Counts as DistanceCounts, Cover, DISTANCE_COUNT, HISTORY, Signatures,
-    Strides, distance_of, sampled_blocks,
+    CANDIDATES, Candidates, Counts as DistanceCounts, Cover, DISTANCE_COUNT, HISTORY, SAMPLED,
+    Signatures, Strides, distance_of,
 };
-pub(crate) use words::{Classified, Gathered, Keys, Literals, Sections, Streams, Used};
+pub(crate) use words::{Classified, Gathered, Halves, Keys, Literals, Resolved, Sections, Streams};
 
 use core::cmp::Ordering;
 
@@ -99,8 +99,10 @@ pub(crate) struct Kernels {
     pub pack: fn(&[u8], usize, &Codes, &mut Bytes, &mut Bytes) -> usize,
     /// Makes so many bytes from codes and escapes, and returns how many had escaped.
     pub unpack: fn(&Bytes, &Bytes, usize, &ByteOf, &mut Bytes) -> usize,
-    /// Makes the page.
-    pub expand: fn(&Sections<'_>, &Distances, &Keys, &mut Page) -> Used,
+    /// Makes so many literals, but for the halves that are predicted, and says which want one.
+    pub resolve: fn(&Sections<'_>, usize, &Keys, &mut Bytes, &mut Halves) -> Resolved,
+    /// Makes the page of them, and returns how many it took.
+    pub scatter: fn(&Sections<'_>, &Distances, &Bytes, &Halves, &mut Page) -> usize,
 }
 
 /// The steps in plain code.
@@ -111,7 +113,8 @@ pub(crate) static SCALAR: Kernels = Kernels {
     highest: nibbles::highest,
     pack: nibbles::pack_bytes,
     unpack: nibbles::unpack_bytes,
-    expand: words::expand,
+    resolve: words::resolve,
+    scatter: words::scatter,
 };
 
 /// With so many misses a page is tried without telling its words apart: then it is text, or noise.
@@ -398,9 +401,11 @@ pub fn decompress(
         values: section(padded, layout.values),
         misses,
     };
-    let used = (kernels.expand)(&sections, &strides.distances(), &keys, page);
     let Header { literals, values, misses, .. } = header;
-    if used != (Used { literals, values, misses }) {
+    let mut halves = [0; size_of::<Halves>()];
+    let resolved = (kernels.resolve)(&sections, literals, &keys, between, &mut halves);
+    let taken = (kernels.scatter)(&sections, &strides.distances(), between, &halves, page);
+    if (taken, resolved) != (literals, Resolved { values, misses }) {
         return Err(DecodeError::Malformed("WKv counts"));
     }
     Ok(())

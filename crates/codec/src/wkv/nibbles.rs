@@ -36,7 +36,7 @@ pub(crate) type Bytes = [u8; WORDS_BYTES];
 /// Fewer bytes are not worth a table.
 const BYTES_MIN: usize = 64;
 /// Fours of bytes that are counted, about.
-const SAMPLE: usize = 128;
+const SAMPLE: usize = 64;
 
 /// Room for what two levels make. What the buffers hold is unspecified.
 pub(super) struct Buffers<'a> {

@@ -7,7 +7,7 @@ use crate::lz::bytes_at;
 use crate::{PAGE_WORDS, Page};
 
 /// Literals that vote, about.
-const VOTERS: usize = 128;
+const VOTERS: usize = 32;
 
 const LOW: u32 = (1 << PARTIAL_BITS) - 1;
 
@@ -59,13 +59,15 @@ pub(crate) struct Sections<'a> {
 /// A bit for each word, and a load more.
 pub(crate) const PLANE_BYTES: usize = PAGE_WORDS / 8 + 4;
 
-/// What making a page took of each section.
+/// What making literals took of their sections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Used {
-    pub literals: usize,
+pub(crate) struct Resolved {
     pub values: usize,
     pub misses: usize,
 }
+
+/// For each literal whether its upper half is predicted.
+pub(crate) type Halves = [u8; PLANE_BYTES];
 
 /// The slot of a word's key.
 #[inline]
@@ -174,55 +176,64 @@ pub(super) fn classify(
     found
 }
 
-pub(super) fn expand(
+pub(super) fn resolve(
+    sections: &Sections<'_>,
+    count: usize,
+    keys: &Keys,
+    literals: &mut Bytes,
+    halves: &mut Halves,
+) -> Resolved {
+    let (values, _) = sections.values.as_chunks();
+    let (misses, _) = sections.misses.as_chunks();
+    let mut used = Resolved::default();
+    for (nth, literal) in literals.as_chunks_mut().0.iter_mut().enumerate().take(count) {
+        let bit = |plane: &[u8; PLANE_BYTES]| plane[nth / 8] >> (nth % 8) & 1 == 1;
+        let (is_value, other) = (bit(sections.value_plane), bit(sections.other_plane));
+        halves[nth / 8] |= u8::from(is_value && other) << (nth % 8);
+        *literal = if is_value {
+            let value = u32::from(u16::from_le_bytes(values[used.values]));
+            used.values += 1;
+            let key = keys[(value >> PARTIAL_BITS) as usize % SLOTS];
+            if other { value } else { key | value & LOW }.to_le_bytes()
+        } else if other {
+            used.misses += 1;
+            misses[used.misses - 1]
+        } else {
+            [0; 4]
+        };
+    }
+    used
+}
+
+pub(super) fn scatter(
     sections: &Sections<'_>,
     distances: &Distances,
-    keys: &Keys,
+    literals: &Bytes,
+    halves: &Halves,
     page: &mut Page,
-) -> Used {
-    let mut used = Used::default();
+) -> usize {
+    let (literals, _) = literals.as_chunks::<4>();
     let (masks, _) = sections.masks.as_chunks();
     let mut masks = masks.iter().map(|mask| u16::from_le_bytes(*mask));
+    let mut taken = 0;
     for (vector, &distance) in distances.iter().enumerate() {
         let has_literals = sections.vectors >> vector & 1 == 1;
         let mask = if has_literals { masks.next().unwrap_or_default() } else { 0 };
         for lane in 0..LANES {
             let place = LANES * vector + lane;
-            let predicted = predicted(page, place, distance);
-            let word = if mask >> lane & 1 == 1 {
-                literal(sections, keys, predicted, &mut used)
-            } else {
-                predicted
-            };
+            let mut word = predicted(page, place, distance);
+            if mask >> lane & 1 == 1 {
+                let [.., c, d] = word;
+                word = literals[taken];
+                if halves[taken / 8] >> (taken % 8) & 1 == 1 {
+                    word = [word[0], word[1], c, d];
+                }
+                taken += 1;
+            }
             if let Some(to) = page.get_mut(4 * place..).and_then(<[u8]>::first_chunk_mut) {
                 *to = word;
             }
         }
     }
-    used
-}
-
-fn literal(sections: &Sections<'_>, keys: &Keys, predicted: [u8; 4], used: &mut Used) -> [u8; 4] {
-    let bit = |plane: &[u8; PLANE_BYTES]| plane[used.literals / 8] >> (used.literals % 8) & 1 == 1;
-    let (is_value, other) = (bit(sections.value_plane), bit(sections.other_plane));
-    used.literals += 1;
-    if is_value {
-        let (values, _) = sections.values.as_chunks();
-        let value = u16::from_le_bytes(values[used.values]);
-        used.values += 1;
-        if other {
-            let [.., c, d] = predicted;
-            let [a, b] = value.to_le_bytes();
-            [a, b, c, d]
-        } else {
-            let value = u32::from(value);
-            (keys[(value >> PARTIAL_BITS) as usize % SLOTS] | value & LOW).to_le_bytes()
-        }
-    } else if other {
-        let (misses, _) = sections.misses.as_chunks();
-        used.misses += 1;
-        misses[used.misses - 1]
-    } else {
-        [0; 4]
-    }
+    taken
 }

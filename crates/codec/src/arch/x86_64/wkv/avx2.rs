@@ -3,13 +3,13 @@
 
 use core::arch::x86_64::*;
 
-use super::{byte_set, u16_at};
+use super::{byte_set, first_lanes, u16_at};
 use crate::Page;
 use crate::wkv::{
     ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, Codes, Counts, Cover,
-    DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Kernels, Keys, LANES,
-    Literals, MULTIPLIER, Masks, PARTIAL_BITS, Sections, Signatures, Streams, Strides, Used,
-    VECTORS, distance_of, sampled_blocks, search_highest,
+    DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Halves, Kernels, Keys,
+    LANES, Literals, MULTIPLIER, Masks, PARTIAL_BITS, Resolved, SAMPLED, Sections, Signatures,
+    Streams, Strides, VECTORS, distance_of, search_highest,
 };
 
 /// Only to be had with proof that the instructions are there.
@@ -31,7 +31,13 @@ pub(super) static KERNELS: Kernels = Kernels {
         unpack(codes, escapes, count, byte_of, bytes)
     },
     // SAFETY: as above.
-    expand: |sections, distances, keys, page| unsafe { expand(sections, distances, keys, page) },
+    resolve: |sections, count, keys, literals, halves| unsafe {
+        resolve(sections, count, keys, literals, halves)
+    },
+    // SAFETY: as above.
+    scatter: |sections, distances, literals, halves, page| unsafe {
+        scatter(sections, distances, literals, halves, page)
+    },
 };
 
 /// Lanes of a register.
@@ -250,11 +256,10 @@ fn wanted(signatures: &Signatures, at: usize) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn correlate(signatures: &Signatures) -> DistanceCounts {
-    const BLOCKS: usize = 8;
     let zero = _mm256_setzero_si256();
-    let mut starts = [0; BLOCKS];
-    let mut now = [(zero, zero); BLOCKS];
-    for ((now, start), block) in now.iter_mut().zip(&mut starts).zip(sampled_blocks()) {
+    let mut starts = [0; SAMPLED.len()];
+    let mut now = [(zero, zero); SAMPLED.len()];
+    for ((now, start), block) in now.iter_mut().zip(&mut starts).zip(SAMPLED) {
         *start = HISTORY + block;
         *now = (wanted(signatures, *start), wanted(signatures, *start + 32));
     }
@@ -545,46 +550,71 @@ fn unpack(
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn expand(sections: &Sections<'_>, distances: &Distances, keys: &Keys, page: &mut Page) -> Used {
+fn resolve(
+    sections: &Sections<'_>,
+    count: usize,
+    keys: &Keys,
+    literals: &mut Bytes,
+    halves: &mut Halves,
+) -> Resolved {
     let keys = load_keys(keys);
     let low = _mm256_set1_epi32((1 << PARTIAL_BITS) - 1);
+    let mut used = Resolved::default();
+    for (group, halves) in halves.iter_mut().enumerate().take(count.div_ceil(8)) {
+        let there = first_lanes(count - 8 * group) as u8;
+        let valued = sections.value_plane[group] & there;
+        let other = sections.other_plane[group] & there;
+        let missed = other & !valued;
+        *halves = valued & other;
+        let stored = load_half(sections.values, 2 * used.values);
+        let order = pairwise(shuffle(&SHUFFLES.open, valued));
+        let stored = _mm256_cvtepu16_epi32(_mm_shuffle_epi8(stored, order));
+        let in_slots = look_up(keys, _mm256_srli_epi32(stored, PARTIAL_BITS as i32));
+        let partials = _mm256_or_si256(in_slots, _mm256_and_si256(stored, low));
+        let order = _mm256_cvtepu8_epi32(shuffle(&SHUFFLES.open, missed));
+        let misses = load(sections.misses, 4 * used.misses);
+        let misses = _mm256_permutevar8x32_epi32(misses, order);
+        let words = _mm256_or_si256(
+            _mm256_or_si256(
+                _mm256_and_si256(lanes_of(valued & !other), partials),
+                _mm256_and_si256(lanes_of(valued & other), stored),
+            ),
+            _mm256_and_si256(lanes_of(missed), misses),
+        );
+        store(literals, 32 * group, words);
+        used.values += valued.count_ones() as usize;
+        used.misses += missed.count_ones() as usize;
+    }
+    used
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn scatter(
+    sections: &Sections<'_>,
+    distances: &Distances,
+    literals: &Bytes,
+    halves: &Halves,
+    page: &mut Page,
+) -> usize {
     let upper_half = _mm256_set1_epi32(0xffff_0000u32 as i32);
-    let mut used = Used::default();
+    let mut taken = 0;
     let mut masks_at = 0;
     for (vector, &distance) in distances.iter().enumerate() {
         let has_literals = (sections.vectors >> vector) as u16 & 1;
         let mask = u16_at(sections.masks, masks_at) & has_literals.wrapping_neg();
         masks_at += 2 * usize::from(has_literals);
         for (half, mask) in mask.to_le_bytes().into_iter().enumerate() {
-            let bits = |plane: &[u8]| {
-                let (at, shift) = (used.literals / 8, used.literals % 8);
-                _pdep_u32(u32::from(u16_at(plane, at) >> shift), u32::from(mask)) as u8
-            };
-            let (valued, other) = (bits(sections.value_plane), bits(sections.other_plane));
-            let missed = other & !valued;
+            let halves = u16_at(halves, taken / 8) >> (taken % 8);
+            let halves = _pdep_u32(u32::from(halves), u32::from(mask)) as u8;
             let predicted = predicted_from_stored(page, vector, half, distance);
-            let stored = load_half(sections.values, 2 * used.values);
-            let order = pairwise(shuffle(&SHUFFLES.open, valued));
-            let stored = _mm256_cvtepu16_epi32(_mm_shuffle_epi8(stored, order));
-            let in_slots = look_up(keys, _mm256_srli_epi32(stored, PARTIAL_BITS as i32));
-            let partials = _mm256_or_si256(in_slots, _mm256_and_si256(stored, low));
-            let halves = _mm256_or_si256(_mm256_and_si256(predicted, upper_half), stored);
-            let order = _mm256_cvtepu8_epi32(shuffle(&SHUFFLES.open, missed));
-            let misses = load(sections.misses, 4 * used.misses);
-            let misses = _mm256_permutevar8x32_epi32(misses, order);
-            let literals = _mm256_or_si256(
-                _mm256_or_si256(
-                    _mm256_and_si256(lanes_of(valued & !other), partials),
-                    _mm256_and_si256(lanes_of(valued & other), halves),
-                ),
-                _mm256_and_si256(lanes_of(missed), misses),
-            );
-            let words = _mm256_blendv_epi8(predicted, literals, lanes_of(mask));
+            let order = _mm256_cvtepu8_epi32(shuffle(&SHUFFLES.open, mask));
+            let words = _mm256_permutevar8x32_epi32(load(literals, 4 * taken), order);
+            let upper = _mm256_and_si256(predicted, _mm256_and_si256(lanes_of(halves), upper_half));
+            let words = _mm256_or_si256(words, upper);
+            let words = _mm256_blendv_epi8(predicted, words, lanes_of(mask));
             store(page, 64 * vector + 32 * half, words);
-            used.literals += mask.count_ones() as usize;
-            used.values += valued.count_ones() as usize;
-            used.misses += missed.count_ones() as usize;
+            taken += mask.count_ones() as usize;
         }
     }
-    used
+    taken
 }

@@ -2,13 +2,13 @@
 
 use core::arch::x86_64::*;
 
-use super::{byte_set, u16_at};
+use super::{byte_set, first_lanes, u16_at, u32_at};
 use crate::Page;
 use crate::wkv::{
     ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, Codes, Counts, Cover,
-    DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Kernels, Keys, LANES,
-    Literals, MULTIPLIER, Masks, PARTIAL_BITS, Sections, Signatures, Streams, Strides, Used,
-    VECTORS, distance_of, sampled_blocks, search_highest,
+    DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Halves, Kernels, Keys,
+    LANES, Literals, MULTIPLIER, Masks, PARTIAL_BITS, Resolved, SAMPLED, Sections, Signatures,
+    Streams, Strides, VECTORS, distance_of, search_highest,
 };
 
 /// Only to be had with proof that the instructions are there.
@@ -30,7 +30,13 @@ pub(super) static KERNELS: Kernels = Kernels {
         unpack(codes, escapes, count, byte_of, bytes)
     },
     // SAFETY: as above.
-    expand: |sections, distances, keys, page| unsafe { expand(sections, distances, keys, page) },
+    resolve: |sections, count, keys, literals, halves| unsafe {
+        resolve(sections, count, keys, literals, halves)
+    },
+    // SAFETY: as above.
+    scatter: |sections, distances, literals, halves, page| unsafe {
+        scatter(sections, distances, literals, halves, page)
+    },
 };
 
 /// A vector of eight-bit, sixteen-bit or 32-bit elements at `at`, counted in bytes.
@@ -102,11 +108,10 @@ fn sign(page: &Page, signatures: &mut Signatures) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn correlate(signatures: &Signatures) -> DistanceCounts {
-    const BLOCKS: usize = 8;
     let zero = _mm512_setzero_si512();
-    let mut starts = [0; BLOCKS];
-    let mut now = [zero; BLOCKS];
-    for ((now, start), block) in now.iter_mut().zip(&mut starts).zip(sampled_blocks()) {
+    let mut starts = [0; SAMPLED.len()];
+    let mut now = [zero; SAMPLED.len()];
+    for ((now, start), block) in now.iter_mut().zip(&mut starts).zip(SAMPLED) {
         *start = HISTORY + block;
         // A zero agrees with nothing: no signature is 2.
         let block = load(signatures, *start);
@@ -229,6 +234,15 @@ fn predicted(page: &Page, vector: usize, distance: u8) -> __m512i {
 
 /// The same where the page has just been stored, vector by vector. A load that takes from two stores
 /// would wait until both are in the cache: so two vectors are loaded as they were stored.
+/// The lanes of two vectors, one after the other, that are `distance` before those of the next.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn shifted(distance: u8) -> __m512i {
+    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let first = LANES - usize::from(distance) % LANES;
+    _mm512_add_epi32(lanes, _mm512_set1_epi32(first as i32))
+}
+
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn predicted_from_stored(page: &Page, vector: usize, distance: u8) -> __m512i {
@@ -236,9 +250,7 @@ fn predicted_from_stored(page: &Page, vector: usize, distance: u8) -> __m512i {
     let mask = if distance == 0 { 0 } else { u16::MAX };
     let later = vector - distance / LANES;
     let earlier = later - usize::from(!distance.is_multiple_of(LANES));
-    let first = LANES - distance % LANES;
-    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    let order = _mm512_add_epi32(lanes, _mm512_set1_epi32(first as i32));
+    let order = shifted(distance as u8);
     _mm512_maskz_permutex2var_epi32(mask, load(page, 64 * earlier), order, load(page, 64 * later))
 }
 
@@ -266,8 +278,7 @@ fn classify(
     let (values, misses) = (streams.values.as_flattened_mut(), streams.misses.as_flattened_mut());
     let planes = streams.value_plane.iter_mut().zip(streams.other_plane.iter_mut());
     for (group, (value_plane, other_plane)) in planes.enumerate().take(count.div_ceil(LANES)) {
-        let left = count - LANES * group;
-        let there = if left < LANES { (1u16 << left) - 1 } else { u16::MAX };
+        let there = first_lanes(count - LANES * group);
         let words = load(words, 64 * group);
         let predicted = load(predicted, 64 * group);
         let zeros = _mm512_testn_epi32_mask(words, words);
@@ -379,38 +390,67 @@ fn unpack(
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt")]
-fn expand(sections: &Sections<'_>, distances: &Distances, keys: &Keys, page: &mut Page) -> Used {
+fn resolve(
+    sections: &Sections<'_>,
+    count: usize,
+    keys: &Keys,
+    literals: &mut Bytes,
+    halves: &mut Halves,
+) -> Resolved {
     let keys = load_keys(keys);
     let low = _mm512_set1_epi32((1 << PARTIAL_BITS) - 1);
+    let mut used = Resolved::default();
+    let (halves, _) = halves.as_chunks_mut::<2>();
+    for (group, halves) in halves.iter_mut().enumerate().take(count.div_ceil(LANES)) {
+        let there = first_lanes(count - LANES * group);
+        let valued = u16_at(sections.value_plane, 2 * group) & there;
+        let other = u16_at(sections.other_plane, 2 * group) & there;
+        let missed = other & !valued;
+        *halves = (valued & other).to_le_bytes();
+        let stored = load_half(sections.values, 2 * used.values);
+        let stored = _mm512_maskz_expand_epi32(valued, _mm512_cvtepu16_epi32(stored));
+        let in_slots = _mm512_permutexvar_epi32(_mm512_srli_epi32(stored, PARTIAL_BITS), keys);
+        let partials = _mm512_or_si512(in_slots, _mm512_and_si512(stored, low));
+        let misses = _mm512_maskz_expand_epi32(missed, load(sections.misses, 4 * used.misses));
+        let words =
+            _mm512_mask_mov_epi32(_mm512_or_si512(stored, misses), valued & !other, partials);
+        store(literals, 64 * group, words);
+        used.values += valued.count_ones() as usize;
+        used.misses += missed.count_ones() as usize;
+    }
+    used
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+fn scatter(
+    sections: &Sections<'_>,
+    distances: &Distances,
+    literals: &Bytes,
+    halves: &Halves,
+    page: &mut Page,
+) -> usize {
     let upper_half = _mm512_set1_epi32(0xffff_0000u32 as i32);
-    let mut used = Used::default();
+    let mut taken = 0;
+    let (mut last, mut before) = (_mm512_setzero_si512(), _mm512_setzero_si512());
     let mut masks_at = 0;
     for (vector, &distance) in distances.iter().enumerate() {
         let has_literals = (sections.vectors >> vector) as u16 & 1;
         let mask = u16_at(sections.masks, masks_at) & has_literals.wrapping_neg();
         masks_at += 2 * usize::from(has_literals);
-        let bits = |plane: &[u8]| {
-            let (at, shift) = (used.literals / 8, used.literals % 8);
-            let bits = plane[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-            _pdep_u32(bits >> shift, u32::from(mask)) as u16
+        let halves = u32_at(halves, taken / 8) >> (taken % 8);
+        let halves = _pdep_u32(halves, u32::from(mask)) as u16;
+        // What was stored just now is at hand: to wait for it to be loaded takes longer.
+        let predicted = if (LANES..2 * LANES).contains(&usize::from(distance)) {
+            _mm512_permutex2var_epi32(before, shifted(distance), last)
+        } else {
+            predicted_from_stored(page, vector, distance)
         };
-        let (valued, other) = (bits(sections.value_plane), bits(sections.other_plane));
-        let missed = other & !valued;
-        let predicted = predicted_from_stored(page, vector, distance);
-        let stored = load_half(sections.values, 2 * used.values);
-        let stored = _mm512_maskz_expand_epi32(valued, _mm512_cvtepu16_epi32(stored));
-        let keys = _mm512_permutexvar_epi32(_mm512_srli_epi32(stored, PARTIAL_BITS), keys);
-        let partials = _mm512_or_si512(keys, _mm512_and_si512(stored, low));
-        let halves = _mm512_or_si512(_mm512_and_si512(predicted, upper_half), stored);
-        let misses = load(sections.misses, 4 * used.misses);
-        let words =
-            _mm512_mask_mov_epi32(predicted, mask, _mm512_maskz_expand_epi32(missed, misses));
-        let words = _mm512_mask_mov_epi32(words, valued & !other, partials);
-        let words = _mm512_mask_mov_epi32(words, valued & other, halves);
+        let words = _mm512_mask_expand_epi32(predicted, mask, load(literals, 4 * taken));
+        let upper = _mm512_and_si512(predicted, upper_half);
+        let words = _mm512_mask_or_epi32(words, halves, words, upper);
+        (before, last) = (last, words);
         store(page, 64 * vector, words);
-        used.literals += mask.count_ones() as usize;
-        used.values += valued.count_ones() as usize;
-        used.misses += missed.count_ones() as usize;
+        taken += mask.count_ones() as usize;
     }
-    used
+    taken
 }
