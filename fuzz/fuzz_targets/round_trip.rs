@@ -4,10 +4,11 @@ use libfuzzer_sys::fuzz_target;
 use ramfold_codec::{Codec, PAGE_SIZE, same_filled};
 use ramfold_fuzz::{comes_back, page_from};
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "wkv",
     "wkv-words",
     "page-lz",
+    "page-lz-fast",
     "lz4",
     "lzo",
     "lzrw1-a",

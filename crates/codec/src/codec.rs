@@ -4,6 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::error::{UnknownCodec, UnknownEncoding};
+use crate::page_lz::Effort;
 use crate::pbpm::Alignment;
 use crate::wkv::Prediction;
 
@@ -17,7 +18,7 @@ pub enum Codec {
     /// ramfold's own: a word codec, with strides or without.
     Wkv(Prediction),
     /// ramfold's own for cold pages: copies and literals in codes made beforehand.
-    PageLz,
+    PageLz(Effort),
     /// LZO1X-1 (Oberhumer).
     Lzo,
     /// LZRW1-A (Williams 1991).
@@ -39,7 +40,8 @@ impl Codec {
         Codec::Zstd(ZstdLevel::DENSER),
         Codec::Wkv(Prediction::Strides),
         Codec::Wkv(Prediction::Zeros),
-        Codec::PageLz,
+        Codec::PageLz(Effort::Full),
+        Codec::PageLz(Effort::Fast),
         Codec::Lzo,
         Codec::Lzrw,
         Codec::Wkdm,
@@ -56,7 +58,8 @@ impl Codec {
             Codec::Zstd(level) => level.codec_name(),
             Codec::Wkv(Prediction::Strides) => "wkv",
             Codec::Wkv(Prediction::Zeros) => "wkv-words",
-            Codec::PageLz => "page-lz",
+            Codec::PageLz(Effort::Full) => "page-lz",
+            Codec::PageLz(Effort::Fast) => "page-lz-fast",
             Codec::Lzo => "lzo",
             Codec::Lzrw => "lzrw1-a",
             Codec::Wkdm => "wkdm",
@@ -76,13 +79,14 @@ impl Codec {
     }
 
     /// A number for each codec, which [`Codec::from_number`] reads back: the encoding's, and in the
-    /// upper byte the level of zstd, the alignment of PBPM
-    /// or the prediction of WKv.
+    /// upper byte the level of zstd, the alignment of PBPM, the prediction of WKv or the effort of the
+    /// page LZ.
     pub const fn number(self) -> u16 {
         let variant = match self {
             Codec::Zstd(level) => level.get() as u16,
             Codec::Pbpm(alignment) => alignment as u16,
             Codec::Wkv(prediction) => prediction as u16,
+            Codec::PageLz(effort) => effort as u16,
             _ => 0,
         };
         self.encoding() as u16 | variant << 8
@@ -104,7 +108,7 @@ impl Codec {
             Codec::Lz4 => Encoding::Lz4,
             Codec::Zstd(_) => Encoding::Zstd,
             Codec::Wkv(_) => Encoding::Wkv,
-            Codec::PageLz => Encoding::PageLz,
+            Codec::PageLz(_) => Encoding::PageLz,
             Codec::Lzo => Encoding::Lzo,
             Codec::Lzrw => Encoding::Lzrw,
             Codec::Wkdm => Encoding::Wkdm,

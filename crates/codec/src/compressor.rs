@@ -3,6 +3,7 @@
 use crate::backend::Backend;
 use crate::codec::Codec;
 use crate::error::{DoesNotFit, ScratchError};
+use crate::page_lz::Effort;
 use crate::pbpm::Alignment;
 use crate::wkv::Prediction;
 use crate::{Page, lz4, lzo, lzrw, page_lz, pbpm, wk4x4, wkdm, wkv, zstd};
@@ -18,7 +19,7 @@ pub fn compress_scratch_bytes(codec: Codec) -> usize {
         Codec::Lz4 => lz4::SCRATCH_BYTES,
         Codec::Zstd(level) => zstd::compress_scratch_bytes(level),
         Codec::Wkv(_) => wkv::COMPRESS_SCRATCH_BYTES,
-        Codec::PageLz => page_lz::COMPRESS_SCRATCH_BYTES,
+        Codec::PageLz(_) => page_lz::COMPRESS_SCRATCH_BYTES,
         Codec::Lzo => lzo::SCRATCH_BYTES,
         Codec::Lzrw => lzrw::SCRATCH_BYTES,
         Codec::Wkdm => wkdm::SCRATCH_BYTES,
@@ -41,7 +42,7 @@ enum Engine<'a> {
     Lz4(&'a mut [u8; lz4::SCRATCH_BYTES]),
     Zstd(zstd::Encoder<'a>),
     Wkv(Prediction, &'a mut [u8; wkv::COMPRESS_SCRATCH_BYTES]),
-    PageLz(&'a mut [u8; page_lz::COMPRESS_SCRATCH_BYTES]),
+    PageLz(Effort, &'a mut [u8; page_lz::COMPRESS_SCRATCH_BYTES]),
     Lzo(&'a mut [u8; lzo::SCRATCH_BYTES]),
     Lzrw(&'a mut [u8; lzrw::SCRATCH_BYTES]),
     Wkdm(&'a mut [u8; wkdm::SCRATCH_BYTES]),
@@ -65,7 +66,9 @@ impl<'a> Compressor<'a> {
             Codec::Wkv(prediction) => {
                 Engine::Wkv(prediction, scratch.first_chunk_mut().ok_or(too_small)?)
             }
-            Codec::PageLz => Engine::PageLz(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::PageLz(effort) => {
+                Engine::PageLz(effort, scratch.first_chunk_mut().ok_or(too_small)?)
+            }
             Codec::Lzo => Engine::Lzo(scratch.first_chunk_mut().ok_or(too_small)?),
             Codec::Lzrw => Engine::Lzrw(scratch.first_chunk_mut().ok_or(too_small)?),
             Codec::Wkdm => Engine::Wkdm(scratch.first_chunk_mut().ok_or(too_small)?),
@@ -103,7 +106,7 @@ impl<'a> Compressor<'a> {
             Engine::Wkv(prediction, scratch) => {
                 wkv::compress(page, *prediction, self.backend, scratch, out)
             }
-            Engine::PageLz(scratch) => page_lz::compress(page, scratch, out),
+            Engine::PageLz(effort, scratch) => page_lz::compress(page, *effort, scratch, out),
             Engine::Lzo(scratch) => lzo::compress(page, scratch, out),
             Engine::Lzrw(scratch) => lzrw::compress(page, scratch, out),
             Engine::Wkdm(scratch) => wkdm::compress(page, scratch, out),

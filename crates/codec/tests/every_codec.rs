@@ -333,6 +333,7 @@ every_codec! {
     wkv: "wkv",
     wkv_words: "wkv-words",
     page_lz: "page-lz",
+    page_lz_fast: "page-lz-fast",
     lzo: "lzo",
     lzrw: "lzrw1-a",
     wkdm: "wkdm",

@@ -3,6 +3,7 @@
 mod corpus;
 
 use corpus::from_words;
+use ramfold_codec::page_lz::Effort;
 use ramfold_codec::pbpm::Alignment;
 use ramfold_codec::wkv::Prediction;
 use ramfold_codec::{
@@ -46,8 +47,10 @@ fn page_lz_header(set: u64, own: bool, sequences: u64, literals: u64, pairs: [u6
 #[test]
 fn page_lz() {
     let expect = |object: &[u8], expected| expect(Encoding::PageLz, object, expected);
-    let good =
-        compress(Codec::PageLz, &from_words(|nth| ((nth as u32 / 7) << 20) | (nth as u32 % 3)));
+    let good = compress(
+        Codec::PageLz(Effort::Full),
+        &from_words(|nth| ((nth as u32 / 7) << 20) | (nth as u32 % 3)),
+    );
     expect(&good, Ok(()));
     for length in 0..good.len() {
         assert!(decode(Encoding::PageLz, &good[..length]).is_err(), "{length}");

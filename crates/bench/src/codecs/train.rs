@@ -22,7 +22,7 @@ struct Sums {
 impl Sums {
     /// Of pages that come to so many bits each. A page counts the more the smaller it becomes: what is
     /// to be small is not the sum, but each page in proportion.
-    fn of<'a>(all: impl Iterator<Item = (usize, &'a Counts)>) -> Sums {
+    fn of<'a>(all: impl Iterator<Item = (u32, &'a Counts)>) -> Sums {
         let mut sums = Sums { literals: vec![], tokens: vec![], distances: vec![] };
         for (bits, counts) in all {
             let weight = (WEIGHT / bits.max(1)) as u64;
@@ -53,7 +53,7 @@ impl Sums {
 }
 
 /// Of a page that comes to one bit; large, so that quotients are exact enough.
-const WEIGHT: usize = 1 << 24;
+const WEIGHT: u32 = 1 << 24;
 
 fn add(sums: &mut Vec<u64>, counts: &[u16], weight: u64) {
     sums.resize(counts.len(), 0);
@@ -115,7 +115,7 @@ pub fn train(
                 let tried = tried.collect::<Result<Vec<_>>>()?;
                 best.extend(tried.into_iter().min_by_key(|(bits, ..)| *bits));
             }
-            let bits: usize = best.iter().map(|(bits, ..)| bits).sum();
+            let bits: u64 = best.iter().map(|(bits, ..)| u64::from(*bits)).sum();
             progress(&format!(
                 "{} sets, round {}: {:.1} bytes a page",
                 trained.len(),
@@ -135,7 +135,7 @@ pub fn train(
         let mut added = None;
         for (bits, _, counts) in best.iter().step_by(step) {
             let own = Sums::of([(*bits, counts)].into_iter()).lengths()?;
-            let share = |bits: usize, counts: &Counts| {
+            let share = |bits: u32, counts: &Counts| {
                 bits.saturating_sub(counts.bits(&own)) as f64 / bits as f64
             };
             let saved: f64 = best.iter().map(|(bits, _, counts)| share(*bits, counts)).sum();

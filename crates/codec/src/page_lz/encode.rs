@@ -1,26 +1,29 @@
 //! Writing an object.
 
 use super::code::LITERAL_BITS;
+use super::fast;
+use super::listing::{Counts, LISTING_BYTES, Listing, REST_BITS, Rest};
 use super::own::{self, DESCRIPTION_MAX, WordLengths};
-use super::search::{Counts, TABLES_BYTES, Tables, likely_set, search, symbols};
-use super::sequence::{Packed, SEQUENCES_MAX, Sequences, runs, unpacked};
-use super::sets::{self, Encoding, SETS, TABLES, Word};
-use super::symbols::{
-    Class, LENGTHS, LITERALS, RECENT, RUNS, Recent, distance_class, length_class, run_class,
-};
-use super::{Header, LITERALS_AT_ONCE, part};
+use super::search::{TABLES_BYTES, Tables, likely_set, search};
+use super::sequence::{SEQUENCES_MAX, Sequences};
+use super::sets::{self, SETS, TABLES, Word};
+use super::{Effort, Header, LITERALS_AT_ONCE, part};
 use crate::error::DoesNotFit;
 use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const COMPRESS_SCRATCH_BYTES: usize =
-    TABLES_BYTES + size_of::<Sequences>() + 4 * LITERAL_ROOM + 2 * WORD_ROOM + EXTRA_ROOM;
+pub const COMPRESS_SCRATCH_BYTES: usize = TABLES_BYTES
+    + size_of::<Sequences>()
+    + LISTING_BYTES
+    + 4 * LITERAL_ROOM
+    + 2 * WORD_ROOM
+    + REST_ROOM;
 
-/// Room for each of the streams, and for a word more.
+/// Room for each of the streams, and for what is written behind its end.
 const LITERAL_ROOM: usize = (PAGE_SIZE / 4 + LITERALS_AT_ONCE) * LITERAL_BITS / 8 + 8;
 const WORD_ROOM: usize = SEQUENCES_MAX * 2 + 8;
-const EXTRA_ROOM: usize = SEQUENCES_MAX * 5 + 8;
+const REST_ROOM: usize = SEQUENCES_MAX * 5 + 8;
 
 /// Compresses `page` into `out` and returns the object's length.
 ///
@@ -28,14 +31,16 @@ const EXTRA_ROOM: usize = SEQUENCES_MAX * 5 + 8;
 /// [`DoesNotFit`] when the object would be longer than `out`.
 pub fn compress(
     page: &Page,
+    effort: Effort,
     scratch: &mut [u8; COMPRESS_SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Result<usize, DoesNotFit> {
-    try_compress(page, scratch, out).ok_or(DoesNotFit)
+    try_compress(page, effort, scratch, out).ok_or(DoesNotFit)
 }
 
 fn try_compress(
     page: &Page,
+    effort: Effort,
     scratch: &mut [u8; COMPRESS_SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Option<usize> {
@@ -43,10 +48,14 @@ fn try_compress(
     let mut tables = Tables::carve(&mut carver)?;
     let found = carver.numbers()?;
 
-    let likely = likely_set(page, &mut tables);
-    let count = search(page, &SETS[likely], &mut tables, found);
-    let sequences = &found[..count];
-    let counts = Counts::of(page, sequences);
+    let count = match effort {
+        Effort::Fast => fast::search(page, &mut tables, found),
+        Effort::Full => {
+            let likely = likely_set(page, &mut tables);
+            search(page, &SETS[likely], &mut tables, found)
+        }
+    };
+    let (listing, counts) = Listing::of(page, &found[..count], &mut carver)?;
     let set = (0..SETS.len()).min_by_key(|&set| counts.bits(&SETS[set]))?;
     let words = &TABLES[set].encoding;
 
@@ -60,7 +69,7 @@ fn try_compress(
         set,
         own: own.is_some(),
         sequences: count,
-        literals: counts.literals.iter().map(|&count| usize::from(count)).sum(),
+        literals: listing.literals().len(),
         pairs: [0; 3],
     };
     let mut literals = [
@@ -71,10 +80,14 @@ fn try_compress(
     ];
     let mut tokens = Stream::new(carver.bytes::<WORD_ROOM>()?);
     let mut distances = Stream::new(carver.bytes::<WORD_ROOM>()?);
-    let mut extra = Stream::new(carver.bytes::<EXTRA_ROOM>()?);
+    let mut extra = Stream::new(carver.bytes::<REST_ROOM>()?);
     let part = part(header.literals, header.streams());
-    write_literals(page, sequences, literal_words, part, &mut literals);
-    write_sequences(sequences, words, &mut tokens, &mut distances, &mut extra);
+    for (stream, part) in literals.iter_mut().zip(listing.literals().chunks(part)) {
+        stream.words(part, literal_words);
+    }
+    tokens.words(listing.tokens(), &words.tokens);
+    distances.words(listing.distances(), &words.distances);
+    extra.rests(listing.rests());
 
     let [first, second, third, fourth] = &mut literals;
     let pairs = [(first, second), (third, fourth), (&mut tokens, &mut distances)];
@@ -106,53 +119,22 @@ fn own_code(
 ) -> Option<(WordLengths, usize)> {
     /// Bytes that must be saved: to make a table of it takes the decoder time.
     const WORTH: usize = 32;
+    let saved = |bits: u32, len: usize| {
+        counts.literal_bits(&SETS[set].literals) > bits + 8 * (len + WORTH) as u32
+    };
+    let (least_bits, least_len) = own::at_least(&counts.literals);
+    if !saved(least_bits, least_len) {
+        return None;
+    }
     let lengths = own::lengths(&counts.literals)?;
     let len = own::describe(&lengths, description);
-    let bits = |lengths| counts.literal_bits(lengths);
-    (bits(&lengths) + 8 * (len + WORTH) < bits(&SETS[set].literals)).then_some((lengths, len))
-}
-
-/// Writes the literals, `part` to each stream.
-fn write_literals(
-    page: &Page,
-    sequences: &[Packed],
-    words: &[Word; LITERALS],
-    part: usize,
-    streams: &mut [Stream<'_>; 4],
-) {
-    for (written, &byte) in runs(page, sequences).flatten().enumerate() {
-        streams[written / part].word(words[usize::from(byte)]);
-    }
-}
-
-fn write_sequences(
-    sequences: &[Packed],
-    words: &Encoding,
-    tokens: &mut Stream<'_>,
-    distances: &mut Stream<'_>,
-    extra: &mut Stream<'_>,
-) {
-    let mut recent = Recent::at_first();
-    let mut rest = |number: usize, class: Class| {
-        extra.bits(number as u16 - class.base, class.extra);
-    };
-    for sequence in unpacked(sequences) {
-        let (token, symbol) = symbols(sequence, &mut recent);
-        tokens.word(words.tokens[token]);
-        distances.word(words.distances[symbol]);
-        if symbol >= RECENT {
-            let (class, shift) = distance_class(symbol);
-            rest(sequence.distance >> shift, class);
-        }
-        rest(sequence.run, RUNS[run_class(sequence.run)]);
-        rest(sequence.length, LENGTHS[length_class(sequence.length)]);
-    }
+    saved(counts.literal_bits(&lengths), len).then_some((lengths, len))
 }
 
 /// Bits, filled in from the lowest on.
 struct Stream<'a> {
     bytes: &'a mut [u8],
-    /// Whole bytes written, and bits that are not.
+    /// Whole bytes written, and bits that are not: less than a byte.
     len: usize,
     pending: u64,
     count: u32,
@@ -163,35 +145,45 @@ impl<'a> Stream<'a> {
         Stream { bytes, len: 0, pending: 0, count: 0 }
     }
 
-    #[inline]
-    fn word(&mut self, word: Word) {
-        self.bits(word.bits, word.length);
+    /// Writes the words of symbols.
+    fn words(&mut self, symbols: &[u8], words: &[Word]) {
+        for symbols in symbols.chunks(LITERALS_AT_ONCE) {
+            let (mut bits, mut count) = (0, 0);
+            for &symbol in symbols {
+                let word = words[usize::from(symbol)];
+                bits |= u64::from(word.bits) << count;
+                count += u32::from(word.length);
+            }
+            self.bits(bits, count);
+        }
     }
 
-    #[inline]
-    fn bits(&mut self, bits: u16, count: u8) {
-        self.pending |= u64::from(bits) << self.count;
-        self.count += u32::from(count);
-        if self.count >= 32
-            && let Some(place) = self.bytes.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut)
-        {
-            *place = (self.pending as u32).to_le_bytes();
-            self.len += 4;
-            self.pending >>= 32;
-            self.count -= 32;
+    fn rests(&mut self, rests: &[Rest]) {
+        for &rest in rests {
+            let rest = u64::from_le_bytes(rest);
+            self.bits(rest & ((1 << REST_BITS) - 1), (rest >> REST_BITS) as u32);
         }
+    }
+
+    /// Writes up to 57 bits.
+    #[inline(always)]
+    fn bits(&mut self, bits: u64, count: u32) {
+        self.pending |= bits << self.count;
+        if let Some(place) = self.bytes.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut) {
+            *place = self.pending.to_le_bytes();
+        }
+        let count = self.count + count;
+        self.len += (count / 8) as usize;
+        self.pending = self.pending.unbounded_shr(count & !7);
+        self.count = count % 8;
     }
 
     /// Bytes of all that was written.
     fn len(&self) -> usize {
-        self.len + self.count.div_ceil(8) as usize
+        self.len + usize::from(self.count > 0)
     }
 
     fn finish(&mut self) -> &[u8] {
-        let len = self.len();
-        let rest = self.pending.to_le_bytes();
-        let tail = &mut self.bytes[self.len..len];
-        tail.copy_from_slice(&rest[..tail.len()]);
-        &self.bytes[..len]
+        &self.bytes[..self.len()]
     }
 }

@@ -12,7 +12,8 @@
 //! | `sets` | the sets of codes, and the tables made of them |
 //! | `own` | a code for the literals of one page, where no set is good for them |
 //! | `sequence` | literals and a copy |
-//! | `search` | which copies a page is written as |
+//! | `search`, `fast` | which copies a page is written as |
+//! | `listing` | the page as symbols, and how often each occurs |
 //! | `encode`, `decode` | the object |
 //!
 //! `docs/codecs.md` has the layout to the byte.
@@ -20,6 +21,8 @@
 mod code;
 mod decode;
 mod encode;
+mod fast;
+mod listing;
 mod own;
 mod search;
 mod sequence;
@@ -34,7 +37,8 @@ pub(crate) use sequence::Sequence;
 /// What sets of codes are made with (`ramfold-bench train`).
 pub mod training {
     pub use super::code::{DISTANCE_BITS, LITERAL_BITS, TOKEN_BITS};
-    pub use super::search::{Counts, SCRATCH_BYTES, count};
+    pub use super::listing::Counts;
+    pub use super::search::{SCRATCH_BYTES, count};
     pub use super::sets::{Lengths, SETS};
 }
 
@@ -42,6 +46,15 @@ use crate::PAGE_SIZE;
 use crate::error::DecodeError;
 use code::LITERAL_BITS;
 use symbols::COPY_MIN;
+
+/// How hard copies are searched for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Effort {
+    /// Those that save most.
+    Full,
+    /// The first that come.
+    Fast,
+}
 
 /// From so many literals on they are in four streams, below in two.
 const FOUR_STREAMS: usize = 128;

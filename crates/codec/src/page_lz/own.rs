@@ -21,6 +21,32 @@ pub(crate) const DESCRIPTION_MAX: usize = LITERALS / 2;
 /// By byte, the length of its word, or 0.
 pub(crate) type WordLengths = [u8; LITERALS];
 
+/// Bits and bytes that no code for bytes that come so often and no description of it fall below:
+/// their entropy, and four bits for each byte that occurs. What it takes is a fraction of what
+/// [`lengths`] takes.
+pub(crate) fn at_least(counts: &[u16; LITERALS]) -> (u32, usize) {
+    let used = counts.iter().filter(|&&count| count > 0).count();
+    let total: u32 = counts.iter().map(|&count| u32::from(count)).sum();
+    let spent: u32 =
+        counts.iter().map(|&count| u32::from(count) * (log2_below(count.into()) + LOG2_OFF)).sum();
+    let bits = (total * log2_below(total)).saturating_sub(spent) >> LOG2_POINT;
+    (bits, used / 2)
+}
+
+/// Binary places of [`log2_below`].
+const LOG2_POINT: u32 = 6;
+/// It is too small by at most so much, rounding included: a chord's distance from the curve is up to
+/// 0.087.
+const LOG2_OFF: u32 = 7;
+
+/// The logarithm of a number below 2^16, or a bit less: that of the power of two below it, and from there
+/// the chord. 0 of 0.
+fn log2_below(number: u32) -> u32 {
+    let power = number.max(1).ilog2();
+    let rest = (number << LOG2_POINT >> power).saturating_sub(1 << LOG2_POINT);
+    (power << LOG2_POINT) + rest
+}
+
 /// The lengths of a code for bytes that come so often, none longer than [`LITERAL_BITS`]; `None` for
 /// fewer than two different bytes.
 pub(crate) fn lengths(counts: &[u16; LITERALS]) -> Option<WordLengths> {

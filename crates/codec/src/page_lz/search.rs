@@ -1,58 +1,15 @@
-//! Which copies a page is written as.
+//! Which copies a page is written as: those that save most, by the lengths of a set's words.
 
-use super::sequence::{Packed, SEQUENCES_MAX, Sequence, Sequences, runs, unpacked};
+use super::listing::{Counts, LISTING_BYTES, Listing, bits};
+use super::sequence::{SEQUENCES_MAX, Sequence, Sequences};
 use super::sets::{Lengths, SETS};
 use super::symbols::{
-    COPY_MIN, DISTANCES, LENGTHS, LITERALS, RECENT, RUNS, Recent, TOKENS, distance_class,
-    distance_symbol, length_class, run_class,
+    COPY_MIN, LENGTHS, LITERALS, RECENT, RUNS, Recent, distance_class, distance_symbol,
+    length_class, run_class,
 };
 use crate::lz::{common_length, u32_at, word_at};
 use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
-
-/// How often a set's words would be written.
-pub struct Counts {
-    /// By byte.
-    pub literals: [u16; LITERALS],
-    /// By token.
-    pub tokens: [u16; TOKENS],
-    /// By distance symbol.
-    pub distances: [u16; DISTANCES],
-}
-
-impl Counts {
-    /// Of `page` as `sequences`.
-    pub(crate) fn of(page: &Page, sequences: &[Packed]) -> Counts {
-        let mut counts =
-            Counts { literals: [0; LITERALS], tokens: [0; TOKENS], distances: [0; DISTANCES] };
-        for &byte in runs(page, sequences).flatten() {
-            counts.literals[usize::from(byte)] += 1;
-        }
-        let mut recent = Recent::at_first();
-        for sequence in unpacked(sequences) {
-            let (token, distance) = symbols(sequence, &mut recent);
-            counts.tokens[token] += 1;
-            counts.distances[distance] += 1;
-        }
-        counts
-    }
-
-    /// Bits that this takes with a set.
-    pub fn bits(&self, lengths: &Lengths) -> usize {
-        self.literal_bits(&lengths.literals)
-            + sum(&self.tokens, &lengths.tokens)
-            + sum(&self.distances, &lengths.distances)
-    }
-
-    /// Bits that the literals take with words of these lengths.
-    pub(crate) fn literal_bits(&self, lengths: &[u8; LITERALS]) -> usize {
-        sum(&self.literals, lengths)
-    }
-}
-
-fn sum(counts: &[u16], lengths: &[u8]) -> usize {
-    counts.iter().zip(lengths).map(|(&n, &bits)| usize::from(n) * usize::from(bits)).sum()
-}
 
 /// The set that fits the page, by the words that are not seen before in it: their bytes are likely to
 /// become literals.
@@ -68,20 +25,10 @@ pub(crate) fn likely_set(page: &Page, tables: &mut Tables<'_>) -> usize {
             counts[usize::from(byte)] += u16::from(!same);
         }
     }
-    let bits = |set: &usize| sum(&counts, &SETS[*set].literals);
-    (0..SETS.len()).min_by_key(bits).unwrap_or(0)
+    (0..SETS.len()).min_by_key(|&set| bits(&counts, &SETS[set].literals)).unwrap_or(0)
 }
 
-/// The symbols of a sequence, which is made the latest.
-#[inline]
-pub(crate) fn symbols(sequence: Sequence, recent: &mut Recent) -> (usize, usize) {
-    let Sequence { run, length, distance } = sequence;
-    let symbol = recent.symbol(distance);
-    recent.used(symbol, distance);
-    (run_class(run) * LENGTHS.len() + length_class(length), symbol)
-}
-
-const HASH_BITS: u32 = 12;
+pub(super) const HASH_BITS: u32 = 12;
 const ENTRIES: usize = 1 << HASH_BITS;
 
 /// What the time that a sequence takes to decode is worth, in bits. Over pages of ten programs 2 save
@@ -97,7 +44,7 @@ type Numbers<const COUNT: usize> = [[u8; 2]; COUNT];
 /// good a candidate as any.
 pub(crate) struct Tables<'a> {
     /// The last position of each hash of four bytes, and of three.
-    four: &'a mut Numbers<ENTRIES>,
+    pub(super) four: &'a mut Numbers<ENTRIES>,
     three: &'a mut Numbers<ENTRIES>,
     /// By position, the last one before it with the same hash of four bytes.
     before: &'a mut Numbers<PAGE_SIZE>,
@@ -277,7 +224,7 @@ pub(crate) fn search(
 }
 
 /// Bytes of working memory that [`count`] needs.
-pub const SCRATCH_BYTES: usize = TABLES_BYTES + size_of::<Sequences>();
+pub const SCRATCH_BYTES: usize = TABLES_BYTES + size_of::<Sequences>() + LISTING_BYTES;
 
 /// What `page` comes to when its copies are looked for with a set of codes.
 pub fn count(page: &Page, lengths: &Lengths, scratch: &mut [u8; SCRATCH_BYTES]) -> Option<Counts> {
@@ -285,5 +232,5 @@ pub fn count(page: &Page, lengths: &Lengths, scratch: &mut [u8; SCRATCH_BYTES]) 
     let mut tables = Tables::carve(&mut carver)?;
     let found = carver.numbers()?;
     let count = search(page, lengths, &mut tables, found);
-    Some(Counts::of(page, &found[..count]))
+    Some(Listing::of(page, &found[..count], &mut carver)?.1)
 }

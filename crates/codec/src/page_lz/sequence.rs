@@ -1,7 +1,7 @@
 //! What a page is written as.
 
 use super::symbols::COPY_MIN;
-use crate::{PAGE_SIZE, Page};
+use crate::PAGE_SIZE;
 
 /// Sequences that a page has at most.
 pub(crate) const SEQUENCES_MAX: usize = PAGE_SIZE / COPY_MIN;
@@ -43,16 +43,4 @@ impl Sequence {
 #[inline(always)]
 pub(crate) fn unpacked(packed: &[Packed]) -> impl Iterator<Item = Sequence> {
     packed.iter().map(|&packed| Sequence::unpack(packed))
-}
-
-/// The literals of `page`: those of each sequence, and those behind the last.
-#[inline(always)]
-pub(crate) fn runs<'a>(page: &'a Page, packed: &'a [Packed]) -> impl Iterator<Item = &'a [u8]> {
-    let mut at = 0;
-    unpacked(packed).map(Some).chain([None]).map(move |sequence| {
-        let start = at;
-        let end = sequence.map_or(PAGE_SIZE, |sequence| start + sequence.run);
-        at = end + sequence.map_or(0, |sequence| sequence.length);
-        &page[start..end]
-    })
 }

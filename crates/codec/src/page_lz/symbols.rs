@@ -137,6 +137,11 @@ impl Recent {
         usize::from((self.0 >> (16 * nth)) as u16)
     }
 
+    #[inline]
+    pub(crate) fn all(self) -> [usize; RECENT] {
+        core::array::from_fn(|nth| self.get(nth))
+    }
+
     /// The symbol of `distance`.
     #[inline]
     pub(crate) fn symbol(self, distance: usize) -> usize {
