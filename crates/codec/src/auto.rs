@@ -1,28 +1,27 @@
 //! `auto`: the codec is chosen for each page.
 //!
-//! | page | codec |
-//! |---|---|
-//! | most | WKv |
-//! | what repeats, but not by words: records at any byte | LZ4, where it saves 256 bytes over WKv |
-//! | what neither shrinks: text, often | page LZ |
-//! | all, when memory is tight ([`Aim::Density`]) | page LZ |
+//! | aim | most pages | others | how much smaller they must be |
+//! |---|---|---|---|
+//! | [`Aim::Speed`] | WKv | LZ4: what repeats, but not by words | 256 bytes |
+//! | [`Aim::Density`] | the page LZ, fast | zstd: text that none of its sets of codes is for | 64 bytes |
 //!
-//! To try every codec on each page would take three times as long. So it is learned from the pages
-//! before, which are mostly of the same region and alike: the length of WKv's object says what
-//! manner of page it is, and of each such length it is remembered whether LZ4 did better; what keeps
-//! failing is tried ever more seldom, up to every 64th time. Where LZ4 does much better time after
-//! time it comes first, and WKv is asked every eighth time. Where nothing shrinks, a page whose bytes
-//! look random is given up unread but for a sample. Over ten programs' pages this comes within 0.6 %
-//! of the sizes that trying both on every page gives.
+//! What neither WKv nor LZ4 can shrink is compressed for density.
 //!
-//! Without vector instructions LZ4 takes WKv's place, which is slower then.
+//! To try two codecs on each page would take two to three times as long. So which does better is
+//! learned from the pages before, which are mostly of the same region and alike: the length of the
+//! first codec's object says what manner of page it is, and of each such length it is remembered
+//! whether the second did better; what keeps failing is tried ever more seldom, up to every 64th time.
+//! Where the second does much better time after time it comes first, and the other is asked every
+//! eighth time. Where nothing shrinks, a page whose bytes look random is given up for a sample of them.
+//!
+//! Without vector instructions WKv is slower than LZ4, which then takes its place.
 
 use crate::backend::Backend;
-use crate::codec::Encoding;
+use crate::codec::{Encoding, ZstdLevel};
 use crate::error::{DoesNotFit, ScratchError};
-use crate::scratch::Carver;
+use crate::page_lz::Effort;
 use crate::wkv::Prediction;
-use crate::{PAGE_SIZE, Page, lz4, page_lz, wkv};
+use crate::{PAGE_SIZE, Page, lz4, page_lz, wkv, zstd};
 
 /// What a page is compressed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,36 +44,49 @@ const CODEC_BYTES: usize = {
     most
 };
 
+const ZSTD_LEVEL: ZstdLevel = ZstdLevel::FASTEST;
+
 /// Bytes of working memory that [`Auto::new`] needs. Contents do not matter.
-pub const SCRATCH_BYTES: usize = CODEC_BYTES + PAGE_SIZE;
+pub fn scratch_bytes() -> usize {
+    CODEC_BYTES + PAGE_SIZE + zstd::compress_scratch_bytes(ZSTD_LEVEL)
+}
 
 /// Chooses a codec for each page, and compresses with it.
 pub struct Auto<'a> {
-    backend: Backend,
-    scratch: &'a mut [u8; CODEC_BYTES],
-    /// Where LZ4 tries while WKv's object waits.
-    rival: &'a mut [u8; PAGE_SIZE],
-    history: History,
+    codecs: Codecs<'a>,
+    /// Where the second codec tries while the first one's object waits.
+    rival: &'a mut Page,
+    speed: Duel<'a>,
+    density: Duel<'a>,
+    /// Whether any codec shrinks what looks random.
+    any: Trial,
 }
 
+type Written = Result<(Encoding, usize), DoesNotFit>;
+
 impl<'a> Auto<'a> {
-    /// One that works in the first [`SCRATCH_BYTES`] of `scratch`.
+    /// One that works in the first [`scratch_bytes`] of `scratch`.
     ///
     /// # Errors
     /// [`ScratchError::TooSmall`] if `scratch` is shorter than that.
     pub fn new(scratch: &'a mut [u8]) -> Result<Self, ScratchError> {
         let too_small =
-            ScratchError::TooSmall { needed_bytes: SCRATCH_BYTES, given_bytes: scratch.len() };
-        let mut carver = Carver(scratch);
-        let (Some(scratch), Some(rival)) = (carver.bytes(), carver.bytes()) else {
+            ScratchError::TooSmall { needed_bytes: scratch_bytes(), given_bytes: scratch.len() };
+        if scratch.len() < scratch_bytes() {
             return Err(too_small);
-        };
-        Ok(Auto { backend: Backend::best(), scratch, rival, history: History::default() })
+        }
+        let (scratch, rest) = scratch.split_first_chunk_mut().ok_or(too_small)?;
+        let (rival, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
+        let zstd = zstd::Encoder::new(ZSTD_LEVEL, rest)?;
+        let codecs = Codecs { backend: Backend::best(), scratch, zstd };
+        let speed = Duel::new(Codecs::wkv, Codecs::lz4, 256);
+        let density = Duel::new(Codecs::page_lz, Codecs::zstd, 64);
+        Ok(Auto { codecs, rival, speed, density, any: Trial::default() })
     }
 
     /// The same, with these instructions instead of the best there are.
     pub fn with_backend(self, backend: Backend) -> Self {
-        Auto { backend, ..self }
+        Auto { codecs: Codecs { backend, ..self.codecs }, ..self }
     }
 
     /// Compresses `page` into the front of `out`: returns the object's encoding and length.
@@ -87,104 +99,120 @@ impl<'a> Auto<'a> {
         aim: Aim,
         out: &mut [u8],
     ) -> Result<(Encoding, usize), DoesNotFit> {
-        if self.history.gives_up(page) {
+        if self.any.wait > 0 && looks_random(page) && !self.any.is_due() {
             return Err(DoesNotFit);
         }
+        let (codecs, rival) = (&mut self.codecs, &mut *self.rival);
         let written = match aim {
-            Aim::Speed => self.fast(page, out).or_else(|_| {
-                if !self.history.dense.is_due() {
-                    return Err(DoesNotFit);
-                }
-                let written = self.dense(page, out);
-                self.history.dense.note(written.is_ok());
-                written
-            }),
-            Aim::Density => self.dense(page, out).or_else(|_| self.fast(page, out)),
+            Aim::Speed => self
+                .speed
+                .fight(codecs, page, rival, out)
+                .or_else(|_| self.density.fight(codecs, page, rival, out)),
+            Aim::Density => self.density.fight(codecs, page, rival, out),
         };
-        self.history.any.note(written.is_ok());
+        self.any.note(written.is_ok());
         written
     }
+}
 
-    fn fast(&mut self, page: &Page, out: &mut [u8]) -> Result<(Encoding, usize), DoesNotFit> {
+/// The codecs that are chosen from, one at work at a time.
+struct Codecs<'a> {
+    backend: Backend,
+    scratch: &'a mut [u8; CODEC_BYTES],
+    zstd: zstd::Encoder<'a>,
+}
+
+impl Codecs<'_> {
+    fn wkv(&mut self, page: &Page, out: &mut [u8]) -> Written {
         if self.backend == Backend::SCALAR {
             return self.lz4(page, out);
         }
-        if self.history.lead.is_taken()
-            && let Ok((encoding, len)) = self.lz4(page, out)
-            && self.history.lead.follows(len)
-        {
-            return Ok((encoding, len));
-        }
-        let scratch = part(self.scratch)?;
-        let words = wkv::compress(page, Prediction::Strides, self.backend, scratch, out);
-        let len = words.unwrap_or(PAGE_SIZE);
-        let trial = self.history.trial(len);
-        if !trial.is_due() {
-            self.history.lead = Lead::default();
-            return words.map(|len| (Encoding::Wkv, len));
-        }
-        let room = out.len().min(len.saturating_sub(WORTH));
-        let rival = lz4::compress(page, part(self.scratch)?, &mut self.rival[..room]);
-        trial.note(rival.is_ok());
-        self.history.lead.note(len, rival.unwrap_or(len));
-        match rival {
-            Ok(len) => {
-                out[..len].copy_from_slice(&self.rival[..len]);
-                Ok((Encoding::Lz4, len))
-            }
-            Err(DoesNotFit) => words.map(|len| (Encoding::Wkv, len)),
-        }
+        let backend = self.backend;
+        let len = wkv::compress(page, Prediction::Strides, backend, self.part()?, out)?;
+        Ok((Encoding::Wkv, len))
     }
 
-    fn lz4(&mut self, page: &Page, out: &mut [u8]) -> Result<(Encoding, usize), DoesNotFit> {
-        lz4::compress(page, part(self.scratch)?, out).map(|len| (Encoding::Lz4, len))
+    fn lz4(&mut self, page: &Page, out: &mut [u8]) -> Written {
+        Ok((Encoding::Lz4, lz4::compress(page, self.part()?, out)?))
     }
 
-    fn dense(&mut self, page: &Page, out: &mut [u8]) -> Result<(Encoding, usize), DoesNotFit> {
-        page_lz::compress(page, part(self.scratch)?, out).map(|len| (Encoding::PageLz, len))
+    fn page_lz(&mut self, page: &Page, out: &mut [u8]) -> Written {
+        Ok((Encoding::PageLz, page_lz::compress(page, Effort::Fast, self.part()?, out)?))
+    }
+
+    fn zstd(&mut self, page: &Page, out: &mut [u8]) -> Written {
+        Ok((Encoding::Zstd, self.zstd.compress(page, out)?))
+    }
+
+    /// As much of the scratch as a codec works with.
+    fn part<const BYTES: usize>(&mut self) -> Result<&mut [u8; BYTES], DoesNotFit> {
+        const { assert!(BYTES <= CODEC_BYTES) };
+        self.scratch.first_chunk_mut().ok_or(DoesNotFit)
     }
 }
 
-/// As much of the scratch as a codec works with.
-fn part<const BYTES: usize>(
-    scratch: &mut [u8; CODEC_BYTES],
-) -> Result<&mut [u8; BYTES], DoesNotFit> {
-    const { assert!(BYTES <= CODEC_BYTES) };
-    scratch.first_chunk_mut().ok_or(DoesNotFit)
+type Attempt<'a> = fn(&mut Codecs<'a>, &Page, &mut [u8]) -> Written;
+
+/// Two codecs, and what came of the pages before.
+struct Duel<'a> {
+    first: Attempt<'a>,
+    second: Attempt<'a>,
+    /// Bytes that the second must save, since it takes longer to compress and decompress.
+    worth: usize,
+    /// Of the second, by the length of the first one's object; the last: it had none.
+    trials: [Trial; 17],
+    lead: Lead,
 }
 
-/// Bytes that LZ4 must save over WKv, since compressing and decompressing take it twice the time.
-const WORTH: usize = 256;
-/// Bytes that it must save to lead: then the time for WKv's attempt can be saved most often.
-const CLEAR: usize = 512;
-/// So many clear cases in a row make it lead.
-const CLEAR_CASES: u8 = 4;
-/// While LZ4 leads, so many pages in a row are not tried with WKv.
+/// The second leads after so many cases in a row in which it was worth it twice over.
+const CASES: u8 = 4;
+/// While it leads, so many pages in a row are not tried with the first.
 const LED_MOST: u8 = 7;
 /// And its objects may be so much longer than they were.
 const LED_LONGER: usize = 256;
 
-/// What came of the pages before.
-#[derive(Default)]
-struct History {
-    /// Of LZ4 against WKv, by the length of WKv's object; the last: it had none.
-    trials: [Trial; 17],
-    lead: Lead,
-    /// Of the page LZ, on what neither can shrink.
-    dense: Trial,
-    /// Of all codecs.
-    any: Trial,
-}
-
-impl History {
-    fn trial(&mut self, len: usize) -> &mut Trial {
-        let last = self.trials.len() - 1;
-        &mut self.trials[(len * last / PAGE_SIZE).min(last)]
+impl<'a> Duel<'a> {
+    fn new(first: Attempt<'a>, second: Attempt<'a>, worth: usize) -> Duel<'a> {
+        let trials = [const { Trial { wait: 0, backoff: 0 } }; 17];
+        Duel { first, second, worth, trials, lead: Lead::default() }
     }
 
-    /// Is it not worth trying?
-    fn gives_up(&mut self, page: &Page) -> bool {
-        self.any.wait > 0 && looks_random(page) && !self.any.is_due()
+    /// Compresses with the first codec or the second.
+    fn fight(
+        &mut self,
+        codecs: &mut Codecs<'a>,
+        page: &Page,
+        rival: &mut Page,
+        out: &mut [u8],
+    ) -> Written {
+        if self.lead.is_taken()
+            && let Ok((encoding, len)) = (self.second)(codecs, page, out)
+            && self.lead.follows(len)
+        {
+            return Ok((encoding, len));
+        }
+        let written = (self.first)(codecs, page, out);
+        let len = written.map_or(PAGE_SIZE, |(_, len)| len);
+        let last = self.trials.len() - 1;
+        let trial = &mut self.trials[(len * last / PAGE_SIZE).min(last)];
+        if !trial.is_due() {
+            self.lead = Lead::default();
+            return written;
+        }
+        let room = out.len().min(len.saturating_sub(self.worth));
+        let better = (self.second)(codecs, page, &mut rival[..room]);
+        trial.note(better.is_ok());
+        match better {
+            Ok((encoding, better_len)) => {
+                self.lead.note(len - better_len > 2 * self.worth, better_len);
+                out[..better_len].copy_from_slice(&rival[..better_len]);
+                Ok((encoding, better_len))
+            }
+            Err(DoesNotFit) => {
+                self.lead = Lead::default();
+                written
+            }
+        }
     }
 }
 
@@ -213,25 +241,25 @@ impl Trial {
     }
 }
 
-/// Whether LZ4 comes first.
+/// Whether the second codec comes first.
 #[derive(Default)]
 struct Lead {
     /// Clear cases in a row.
     cases: u8,
-    /// Pages since the last trial of WKv.
+    /// Pages since the first codec was tried.
     led: u8,
-    /// The usual length of LZ4's objects in clear cases.
+    /// The usual length of the second one's objects in clear cases.
     len: usize,
 }
 
 impl Lead {
     fn is_taken(&mut self) -> bool {
-        let taken = self.cases >= CLEAR_CASES && self.led < LED_MOST;
+        let taken = self.cases >= CASES && self.led < LED_MOST;
         self.led = if taken { self.led + 1 } else { 0 };
         taken
     }
 
-    /// Is an object of `len` bytes as good as they were? It may be that WKv is better for the page.
+    /// Is an object of `len` bytes as good as they were? It may be that the first codec's is better.
     fn follows(&mut self, len: usize) -> bool {
         let follows = len <= self.len + LED_LONGER;
         if follows {
@@ -240,19 +268,19 @@ impl Lead {
         follows
     }
 
-    /// WKv and LZ4 gave objects of these lengths.
-    fn note(&mut self, words: usize, lz: usize) {
-        if lz + CLEAR > words {
+    /// It was better, with so many bytes.
+    fn note(&mut self, clear: bool, len: usize) {
+        if !clear {
             *self = Lead::default();
             return;
         }
-        self.len = if self.cases == 0 { lz } else { (7 * self.len + lz) / 8 };
+        self.len = if self.cases == 0 { len } else { (7 * self.len + len) / 8 };
         self.cases = self.cases.saturating_add(1);
     }
 }
 
 /// Has a sample of the page as many different bytes as random ones have? 256 random bytes have 162 on
-/// average, fewer than 144 once in a thousand times; text has fewer than 80, and an array of random
+/// average, fewer than 144 once in thousands of times; text has fewer than 80, and an array of random
 /// floating-point numbers, of which a quarter of the bytes are alike, 140.
 fn looks_random(page: &Page) -> bool {
     const DIFFERENT: u32 = 144;

@@ -55,7 +55,7 @@ impl Choice {
     /// Bytes of scratch that [`Chosen::new`] needs. Contents do not matter.
     pub fn scratch_bytes(self) -> usize {
         match self {
-            Choice::Auto => auto::SCRATCH_BYTES,
+            Choice::Auto => auto::scratch_bytes(),
             Choice::Only(codec) => compress_scratch_bytes(codec),
         }
     }
