@@ -256,7 +256,7 @@ print('right')
 fn works_for_nobody(way: &str) {
     let folder = tempfile::tempdir().unwrap();
     let script = if cfg!(target_arch = "x86_64") { CLONES } else { HOG };
-    let ended = run(&mut as_nobody(folder.path(), "30M", script));
+    let ended = run(&mut as_nobody(folder.path(), "36M", script));
     assert_eq!(text(&ended.output.stderr), "", "{way}");
     assert_eq!(text(&ended.output.stdout), "right\n");
     let stats = stats(&folder.path().join("stats.json"));

@@ -195,11 +195,11 @@ impl<'a> Duel<'a> {
         let len = written.map_or(PAGE_SIZE, |(_, len)| len);
         let last = self.trials.len() - 1;
         let trial = &mut self.trials[(len * last / PAGE_SIZE).min(last)];
-        if !trial.is_due() {
+        if len <= self.worth || !trial.is_due() {
             self.lead = Lead::default();
             return written;
         }
-        let room = out.len().min(len.saturating_sub(self.worth));
+        let room = out.len().min(len - self.worth);
         let better = (self.second)(codecs, page, &mut rival[..room]);
         trial.note(better.is_ok());
         match better {
