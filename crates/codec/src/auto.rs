@@ -33,16 +33,8 @@ pub enum Aim {
     Density,
 }
 
-const CODEC_BYTES: usize = {
-    let bytes = [wkv::COMPRESS_SCRATCH_BYTES, lz4::SCRATCH_BYTES, page_lz::COMPRESS_SCRATCH_BYTES];
-    let mut most = 0;
-    let mut nth = 0;
-    while nth < bytes.len() {
-        most = if bytes[nth] > most { bytes[nth] } else { most };
-        nth += 1;
-    }
-    most
-};
+/// Shared by all but zstd, which keeps a context; the page LZ needs most.
+const CODEC_BYTES: usize = page_lz::COMPRESS_SCRATCH_BYTES;
 
 const ZSTD_LEVEL: ZstdLevel = ZstdLevel::FASTEST;
 
@@ -99,7 +91,8 @@ impl<'a> Auto<'a> {
         aim: Aim,
         out: &mut [u8],
     ) -> Result<(Encoding, usize), DoesNotFit> {
-        if self.any.wait > 0 && looks_random(page) && !self.any.is_due() {
+        if self.any.wait > 0 && looks_random(page) {
+            self.any.wait -= 1;
             return Err(DoesNotFit);
         }
         let (codecs, rival) = (&mut self.codecs, &mut *self.rival);
@@ -173,8 +166,7 @@ const LED_LONGER: usize = 256;
 
 impl<'a> Duel<'a> {
     fn new(first: Attempt<'a>, second: Attempt<'a>, worth: usize) -> Duel<'a> {
-        let trials = [const { Trial { wait: 0, backoff: 0 } }; 17];
-        Duel { first, second, worth, trials, lead: Lead::default() }
+        Duel { first, second, worth, trials: [Trial::default(); 17], lead: Lead::default() }
     }
 
     /// Compresses with the first codec or the second.
@@ -217,7 +209,7 @@ impl<'a> Duel<'a> {
 }
 
 /// Something that is tried while it pays, and else ever more seldom.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Trial {
     /// How often it is passed by before it is tried again.
     wait: u8,

@@ -39,6 +39,13 @@ pub(crate) fn u32_at(page: &Page, at: usize) -> u32 {
     u32::from_le_bytes(bytes_at(page, at))
 }
 
+/// A hash of the five bytes at `at`, with so many bits.
+#[inline]
+pub(crate) fn hash_of_five<const BITS: u32>(page: &Page, at: usize) -> usize {
+    let five = u64::from_le_bytes(bytes_at(page, at)) << 24;
+    (five.wrapping_mul(0x9e37_79b1_85eb_ca87) >> (64 - BITS)) as usize
+}
+
 /// The word at a place counted in words.
 #[inline]
 pub(crate) fn word_at(page: &Page, place: usize) -> u32 {

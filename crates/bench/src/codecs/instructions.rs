@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ramfold_codec::{PAGE_SIZE, Page};
 
 use super::measure::Objects;
-use super::{Object, Room, Subject};
+use super::{Object, ROOM_BYTES, Subject};
 
 /// Pages of a file that are counted: valgrind is fifty times slower.
 pub const PAGES: usize = 64;
@@ -84,7 +84,7 @@ pub fn run(subject: &mut dyn Subject, pages: &[Page], direction: Direction) -> R
 
 #[inline(never)]
 fn compress_counted(subject: &mut dyn Subject, pages: &[Page]) {
-    let mut out = [0; size_of::<Room>()];
+    let mut out = [0; ROOM_BYTES];
     for page in pages {
         black_box(subject.compress(page, &mut out));
     }

@@ -9,7 +9,7 @@ use ramfold_store::charged_bytes;
 use serde::Serialize;
 
 use super::files::Pages;
-use super::{Object, Room, Subject};
+use super::{Object, ROOM_BYTES, Room, Subject};
 use crate::interrupt;
 use crate::random::Random;
 use crate::statistics::median;
@@ -36,7 +36,7 @@ impl Objects {
     /// When a page comes back changed or not at all.
     pub fn make(subject: &mut dyn Subject, pages: &[Page]) -> Result<Objects> {
         let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(pages.len()));
-        let mut out = [0; size_of::<Room>()];
+        let mut out = [0; ROOM_BYTES];
         let mut back = [0; PAGE_SIZE];
         for (nth, page) in pages.iter().enumerate() {
             let mut encoding = 0;
@@ -176,12 +176,7 @@ impl Clock {
         for last in (1..pages).rev() {
             shuffled.swap(last, random.below(last + 1));
         }
-        Clock {
-            shuffled,
-            sweep: vec![1; SWEEP_BYTES],
-            out: [0; size_of::<Room>()],
-            back: [0; PAGE_SIZE],
-        }
+        Clock { shuffled, sweep: vec![1; SWEEP_BYTES], out: [0; ROOM_BYTES], back: [0; PAGE_SIZE] }
     }
 
     fn round(

@@ -21,7 +21,8 @@ use ramfold_codec::{Backend, Choice, PAGE_SIZE, Page};
 pub const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
 
 /// Room in which every subject may work: some libraries want more than the object will take.
-pub type Room = [u8; 2 * PAGE_SIZE];
+pub type Room = [u8; ROOM_BYTES];
+pub const ROOM_BYTES: usize = 2 * PAGE_SIZE;
 
 /// Something that compresses pages, one at a time.
 pub trait Subject {

@@ -14,7 +14,7 @@ use ramfold_codec::{Aim, Backend, Choice, Codec, PAGE_SIZE, Page};
 use serde::Serialize;
 
 use super::ours::Ours;
-use super::{Object, Room, Subject, Written};
+use super::{Object, ROOM_BYTES, Subject, Written};
 use crate::statistics::median;
 
 /// Figure 2 and both tables, for the pages of one file.
@@ -248,7 +248,7 @@ fn times(
     let choice = Choice::Only(Codec::Pbpm(alignment));
     let mut subject = Ours::new(name, choice, Aim::Speed, Backend::best())?;
     let (mut compress, mut decompress) = (Vec::new(), Vec::new());
-    let mut out = [0; size_of::<Room>()];
+    let mut out = [0; ROOM_BYTES];
     let mut back = [0; PAGE_SIZE];
     for page in pages {
         let (mut there, mut and_back) = (Vec::new(), Vec::new());
@@ -424,7 +424,7 @@ mod tests {
         let codec = Codec::Pbpm(Alignment::Unaligned);
         let mut scratch = vec![0; compress_scratch_bytes(codec)];
         let mut compressor = Compressor::new(codec, &mut scratch).unwrap();
-        let mut out = [0; size_of::<Room>()];
+        let mut out = [0; ROOM_BYTES];
         let length = compressor.compress(&pages[0], &mut out).unwrap() as f64;
         let expected = patterns.coded_percent / 100.0 * PAGE_SIZE as f64;
         assert!((length - expected).abs() < 16.0, "{length} {expected}");

@@ -89,9 +89,9 @@ fn try_compress(
     distances.words(listing.distances(), &words.distances);
     extra.rests(listing.rests());
 
-    let [first, second, third, fourth] = &mut literals;
-    let pairs = [(first, second), (third, fourth), (&mut tokens, &mut distances)];
-    let lens = pairs.each_ref().map(|(forward, backward)| forward.len() + backward.len());
+    let [first, second, third, fourth] = &literals;
+    let pairs = [(first, second), (third, fourth), (&tokens, &distances)];
+    let lens = pairs.map(|(forward, backward)| forward.len() + backward.len());
     header.pairs = lens;
     let mut at = header.len();
     let len = at + description.len() + lens.iter().sum::<usize>() + extra.len();
@@ -119,9 +119,8 @@ fn own_code(
 ) -> Option<(WordLengths, usize)> {
     /// Bytes that must be saved: to make a table of it takes the decoder time.
     const WORTH: usize = 32;
-    let saved = |bits: u32, len: usize| {
-        counts.literal_bits(&SETS[set].literals) > bits + 8 * (len + WORTH) as u32
-    };
+    let set_bits = counts.literal_bits(&SETS[set].literals);
+    let saved = |bits: u32, len: usize| set_bits > bits + 8 * (len + WORTH) as u32;
     let (least_bits, least_len) = own::at_least(&counts.literals);
     if !saved(least_bits, least_len) {
         return None;
@@ -183,7 +182,7 @@ impl<'a> Stream<'a> {
         self.len + usize::from(self.count > 0)
     }
 
-    fn finish(&mut self) -> &[u8] {
+    fn finish(&self) -> &[u8] {
         &self.bytes[..self.len()]
     }
 }

@@ -5,7 +5,7 @@
 use super::search::{HASH_BITS, Tables};
 use super::sequence::{SEQUENCES_MAX, Sequence, Sequences};
 use super::symbols::Recent;
-use crate::lz::{bytes_at, common_length, u32_at};
+use crate::lz::{common_length, hash_of_five, u32_at};
 use crate::{PAGE_SIZE, Page};
 
 /// The step grows by one each time this many positions (a power of two) had no copy.
@@ -45,18 +45,11 @@ pub(super) fn search(page: &Page, tables: &mut Tables<'_>, found: &mut Sequences
         count += 1;
         anchor = at + length;
         for inside in (at + 1..anchor.min(LAST) - 1).step_by(ENTERED) {
-            tables.four[hash_at(page, inside)] = (inside as u16).to_le_bytes();
+            tables.four[hash_of_five::<HASH_BITS>(page, inside)] = (inside as u16).to_le_bytes();
         }
         at = anchor;
     }
     count
-}
-
-/// A hash of five bytes.
-#[inline(always)]
-fn hash_at(page: &Page, at: usize) -> usize {
-    let five = u64::from_le_bytes(bytes_at(page, at)) << 24;
-    (five.wrapping_mul(0x9e37_79b1_85eb_ca87) >> (64 - HASH_BITS)) as usize
 }
 
 /// Distance and length of a copy at `at`, which is entered in the table; a length of 0 where there is
@@ -64,7 +57,7 @@ fn hash_at(page: &Page, at: usize) -> usize {
 #[inline(always)]
 fn copy_at(page: &Page, tables: &mut Tables<'_>, recent: Recent, at: usize) -> (usize, usize) {
     let word = u32_at(page, at);
-    let four = &mut tables.four[hash_at(page, at)];
+    let four = &mut tables.four[hash_of_five::<HASH_BITS>(page, at)];
     let position = usize::from(u16::from_le_bytes(*four));
     *four = (at as u16).to_le_bytes();
     let mut copy = (0, 0);

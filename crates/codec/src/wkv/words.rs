@@ -1,7 +1,8 @@
 //! Words told apart, and made again.
 
 use super::{
-    Bytes, Distances, LANES, MULTIPLIER, Masks, PARTIAL_BITS, SLOT_BITS, SLOTS, Values, Words,
+    Bytes, Distances, LANES, MULTIPLIER, Masks, PARTIAL_BITS, SLOT_BITS, SLOTS, VECTORS, Values,
+    Words,
 };
 use crate::lz::bytes_at;
 use crate::{PAGE_WORDS, Page};
@@ -54,6 +55,22 @@ pub(crate) struct Sections<'a> {
     pub other_plane: &'a [u8; PLANE_BYTES],
     pub values: &'a [u8; size_of::<Values>()],
     pub misses: &'a Bytes,
+}
+
+impl Sections<'_> {
+    /// For each vector, which of its words are literals. Without a branch, which would be hard to
+    /// predict.
+    #[inline(always)]
+    pub(crate) fn literals(&self) -> impl Iterator<Item = u16> {
+        let mut next = 0;
+        (0..VECTORS).map(move |vector| {
+            let has_literals = (self.vectors >> vector) as u16 & 1;
+            let mask =
+                self.masks[2 * next..].first_chunk().map_or(0, |mask| u16::from_le_bytes(*mask));
+            next += usize::from(has_literals);
+            mask & has_literals.wrapping_neg()
+        })
+    }
 }
 
 /// A bit for each word, and a load more.
@@ -213,12 +230,8 @@ pub(super) fn scatter(
     page: &mut Page,
 ) -> usize {
     let (literals, _) = literals.as_chunks::<4>();
-    let (masks, _) = sections.masks.as_chunks();
-    let mut masks = masks.iter().map(|mask| u16::from_le_bytes(*mask));
     let mut taken = 0;
-    for (vector, &distance) in distances.iter().enumerate() {
-        let has_literals = sections.vectors >> vector & 1 == 1;
-        let mask = if has_literals { masks.next().unwrap_or_default() } else { 0 };
+    for (vector, (&distance, mask)) in distances.iter().zip(sections.literals()).enumerate() {
         for lane in 0..LANES {
             let place = LANES * vector + lane;
             let mut word = predicted(page, place, distance);

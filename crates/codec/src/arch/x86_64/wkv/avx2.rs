@@ -598,11 +598,7 @@ fn scatter(
 ) -> usize {
     let upper_half = _mm256_set1_epi32(0xffff_0000u32 as i32);
     let mut taken = 0;
-    let mut masks_at = 0;
-    for (vector, &distance) in distances.iter().enumerate() {
-        let has_literals = (sections.vectors >> vector) as u16 & 1;
-        let mask = u16_at(sections.masks, masks_at) & has_literals.wrapping_neg();
-        masks_at += 2 * usize::from(has_literals);
+    for (vector, (&distance, mask)) in distances.iter().zip(sections.literals()).enumerate() {
         for (half, mask) in mask.to_le_bytes().into_iter().enumerate() {
             let halves = u16_at(halves, taken / 8) >> (taken % 8);
             let halves = _pdep_u32(u32::from(halves), u32::from(mask)) as u8;

@@ -246,11 +246,11 @@ fn shifted(distance: u8) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn predicted_from_stored(page: &Page, vector: usize, distance: u8) -> __m512i {
+    let order = shifted(distance);
     let distance = usize::from(distance);
     let mask = if distance == 0 { 0 } else { u16::MAX };
     let later = vector - distance / LANES;
     let earlier = later - usize::from(!distance.is_multiple_of(LANES));
-    let order = shifted(distance as u8);
     _mm512_maskz_permutex2var_epi32(mask, load(page, 64 * earlier), order, load(page, 64 * later))
 }
 
@@ -432,11 +432,7 @@ fn scatter(
     let upper_half = _mm512_set1_epi32(0xffff_0000u32 as i32);
     let mut taken = 0;
     let (mut last, mut before) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-    let mut masks_at = 0;
-    for (vector, &distance) in distances.iter().enumerate() {
-        let has_literals = (sections.vectors >> vector) as u16 & 1;
-        let mask = u16_at(sections.masks, masks_at) & has_literals.wrapping_neg();
-        masks_at += 2 * usize::from(has_literals);
+    for (vector, (&distance, mask)) in distances.iter().zip(sections.literals()).enumerate() {
         let halves = u32_at(halves, taken / 8) >> (taken % 8);
         let halves = _pdep_u32(halves, u32::from(mask)) as u16;
         // What was stored just now is at hand: to wait for it to be loaded takes longer.
