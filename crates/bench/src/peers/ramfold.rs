@@ -132,8 +132,11 @@ impl Active for ActiveRamfold {
             // The program's own failure says more than the missing file.
             Err(_) if !outcome.status.success() => return Ok(Account::default()),
             read => read.with_context(|| {
-                let said = outcome.errors.trim();
-                format!("{} run wrote no statistics: {said}", self.binary.display())
+                let said = match outcome.errors.trim() {
+                    "" => String::new(),
+                    said => format!(" (it said: {said})"),
+                };
+                format!("{} run wrote no statistics{said}", self.binary.display())
             })?,
         };
         let statistics: Statistics = serde_json::from_str(&text)
