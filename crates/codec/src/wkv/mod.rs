@@ -23,6 +23,8 @@
 
 mod nibbles;
 mod strides;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub(crate) use nibbles::{ByteOf, ByteSet, Bytes, Codes, Counts, ESCAPE, search_highest};

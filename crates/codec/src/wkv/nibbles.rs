@@ -159,7 +159,7 @@ pub(crate) type Counts = [u16; 256];
 pub(crate) type ByteSet = [u64; 4];
 
 /// Codes for the most frequent bytes of a sample; `None` when they would save nothing of it.
-fn most_frequent(kernels: &Kernels, bytes: &[u8]) -> Option<Codes> {
+pub(super) fn most_frequent(kernels: &Kernels, bytes: &[u8]) -> Option<Codes> {
     if bytes.len() < BYTES_MIN {
         return None;
     }
