@@ -1,5 +1,7 @@
 //! Which instructions a codec works with.
 
+#[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+use crate::arch::aarch64;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::{Avx2, Avx512};
 use crate::{page_lz, same_filled, wkv};
@@ -15,6 +17,8 @@ enum Inner {
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+    Neon,
 }
 
 impl Backend {
@@ -23,11 +27,22 @@ impl Backend {
 
     /// All that work here, the best last.
     pub fn available() -> impl Iterator<Item = Backend> {
-        #[cfg(target_arch = "x86_64")]
-        let vector = [Avx2::detect().map(Inner::Avx2), Avx512::detect().map(Inner::Avx512)];
-        #[cfg(not(target_arch = "x86_64"))]
-        let vector = [];
-        core::iter::once(Backend::SCALAR).chain(vector.into_iter().flatten().map(Backend))
+        [
+            Some(Inner::Scalar),
+            #[cfg(target_arch = "x86_64")]
+            Avx2::detect().map(Inner::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            Avx512::detect().map(Inner::Avx512),
+            #[cfg(all(
+                target_arch = "aarch64",
+                target_feature = "neon",
+                target_endian = "little"
+            ))]
+            Some(Inner::Neon),
+        ]
+        .into_iter()
+        .flatten()
+        .map(Backend)
     }
 
     /// The best that works here.
@@ -43,6 +58,8 @@ impl Backend {
             Inner::Avx2(_) => "AVX2",
             #[cfg(target_arch = "x86_64")]
             Inner::Avx512(_) => "AVX-512",
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+            Inner::Neon => "NEON",
         }
     }
 
@@ -53,6 +70,8 @@ impl Backend {
             Inner::Avx2(avx2) => avx2.wkv(),
             #[cfg(target_arch = "x86_64")]
             Inner::Avx512(avx512) => avx512.wkv(),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+            Inner::Neon => &aarch64::WKV,
         }
     }
 
@@ -63,6 +82,8 @@ impl Backend {
             Inner::Avx2(avx2) => avx2.page_lz(),
             #[cfg(target_arch = "x86_64")]
             Inner::Avx512(avx512) => avx512.page_lz(),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+            Inner::Neon => page_lz::SCALAR,
         }
     }
 
@@ -73,6 +94,25 @@ impl Backend {
             Inner::Avx2(avx2) => avx2.same_filled(),
             #[cfg(target_arch = "x86_64")]
             Inner::Avx512(avx512) => avx512.same_filled(),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+            Inner::Neon => aarch64::SAME_FILLED,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn plain_code_comes_first_and_the_best_last() {
+        let all: Vec<_> = Backend::available().collect();
+        assert_eq!(all.first(), Some(&Backend::SCALAR));
+        assert_eq!(all.last(), Some(&Backend::best()));
+        // It is part of every such target that has a standard library, so tests never miss it.
+        if cfg!(all(target_arch = "aarch64", target_endian = "little")) {
+            assert_eq!(Backend::best().name(), "NEON");
         }
     }
 }

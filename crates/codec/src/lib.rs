@@ -25,6 +25,14 @@
 #![no_std]
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
+// Where there is no vector code, what is made for it is left over.
+#![cfg_attr(
+    not(any(
+        target_arch = "x86_64",
+        all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"),
+    )),
+    allow(dead_code, unused_imports)
+)]
 
 #[cfg(test)]
 extern crate std;

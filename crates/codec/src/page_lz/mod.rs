@@ -30,8 +30,11 @@ mod sets;
 mod symbols;
 
 pub use decode::{DECOMPRESS_SCRATCH_BYTES, decompress};
-pub(crate) use decode::{Decoder, PIECE, Plan, Progress, SCALAR, decompress_with, follow};
+pub(crate) use decode::{Decoder, SCALAR};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use decode::{PIECE, Plan, Progress, decompress_with, follow};
 pub use encode::{COMPRESS_SCRATCH_BYTES, compress};
+#[cfg(target_arch = "x86_64")]
 pub(crate) use sequence::Sequence;
 
 /// What sets of codes are made with (`ramfold-bench train`).

@@ -20,7 +20,8 @@ pub(crate) struct Codes {
 }
 
 impl Codes {
-    /// Each byte that has a code, with its code.
+    /// Each byte that has a code, with its code: for AVX2, which has no large table in registers.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn frequent(&self) -> impl Iterator<Item = (u8, u8)> {
         (0..).zip(self.frequent).take(self.count)
     }

@@ -3,8 +3,9 @@
 
 use core::arch::x86_64::*;
 
-use super::{byte_set, first_lanes, u16_at};
+use super::byte_set;
 use crate::Page;
+use crate::arch::lanes::{SHUFFLES, first_lanes, u16_at};
 use crate::wkv::{
     ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, Codes, Counts, Cover,
     DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Halves, Kernels, Keys,
@@ -42,35 +43,6 @@ pub(super) static KERNELS: Kernels = Kernels {
 
 /// Lanes of a register.
 const HALF: usize = 8;
-
-/// By a mask of eight: where each wanted element comes from.
-struct Shuffles {
-    /// The elements whose bit is set, side by side.
-    close: [[u8; HALF]; 256],
-    /// Elements that lie side by side, each to a bit that is set; `NONE` makes zeros of the others.
-    open: [[u8; HALF]; 256],
-}
-
-/// In a shuffle of bytes, a zero. Of lanes, lane 0.
-const NONE: u8 = 0x80;
-
-static SHUFFLES: Shuffles = {
-    let mut table = Shuffles { close: [[NONE; HALF]; 256], open: [[NONE; HALF]; 256] };
-    let mut mask = 0;
-    while mask < 256 {
-        let (mut bit, mut nth) = (0, 0);
-        while bit < HALF {
-            if mask >> bit & 1 == 1 {
-                table.close[mask][nth] = bit as u8;
-                table.open[mask][bit] = nth as u8;
-                nth += 1;
-            }
-            bit += 1;
-        }
-        mask += 1;
-    }
-    table
-};
 
 /// A shuffle for bytes, in the lower half.
 #[inline]

@@ -2,8 +2,9 @@
 
 use core::arch::x86_64::*;
 
-use super::{byte_set, first_lanes, u16_at, u32_at};
+use super::byte_set;
 use crate::Page;
+use crate::arch::lanes::{first_lanes, u16_at, u32_at};
 use crate::wkv::{
     ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, Codes, Counts, Cover,
     DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Halves, Kernels, Keys,
