@@ -29,6 +29,7 @@ test:
 	$(MAKE) lint
 	$(CARGO) test --workspace --exclude ramfold --exclude ramfold-torture
 	scripts/cross
+	scripts/miri
 	scripts/fuzz 5
 	$(CARGO) build --release -p ramfold -p ramfold-bench
 	$(CARGO) test --release -p ramfold -- --test-threads=1

@@ -71,7 +71,7 @@ mod tests {
     fn any_single_flipped_bit_is_seen() {
         for word in [0, 0x0123_4567_89ab_cdef] {
             let mut page = filled(word);
-            for bit in 0..PAGE_SIZE * 8 {
+            for bit in (0..PAGE_SIZE * 8).step_by(if cfg!(miri) { 2731 } else { 1 }) {
                 page[bit / 8] ^= 1 << (bit % 8);
                 assert_eq!(same_filled(&page), None, "bit {bit}");
                 for backend in Backend::available() {

@@ -214,6 +214,12 @@ pub const KINDS: &[Kind] = &[
     }),
 ];
 
+/// A page of the kind with that name.
+pub fn page_of(kind: &str, seed: u64) -> Page {
+    let (_, make) = KINDS.iter().find(|(name, _)| *name == kind).expect("a kind's name");
+    make(&mut Numbers::new(seed))
+}
+
 /// `count` pages of every kind.
 pub fn pages(seed: u64, count: usize) -> Vec<(&'static str, Page)> {
     let mut numbers = Numbers::new(seed);
