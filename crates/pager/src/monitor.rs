@@ -52,6 +52,9 @@ const SLEEP_US_MAX: u64 = 100_000;
 /// The monitor must not wait for the end of the program's turn: a program that fills fresh memory
 /// meanwhile grows by 3 MB in a millisecond, and a turn can last for several.
 const TURN_NS: u64 = 100_000;
+/// Nor for what else the machine has to do: so much below the program's own nice value, where that is
+/// permitted. The agent's threads then have nine times the weight of the program's.
+const NICE_STEPS: i32 = 10;
 /// Faults are dense when they come in this time of each other on average. Then the monitor stays
 /// awake between two looks: in a virtual machine waking an idle processor takes 25 to 75 us, so that
 /// it comes too late, and a program that is put on an idle processor after each fault is slowed down
@@ -206,8 +209,9 @@ impl Monitor {
 
     fn run(&mut self) -> ! {
         self.agent.set_monitor_thread();
-        // Where the kernel does not know this it wakes up later, as before.
-        let _ = thread::set_turn_ns(TURN_NS);
+        // The fault handler, which this thread starts, inherits it. Where it is not permitted or not
+        // known they wait for their turns like others.
+        let _ = run_soon();
         loop {
             self.look();
             if self.reclaimer.is_some() {
@@ -754,6 +758,15 @@ impl Monitor {
         }
         agent.monitor_sleeps.store(false, Ordering::Relaxed);
     }
+}
+
+/// Makes the calling thread one that does not wait for the rest of the machine; `true` when it comes
+/// before the program's.
+///
+/// # Errors
+/// What sched_setattr(2) says.
+pub fn run_soon() -> Result<bool, Errno> {
+    thread::run_soon(TURN_NS, NICE_STEPS)
 }
 
 /// Keeps the processor for so long, or until the word changes, as long as nobody else wants it.

@@ -8,6 +8,7 @@
 
 use core::arch::naked_asm;
 use core::ops::Range;
+use core::ptr;
 
 use crate::{Errno, raw};
 
@@ -177,26 +178,48 @@ struct SchedulingAttributes {
     period: u64,
 }
 
-/// Asks the scheduler to let the calling thread run soon and shortly: what it wants to do at a time
-/// takes so long (0.1 to 100 ms). From Linux 6.12 on a thread that wakes up then need not wait for
-/// the end of a longer turn; its share of the processor stays the same.
+impl SchedulingAttributes {
+    fn of_this_thread() -> Result<Self, Errno> {
+        let mut attributes = SchedulingAttributes::default();
+        let size = size_of::<SchedulingAttributes>();
+        // SAFETY: the structure is as large as is said.
+        let got = unsafe {
+            raw::syscall6(raw::nr::SCHED_GETATTR, 0, (&raw mut attributes) as usize, size, 0, 0, 0)
+        };
+        raw::check(got).map(|_| attributes)
+    }
+
+    fn set(&self) -> Result<(), Errno> {
+        // SAFETY: the structure says how large it is.
+        let set = unsafe {
+            raw::syscall6(raw::nr::SCHED_SETATTR, 0, ptr::from_ref(self) as usize, 0, 0, 0, 0)
+        };
+        raw::check(set).map(drop)
+    }
+}
+
+const NICE_MIN: i32 = -20;
+
+/// Asks the scheduler to let the calling thread run soon, shortly and, where that is permitted
+/// (CAP_SYS_NICE, RLIMIT_NICE), before others. `turn_ns` is what it wants to do at a time (0.1 to
+/// 100 ms): from Linux 6.12 on a thread that wakes up then need not wait for the end of a longer
+/// turn. `steps` are taken off its nice value. `true` when it comes before others.
 ///
 /// # Errors
 /// What sched_setattr(2) says.
-pub fn set_turn_ns(turn_ns: u64) -> Result<(), Errno> {
-    let mut attributes = SchedulingAttributes::default();
-    let size = size_of::<SchedulingAttributes>();
-    // SAFETY: the structure is as large as is said.
-    let got = unsafe {
-        raw::syscall6(raw::nr::SCHED_GETATTR, 0, (&raw mut attributes) as usize, size, 0, 0, 0)
-    };
-    raw::check(got)?;
+pub fn run_soon(turn_ns: u64, steps: i32) -> Result<bool, Errno> {
+    let mut attributes = SchedulingAttributes::of_this_thread()?;
     attributes.runtime = turn_ns;
-    // SAFETY: the structure says how large it is.
-    let set = unsafe {
-        raw::syscall6(raw::nr::SCHED_SETATTR, 0, (&raw const attributes) as usize, 0, 0, 0, 0)
-    };
-    raw::check(set).map(drop)
+    let nice = attributes.nice;
+    attributes.nice = (nice - steps).max(NICE_MIN);
+    match attributes.set() {
+        Ok(()) => Ok(true),
+        Err(Errno::PERM) => {
+            attributes.nice = nice;
+            attributes.set().map(|()| false)
+        }
+        Err(errno) => Err(errno),
+    }
 }
 
 const PR_SET_THP_DISABLE: usize = 41;
@@ -293,8 +316,35 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_may_ask_for_short_turns() {
-        set_turn_ns(100_000).unwrap();
+    fn a_thread_runs_soon_and_first_where_that_is_permitted() {
+        let threads = [0, 10].map(|steps| {
+            std::thread::spawn(move || {
+                let before = SchedulingAttributes::of_this_thread().unwrap().nice;
+                let first = run_soon(300_000, steps).unwrap();
+                let after = SchedulingAttributes::of_this_thread().unwrap();
+                (first, before, after.nice)
+            })
+        });
+        let [same, first] = threads.map(|thread| thread.join().unwrap());
+        assert_eq!(same, (true, same.1, same.1));
+        let taken = if first.0 { 10 } else { 0 };
+        assert_eq!(first.2, first.1 - taken);
+    }
+
+    #[test]
+    fn a_thread_that_may_not_come_first_runs_soon_all_the_same() {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        std::thread::spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::SYS_NICE);
+            set_capabilities(None, sets).unwrap();
+            let before = SchedulingAttributes::of_this_thread().unwrap().nice;
+            // The limit of RLIMIT_NICE is nowhere that low.
+            assert_eq!(run_soon(300_000, 40), Ok(false));
+            assert_eq!(SchedulingAttributes::of_this_thread().unwrap().nice, before);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

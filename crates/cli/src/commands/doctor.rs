@@ -110,6 +110,7 @@ fn checks() -> Vec<Check> {
     let mut checks = vec![kernel()];
     checks.extend(checks_of_userfaultfd());
     checks.push(page_scan());
+    checks.push(priority());
     checks.push(memory());
     checks.push(codecs());
     checks
@@ -235,6 +236,21 @@ fn page_scan() -> Check {
         }
     };
     Check { name: "finding pages", state, found, remedy }
+}
+
+/// Whether the agent's threads come before all that runs on the machine.
+fn priority() -> Check {
+    let first = std::thread::spawn(ramfold_pager::monitor::run_soon).join();
+    let (state, found, remedy) = match first {
+        Ok(Ok(true)) => (State::Works, "the agent comes before other work", None),
+        _ => (
+            State::Limited,
+            "the agent waits for its turn: on a busy machine a program that grows fast passes a small \
+             cap for milliseconds",
+            Some("`ulimit -e 30` (nice in /etc/security/limits.conf) or CAP_SYS_NICE".to_owned()),
+        ),
+    };
+    Check { name: "priority", state, found: found.to_owned(), remedy }
 }
 
 /// Which instructions compress, and with which codec that is worth it.
