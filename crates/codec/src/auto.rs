@@ -97,12 +97,11 @@ impl<'a> Auto<'a> {
         }
         let (codecs, rival) = (&mut self.codecs, &mut *self.rival);
         let written = match aim {
-            Aim::Speed => self
-                .speed
-                .fight(codecs, page, rival, out)
-                .or_else(|_| self.density.fight(codecs, page, rival, out)),
-            Aim::Density => self.density.fight(codecs, page, rival, out),
+            Aim::Speed if codecs.backend == Backend::SCALAR => codecs.lz4(page, out),
+            Aim::Speed => self.speed.fight(codecs, page, rival, out),
+            Aim::Density => Err(DoesNotFit),
         };
+        let written = written.or_else(|_| self.density.fight(codecs, page, rival, out));
         self.any.note(written.is_ok());
         written
     }
@@ -117,9 +116,6 @@ struct Codecs<'a> {
 
 impl Codecs<'_> {
     fn wkv(&mut self, page: &Page, out: &mut [u8]) -> Written {
-        if self.backend == Backend::SCALAR {
-            return self.lz4(page, out);
-        }
         let backend = self.backend;
         let len = wkv::compress(page, Prediction::Strides, backend, self.part()?, out)?;
         Ok((Encoding::Wkv, len))

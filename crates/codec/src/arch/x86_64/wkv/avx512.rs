@@ -233,8 +233,6 @@ fn predicted(page: &Page, vector: usize, distance: u8) -> __m512i {
     unsafe { _mm512_maskz_loadu_epi32(mask, from.as_ptr().cast()) }
 }
 
-/// The same where the page has just been stored, vector by vector. A load that takes from two stores
-/// would wait until both are in the cache: so two vectors are loaded as they were stored.
 /// The lanes of two vectors, one after the other, that are `distance` before those of the next.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -244,6 +242,8 @@ fn shifted(distance: u8) -> __m512i {
     _mm512_add_epi32(lanes, _mm512_set1_epi32(first as i32))
 }
 
+/// What [`predicted`] gives, where the page has just been stored, vector by vector. A load that takes from two stores
+/// would wait until both are in the cache: so two vectors are loaded as they were stored.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn predicted_from_stored(page: &Page, vector: usize, distance: u8) -> __m512i {
