@@ -336,18 +336,25 @@ fn errors_and_panics_undo_everything() {
 /// A program that stands in for `ramfold`: what follows is the body of `run`.
 fn stand_in(name: &str, body: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // run --memory CAP --stats FILE -- PROGRAM...
-    let script = format!("#!/bin/sh\ncap=$3 stats=$5\nshift 6\n{body}\n");
+    // run --memory CAP --stats FILE [--codec CODEC] -- PROGRAM...
+    let script = format!(
+        "#!/bin/sh\ncap=$3 stats=$5 codec=auto\nshift 5\n\
+         if [ $1 = --codec ]; then codec=$2; shift 2; fi\nshift\n{body}\n"
+    );
     fs::write(&path, script).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
 
 fn run_ramfold(path: &Path, extra: &[&str]) -> Output {
+    run_peers(path, "none,ramfold", extra)
+}
+
+fn run_peers(path: &Path, peers: &str, extra: &[&str]) -> Output {
     let path = path.to_str().unwrap();
     // Far more memory than it needs, so that a stand-in can do without paging.
     let fixed = ["--memory", "1G", "--size", "4M", "--runs", "1", "--scale", "0.01"];
-    let named = ["--workload", "random-rw", "--peer", "none,ramfold", "--ramfold", path];
+    let named = ["--workload", "random-rw", "--peer", peers, "--ramfold", path];
     run(&[fixed.as_slice(), &named, extra].concat())
 }
 
@@ -368,6 +375,23 @@ fn the_ramfold_peer_is_wrapped_and_accounted() {
     let limit = row["limit_bytes"].as_u64().unwrap();
     assert_eq!(row["ramfold"]["memory_cap_bytes"], limit / 1024);
     assert_eq!(limit, 1 << 30);
+}
+
+#[test]
+fn ramfold_is_compared_with_itself_by_codec() {
+    let _machine = machine();
+    let body = r#"echo "{\"codec\": \"$codec\"}" > "$stats"; exec "$@""#;
+    let path = stand_in("ramfold-codecs", body);
+    let output = run_peers(&path, "ramfold:zstd-1,ramfold,ramfold:wkv", &["--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let found: Vec<_> = rows.iter().map(|row| (&row["peer"], &row["codec"])).collect();
+    let expected = [("ramfold", "auto"), ("ramfold:zstd-1", "zstd-1"), ("ramfold:wkv", "wkv")];
+    assert_eq!(found.len(), expected.len());
+    for ((peer, codec), (peer_expected, codec_expected)) in found.into_iter().zip(expected) {
+        assert_eq!((peer, codec), (&peer_expected.into(), &codec_expected.into()));
+    }
 }
 
 #[test]
@@ -402,6 +426,7 @@ fn bad_options_are_errors() {
     let _machine = machine();
     for arguments in [
         ["--peer", "unheard-of"],
+        ["--peer", "ramfold:unheard-of"],
         ["--workload", "unheard-of"],
         ["--memory", "0%"],
         ["--size", "many"],

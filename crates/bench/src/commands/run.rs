@@ -28,12 +28,14 @@ use crate::workloads::{self, Settings};
 #[command(after_help = "Examples:\n  \
     sudo ramfold bench run --workload random-rw,zipf-rw\n  \
     ramfold bench run --peer none,ramfold --workload gnu-sort --memory 40%\n  \
+    ramfold bench run --peer ramfold,ramfold:wkv,ramfold:zstd-1 --workload gnu-sort\n  \
     sudo ramfold bench run --workload fit --peer none,ramfold --runs 9 --json")]
 pub struct Options {
     /// Workloads to run [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     workload: Vec<String>,
-    /// Memory systems to run them under [default: all that work here]
+    /// Memory systems to run them under; ramfold:CODEC is ramfold with that codec
+    /// [default: all that work here]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     peer: Vec<String>,
     /// Total memory: a share of what the workload needs without a cap, or a size
@@ -89,7 +91,7 @@ pub fn execute(options: Options) -> Result<ExitCode> {
     // A damaged name should not first wait for another run to end.
     let workloads = workloads::select(&options.workload)?;
     let host = Host::open(options.scratch.as_deref())?;
-    let ramfold = Ramfold { given: options.ramfold.clone() };
+    let ramfold = Ramfold::new(options.ramfold.clone());
     if options.list {
         return list(&host, ramfold);
     }
@@ -145,7 +147,7 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         environment: Environment::read(host.cgroup_description(), host.root),
         memory: options.memory.to_string(),
         rows,
-        skipped: skipped.map(|(peer, reason)| Skipped { peer: peer.to_owned(), reason }).collect(),
+        skipped: skipped.map(|(peer, reason)| Skipped { peer, reason }).collect(),
     };
     let text = if options.json {
         serde_json::to_string_pretty(&report).context("cannot write the report as JSON")?

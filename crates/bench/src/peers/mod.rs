@@ -48,7 +48,7 @@ impl Budget {
 
 /// A memory system.
 pub trait Peer {
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// One line for `--list`.
     fn about(&self) -> &'static str;
@@ -125,14 +125,18 @@ pub const ZRAM_LZO_RLE: &str = "zram-lzo-rle";
 /// reason. A peer that was asked for by name and cannot run is an error.
 pub struct Selection {
     pub peers: Vec<Box<dyn Peer>>,
-    pub skipped: Vec<(&'static str, String)>,
+    pub skipped: Vec<(String, String)>,
 }
 
 pub fn select(host: &Host, ramfold: Ramfold, names: &[String]) -> Result<Selection> {
-    let all = all(ramfold);
+    let mut all = all(ramfold.clone());
     for name in names {
-        if !all.iter().any(|peer| peer.name() == name) {
-            bail!("there is no peer '{name}' (ramfold-bench run --list names them)");
+        if all.iter().any(|peer| peer.name() == name) {
+            continue;
+        }
+        match ramfold.with_codec(name) {
+            Some(ramfold) => all.push(Box::new(ramfold?)),
+            None => bail!("there is no peer '{name}' (ramfold-bench run --list names them)"),
         }
     }
     let mut selection = Selection { peers: Vec::new(), skipped: Vec::new() };
@@ -147,7 +151,7 @@ pub fn select(host: &Host, ramfold: Ramfold, names: &[String]) -> Result<Selecti
             Some(reason) if named || peer.name() == RAMFOLD => {
                 bail!("the peer {} cannot run: {reason}", peer.name())
             }
-            Some(reason) => selection.skipped.push((peer.name(), reason)),
+            Some(reason) => selection.skipped.push((peer.name().to_owned(), reason)),
         }
     }
     Ok(selection)

@@ -10,7 +10,7 @@ use crate::measure::Outcome;
 pub struct NoCap;
 
 impl Peer for NoCap {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         NONE
     }
 

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use ramfold_codec::Choice;
 use serde::{Deserialize, Serialize};
 
 use super::{Account, Active, Budget, Peer, RAMFOLD};
@@ -39,13 +40,31 @@ pub struct Statistics {
     pub over_cap_bytes_max: Option<u64>,
 }
 
-/// The peer, with the place of the binary if one was given.
-#[derive(Clone, Debug, Default)]
+/// The peer, with the place of the binary and the codec if they were given.
+#[derive(Clone, Debug)]
 pub struct Ramfold {
-    pub given: Option<PathBuf>,
+    given: Option<PathBuf>,
+    codec: Option<Choice>,
+    name: String,
 }
 
 impl Ramfold {
+    /// With the codec that it chooses itself.
+    pub fn new(given: Option<PathBuf>) -> Self {
+        Self { given, codec: None, name: RAMFOLD.to_owned() }
+    }
+
+    /// The same, with the codec that a name like `ramfold:lz4` ends in. `None` for other names.
+    pub fn with_codec(&self, name: &str) -> Option<Result<Self>> {
+        let codec = name.strip_prefix(RAMFOLD)?.strip_prefix(':')?;
+        let codec = codec.parse().with_context(|| {
+            let names: Vec<_> = Choice::names().collect();
+            format!("no codec '{codec}' in '{name}' (there are {})", names.join(", "))
+        });
+        let given = self.given.clone();
+        Some(codec.map(|codec| Self { given, codec: Some(codec), name: name.to_owned() }))
+    }
+
     /// The binary: as given, beside this one, or in PATH.
     fn find(&self, own_program: &Path) -> Result<PathBuf> {
         if let Some(given) = &self.given {
@@ -70,12 +89,13 @@ impl Ramfold {
 }
 
 impl Peer for Ramfold {
-    fn name(&self) -> &'static str {
-        RAMFOLD
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn about(&self) -> &'static str {
-        "ramfold run --memory TOTAL, in a cgroup limited to TOTAL + 10 % without swap"
+        "ramfold run --memory TOTAL, in a cgroup limited to TOTAL + 10 % without swap; \
+         ramfold:CODEC adds --codec CODEC"
     }
 
     fn needs_root(&self) -> bool {
@@ -104,13 +124,14 @@ impl Peer for Ramfold {
             _ => {}
         }
         let binary = self.find(&host.own_program)?;
-        Ok(Box::new(ActiveRamfold { binary, limit_bytes, statistics }))
+        Ok(Box::new(ActiveRamfold { binary, limit_bytes, codec: self.codec, statistics }))
     }
 }
 
 struct ActiveRamfold {
     binary: PathBuf,
     limit_bytes: u64,
+    codec: Option<Choice>,
     statistics: PathBuf,
 }
 
@@ -119,7 +140,11 @@ impl Active for ActiveRamfold {
         let kilobytes = format!("{}K", self.limit_bytes / 1024);
         let mut command = vec![self.binary.clone().into(), "run".into()];
         command.extend(["--memory".into(), kilobytes.into()]);
-        command.extend(["--stats".into(), self.statistics.clone().into(), "--".into()]);
+        command.extend(["--stats".into(), self.statistics.clone().into()]);
+        if let Some(codec) = self.codec {
+            command.extend(["--codec".into(), codec.name().into()]);
+        }
+        command.push("--".into());
         command.extend(program.command.iter().cloned());
         Program { command, environment: program.environment.clone() }
     }
@@ -170,8 +195,21 @@ mod tests {
 
     #[test]
     fn a_missing_binary_is_named() {
-        let given = Ramfold { given: Some(PathBuf::from("/nonexistent/ramfold")) };
+        let given = Ramfold::new(Some(PathBuf::from("/nonexistent/ramfold")));
         let error = given.find(Path::new("/nonexistent/ramfold-bench")).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/ramfold"), "{error}");
+    }
+
+    #[test]
+    fn a_name_may_end_in_a_codec() {
+        let ramfold = Ramfold::new(None);
+        let wkv = ramfold.with_codec("ramfold:wkv").unwrap().unwrap();
+        assert_eq!(wkv.name(), "ramfold:wkv");
+        assert_eq!(wkv.codec.map(Choice::name), Some("wkv"));
+        for other in ["ramfold", "ramfoldwkv", "zram-lz4", "zram:lz4"] {
+            assert!(ramfold.with_codec(other).is_none(), "{other}");
+        }
+        let error = ramfold.with_codec("ramfold:best").unwrap().unwrap_err();
+        assert!(error.to_string().contains("wkv"), "{error}");
     }
 }

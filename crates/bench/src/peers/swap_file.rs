@@ -17,7 +17,7 @@ pub struct SwapFile {
 }
 
 impl Peer for SwapFile {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "swap"
     }
 

@@ -17,7 +17,7 @@ pub struct Zram {
 }
 
 impl Peer for Zram {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.name
     }
 

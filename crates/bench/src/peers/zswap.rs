@@ -23,7 +23,7 @@ pub struct Zswap {
 }
 
 impl Peer for Zswap {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "zswap"
     }
 
