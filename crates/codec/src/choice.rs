@@ -103,8 +103,12 @@ impl<'a> Chosen<'a> {
         }
     }
 
-    /// Compresses `page` into the front of `out`: returns the object's encoding and length. A single
-    /// codec has but one aim.
+    /// Does it matter what a page is compressed for? A single codec has but one aim.
+    pub fn has_aims(&self) -> bool {
+        matches!(self, Chosen::Auto(_))
+    }
+
+    /// Compresses `page` into the front of `out`: returns the object's encoding and length.
     ///
     /// # Errors
     /// [`DoesNotFit`], as [`Compressor::compress`] and [`Auto::compress`].

@@ -15,6 +15,7 @@
 compile_error!("ramfold's agent knows the system calls of x86_64 and aarch64 only");
 
 pub mod agent;
+pub mod aim;
 pub mod cost;
 pub mod dropped;
 pub mod entry;

@@ -6,13 +6,14 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
-use ramfold_codec::{Aim, Chosen, Page, ScratchError, same_filled};
+use ramfold_codec::{Aim, Chosen, DoesNotFit, Encoding, Page, ScratchError, same_filled};
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::mm::{Advice, madvise, munlock};
 use rustix::thread::{futex, sched_yield};
 
 use crate::agent::{Active, Agent, CodecScratch, Core, STAGING_MODE};
+use crate::aim::Aims;
 use crate::cost::Watermarks;
 use crate::page;
 use crate::staging::{CHUNK_PAGES, Slot};
@@ -35,8 +36,16 @@ pub struct Reclaimer {
     agent: &'static Agent,
     codec: Chosen<'static>,
     object: [u8; OBJECT_BYTES_MAX],
+    aims: Aims,
+    /// Where a page is compressed for the other aim, to compare.
+    other: [u8; OBJECT_BYTES_MAX],
     /// Faults there had been when staging was last found empty.
     faults_seen: u64,
+}
+
+/// Bytes that a page takes when it is stored so; one that does not fit takes all of its own.
+fn length_of(written: Result<(Encoding, usize), DoesNotFit>) -> usize {
+    written.map_or(PAGE_SIZE, |(_, length)| length)
 }
 
 /// What one step of reclaim came to.
@@ -62,6 +71,8 @@ impl Reclaimer {
             agent,
             codec: Chosen::new(agent.session().codec(), scratch.compress)?,
             object: [0; OBJECT_BYTES_MAX],
+            aims: Aims::default(),
+            other: [0; OBJECT_BYTES_MAX],
             faults_seen: 0,
         }))
     }
@@ -155,7 +166,7 @@ impl Reclaimer {
     /// queued.
     fn compress_oldest(&mut self, active: &Active, watch: &mut dyn FnMut()) -> bool {
         let Some(chunk) = self.agent.lock_core().staging.oldest() else { return false };
-        let aim = if self.pool_takes_most(active) { Aim::Density } else { Aim::Speed };
+        let aim = if self.pool_takes_most(active) { Aim::Density } else { self.aims.best() };
         let mut from = 0;
         loop {
             let next = {
@@ -173,8 +184,8 @@ impl Reclaimer {
         true
     }
 
-    /// Does the pool leave the program too little of the cap? Then every byte it shrinks by spares
-    /// faults, which cost more than compressing harder.
+    /// Does the pool leave the program too little of the cap? Then every byte it shrinks by is worth
+    /// compressing for density.
     fn pool_takes_most(&self, active: &Active) -> bool {
         let cap = Watermarks::of(self.agent.session()).cap;
         let own = cap.saturating_sub(crate::cost::others_cost(self.agent));
@@ -204,6 +215,9 @@ impl Reclaimer {
             return;
         }
         let written = self.codec.compress(page, aim, &mut self.object);
+        if self.codec.has_aims() && self.aims.is_trial() {
+            self.try_other_aim(page, aim, length_of(written));
+        }
         counters.compress_in_bytes.fetch_add(PAGE_SIZE as u64, Ordering::Relaxed);
         let core = &mut agent.lock_core();
         if !core.staging.is_live(slot) {
@@ -225,6 +239,15 @@ impl Reclaimer {
                 counters.pages_incompressible.fetch_add(1, Ordering::Relaxed);
                 self.put_back_soon(active, core, slot);
             }
+        }
+    }
+
+    /// Compresses a page for the other aim too, to compare.
+    fn try_other_aim(&mut self, page: &Page, aim: Aim, bytes: usize) {
+        let mut other = |aim| length_of(self.codec.compress(page, aim, &mut self.other));
+        match aim {
+            Aim::Speed => self.aims.note(bytes, other(Aim::Density)),
+            Aim::Density => self.aims.note(other(Aim::Speed), bytes),
         }
     }
 

@@ -49,8 +49,8 @@ pub struct Arguments {
     #[arg(long, short, value_name = "SIZE")]
     memory: Option<Size>,
 
-    /// How pages are compressed; auto: each by the codec that suits it, and harder when the pool
-    /// would take most of the memory
+    /// How pages are compressed; auto: each by the codec that suits it, and harder where that
+    /// spares many faults
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = codec_names())]
     codec: String,
 
