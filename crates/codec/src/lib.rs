@@ -51,6 +51,8 @@ mod lz;
 pub mod lz4;
 pub mod lzo;
 pub mod lzrw;
+#[cfg(test)]
+mod numbers;
 pub mod page_lz;
 pub mod pbpm;
 pub mod same_filled;

@@ -8,22 +8,9 @@ use super::nibbles::most_frequent;
 use super::words::{PLANE_BYTES, vote};
 use super::*;
 use crate::lz::word_at;
-
-/// Marsaglia's 64-bit xorshift.
-struct Numbers(u64);
+use crate::numbers::Numbers;
 
 impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() >> 16) as usize % limit
-    }
-
     fn bytes<const COUNT: usize>(&mut self) -> Box<[u8; COUNT]> {
         self.bytes_of(Numbers::next)
     }
