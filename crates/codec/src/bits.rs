@@ -61,12 +61,14 @@ pub(crate) fn shuffled_runs(run: u8) -> [u8; 256] {
 
 /// Occurrences of each two-bit code in `packed`, whatever the order of codes within a word.
 #[inline]
-pub(crate) fn count_two_bit_codes(packed: &[u8; 256]) -> [usize; 4] {
+pub(crate) fn count_two_bit_codes(packed: &[u8]) -> [usize; 4] {
     const LOW: u64 = 0x5555_5555_5555_5555;
     let mut counts = [0usize; 4];
-    let (words, _) = packed.as_chunks::<8>();
-    for &bytes in words {
-        let word = u64::from_le_bytes(bytes);
+    let (words, rest) = packed.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    for bytes in words.iter().chain([&last]) {
+        let word = u64::from_le_bytes(*bytes);
         let low = word & LOW;
         let high = (word >> 1) & LOW;
         counts[1] += (low & !high).count_ones() as usize;

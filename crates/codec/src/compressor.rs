@@ -111,7 +111,9 @@ impl<'a> Compressor<'a> {
             Engine::Lzrw(scratch) => lzrw::compress(page, scratch, out),
             Engine::Wkdm(scratch) => wkdm::compress(page, scratch, out),
             Engine::Wk4x4(scratch) => wk4x4::compress(page, scratch, out),
-            Engine::Pbpm(alignment, scratch) => pbpm::compress(page, *alignment, scratch, out),
+            Engine::Pbpm(alignment, scratch) => {
+                pbpm::compress(page, *alignment, self.backend, scratch, out)
+            }
         }
     }
 }

@@ -9,11 +9,11 @@ use crate::{Page, lz4, lzo, lzrw, page_lz, pbpm, wk4x4, wkdm, wkv, zstd};
 pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 120 << 10;
 
 /// Tapes of the word codecs and of the page LZ, at the front of the scratch; libzstd's context follows.
-const TAPE_BYTES: usize = page_lz::DECOMPRESS_SCRATCH_BYTES;
+const TAPE_BYTES: usize = pbpm::SCRATCH_BYTES;
 
 const _: () = assert!(
     wkdm::SCRATCH_BYTES <= TAPE_BYTES
-        && pbpm::SCRATCH_BYTES <= TAPE_BYTES
+        && page_lz::DECOMPRESS_SCRATCH_BYTES <= TAPE_BYTES
         && wkv::DECOMPRESS_SCRATCH_BYTES <= TAPE_BYTES
 );
 
@@ -79,7 +79,10 @@ impl<'a> Decompressor<'a> {
             Encoding::Zstd => self.zstd.as_mut().ok_or(no_scratch)?.decompress(object, page),
             Encoding::Wkdm => wkdm::decompress(object, self.tapes().ok_or(no_scratch)?, page),
             Encoding::Wk4x4 => wk4x4::decompress(object, self.tapes().ok_or(no_scratch)?, page),
-            Encoding::Pbpm => pbpm::decompress(object, self.tapes().ok_or(no_scratch)?, page),
+            Encoding::Pbpm => {
+                let backend = self.backend;
+                pbpm::decompress(object, backend, self.tapes().ok_or(no_scratch)?, page)
+            }
             Encoding::PageLz => {
                 let backend = self.backend;
                 page_lz::decompress(object, backend, self.tapes().ok_or(no_scratch)?, page)

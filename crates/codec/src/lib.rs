@@ -54,6 +54,8 @@ pub mod lzrw;
 #[cfg(test)]
 mod numbers;
 pub mod page_lz;
+// The same for the one codec whose vector code is for one processor only.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 pub mod pbpm;
 pub mod same_filled;
 mod scratch;

@@ -272,6 +272,11 @@ fn pbpm() {
     expect(&with(indices_at + 2, 0x01), Err(DecodeError::Malformed("PBPM index padding")));
     expect(&with(indices_at, 0x10), Err(DecodeError::Malformed("PBPM index padding")));
     expect(&with(indices_at, 0x0f), Ok(()));
+    // Entries of sets 3 and 5 are zero, but zero is of set 2, and so is the word that is made of it.
+    for bits in [0x0c, 0x01] {
+        expect(&with(indices_at + 1, bits), Err(DecodeError::Malformed("PBPM index")));
+    }
+    expect(&with(indices_at + 1, 0x0e), Ok(()));
     expect(&good[..indices_at + 3], Err(DecodeError::Truncated));
     expect(&good[..indices_at - 1], Err(DecodeError::Truncated));
     expect(&good[..codes1_at], Err(DecodeError::Truncated));

@@ -68,9 +68,9 @@ fn check_padding(padding: &[u8]) -> Result<(), DecodeError> {
 }
 
 /// [`Alignment::Unaligned`].
-pub(super) struct Unaligned<'a> {
-    tape: &'a mut [u8; ROOM],
-    at: usize,
+pub(crate) struct Unaligned<'a> {
+    pub tape: &'a mut [u8; ROOM],
+    pub at: usize,
 }
 
 impl<'a> DataTape<'a> for Unaligned<'a> {

@@ -1,6 +1,9 @@
 //! Vector instructions of x86-64, and whether the processor has them.
 
+mod avx2;
+mod avx512;
 mod page_lz;
+mod pbpm;
 mod same_filled;
 mod wkv;
 

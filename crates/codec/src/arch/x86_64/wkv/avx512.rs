@@ -5,6 +5,7 @@ use core::arch::x86_64::*;
 use super::byte_set;
 use crate::Page;
 use crate::arch::lanes::{first_lanes, u16_at, u32_at};
+use crate::arch::x86_64::avx512::{load, load_half, store, store_half};
 use crate::wkv::{
     ByteOf, ByteSet, Bytes, CANDIDATES, Candidates, Classified, Codes, Counts, Cover,
     DISTANCE_COUNT, DistanceCounts, Distances, ESCAPE, Gathered, HISTORY, Halves, Kernels, Keys,
@@ -39,42 +40,6 @@ pub(super) static KERNELS: Kernels = Kernels {
         scatter(sections, distances, literals, halves, page)
     },
 };
-
-/// A vector of eight-bit, sixteen-bit or 32-bit elements at `at`, counted in bytes.
-///
-/// # Panics
-/// When it is not within `bytes`.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load(bytes: &[u8], at: usize) -> __m512i {
-    let from = &bytes[at..at + 64];
-    // SAFETY: 64 bytes are there.
-    unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load_half(bytes: &[u8], at: usize) -> __m256i {
-    let from = &bytes[at..at + 32];
-    // SAFETY: 32 bytes are there.
-    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store(bytes: &mut [u8], at: usize, vector: __m512i) {
-    let to = &mut bytes[at..at + 64];
-    // SAFETY: 64 bytes are there.
-    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), vector) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store_half(bytes: &mut [u8], at: usize, vector: __m256i) {
-    let to = &mut bytes[at..at + 32];
-    // SAFETY: 32 bytes are there.
-    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), vector) }
-}
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bitalg,bmi1,bmi2,lzcnt,popcnt")]
 fn strides(page: &Page, signatures: &mut Signatures) -> Strides {
