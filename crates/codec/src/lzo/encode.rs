@@ -12,8 +12,8 @@ const HASH_BITS: u32 = 13;
 const ENTRIES: usize = 1 << HASH_BITS;
 
 const MATCH_MIN: usize = 4;
-/// Looking for copies ends so far before the page does.
-const SEARCH_MARGIN: usize = 20;
+/// Looking for copies ends twenty bytes before the page does.
+const SEARCH_END: usize = PAGE_SIZE - 20;
 /// The step grows by one each time it passed so many positions (a power of two) without a match.
 const SKIP_BITS: u32 = 5;
 
@@ -40,32 +40,53 @@ pub fn compress(
     let mut anchor = 0;
     // The first instruction is a run, which has a shortest length.
     let mut at = RUN_MIN;
-    loop {
-        let from = loop {
-            if at >= PAGE_SIZE - SEARCH_MARGIN {
-                literals(&mut out, page, anchor, PAGE_SIZE)?;
-                for byte in END {
-                    out.push(byte)?;
-                }
-                return Ok(out.len());
-            }
-            let word = bytes_at::<MATCH_MIN>(page, at);
-            let from = table.swap(hash_of(word), at);
-            if bytes_at(page, from) == word {
-                break from;
-            }
-            at += 1 + ((at - anchor) >> SKIP_BITS);
-        };
+    while let Some(from) = search(page, &mut table, anchor, &mut at) {
         literals(&mut out, page, anchor, at)?;
         let length = MATCH_MIN + common_length(page, from + MATCH_MIN, at + MATCH_MIN, PAGE_SIZE);
         copy(&mut out, at - from, length)?;
         at += length;
         anchor = at;
     }
+    literals(&mut out, page, anchor, PAGE_SIZE)?;
+    for byte in END {
+        out.push(byte)?;
+    }
+    Ok(out.len())
+}
+
+/// Takes `at` to the next copy and returns where that is copied from, if there is one.
+#[inline(always)]
+fn search(
+    page: &Page,
+    table: &mut Table<'_, ENTRIES>,
+    anchor: usize,
+    at: &mut usize,
+) -> Option<usize> {
+    let mut look = |at: usize| {
+        let word = bytes_at::<MATCH_MIN>(page, at);
+        let from = table.swap(hash_of(word), at);
+        (bytes_at(page, from) == word).then_some(from)
+    };
+    // Most copies are found before the step grows; where the next position is known without working
+    // out a step, the processor is at it sooner.
+    let same_step = SEARCH_END.min(anchor + (1 << SKIP_BITS));
+    while *at < same_step {
+        if let Some(from) = look(*at) {
+            return Some(from);
+        }
+        *at += 1;
+    }
+    while *at < SEARCH_END {
+        if let Some(from) = look(*at) {
+            return Some(from);
+        }
+        *at += 1 + ((*at - anchor) >> SKIP_BITS);
+    }
+    None
 }
 
 /// The literals from `start` to `end`, before a copy or the end of the stream.
-#[inline]
+#[inline(always)]
 fn literals(out: &mut Output<'_>, page: &Page, start: usize, end: usize) -> Result<(), DoesNotFit> {
     let length = end - start;
     if out.len() == 0 && length <= FIRST_RUN_MAX {
@@ -82,7 +103,7 @@ fn literals(out: &mut Output<'_>, page: &Page, start: usize, end: usize) -> Resu
 }
 
 /// An opcode with a length in its lowest bits, `mask`, or after it.
-#[inline]
+#[inline(always)]
 fn extended(
     out: &mut Output<'_>,
     opcode: usize,
@@ -100,7 +121,7 @@ fn extended(
     out.push(rest as u8 + 1)
 }
 
-#[inline]
+#[inline(always)]
 fn copy(out: &mut Output<'_>, distance: usize, length: usize) -> Result<(), DoesNotFit> {
     let back = distance - 1;
     if length <= SHORT_LENGTH_MAX && distance <= SHORT_DISTANCE_MAX {
