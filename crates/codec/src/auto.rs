@@ -126,7 +126,9 @@ impl Codecs<'_> {
     }
 
     fn page_lz(&mut self, page: &Page, out: &mut [u8]) -> Written {
-        Ok((Encoding::PageLz, page_lz::compress(page, Effort::Fast, self.part()?, out)?))
+        let backend = self.backend;
+        let len = page_lz::compress(page, Effort::Fast, backend, self.part()?, out)?;
+        Ok((Encoding::PageLz, len))
     }
 
     fn zstd(&mut self, page: &Page, out: &mut [u8]) -> Written {

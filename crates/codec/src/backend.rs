@@ -4,7 +4,7 @@
 use crate::arch::aarch64;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::x86_64::{Avx2, Avx512};
-use crate::{page_lz, pbpm, same_filled, wkv};
+use crate::{lz, page_lz, pbpm, same_filled, wkv};
 
 /// The instructions that codecs with vector code use. All give the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +72,18 @@ impl Backend {
             Inner::Avx512(avx512) => avx512.wkv(),
             #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
             Inner::Neon => &aarch64::WKV,
+        }
+    }
+
+    pub(crate) fn lz(self) -> lz::Compare {
+        match self.0 {
+            Inner::Scalar => lz::SCALAR,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx2(avx2) => avx2.lz(),
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx512(avx512) => avx512.lz(),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+            Inner::Neon => aarch64::LZ,
         }
     }
 

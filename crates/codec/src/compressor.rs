@@ -106,8 +106,10 @@ impl<'a> Compressor<'a> {
             Engine::Wkv(prediction, scratch) => {
                 wkv::compress(page, *prediction, self.backend, scratch, out)
             }
-            Engine::PageLz(effort, scratch) => page_lz::compress(page, *effort, scratch, out),
-            Engine::Lzo(scratch) => lzo::compress(page, scratch, out),
+            Engine::PageLz(effort, scratch) => {
+                page_lz::compress(page, *effort, self.backend, scratch, out)
+            }
+            Engine::Lzo(scratch) => lzo::compress(page, self.backend, scratch, out),
             Engine::Lzrw(scratch) => lzrw::compress(page, scratch, out),
             Engine::Wkdm(scratch) => wkdm::compress(page, scratch, out),
             Engine::Wk4x4(scratch) => wk4x4::compress(page, scratch, out),

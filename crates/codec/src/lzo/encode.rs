@@ -1,8 +1,9 @@
 //! The LZO1X-1 encoder: greedy, one hash table look-up a position.
 
 use super::{CARRIED_MAX, COPY_NEAR, COPY_NEAR_LENGTH, END, FIRST_RUN, FIRST_RUN_MAX, RUN_MIN};
+use crate::backend::Backend;
 use crate::error::DoesNotFit;
-use crate::lz::{Output, Table, bytes_at, common_length};
+use crate::lz::{Output, Table, bytes_at, common_length_by};
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
@@ -32,17 +33,20 @@ fn hash_of(word: [u8; 4]) -> usize {
 /// [`DoesNotFit`] when the object would be longer than `out`.
 pub fn compress(
     page: &Page,
+    backend: Backend,
     scratch: &mut [u8; SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Result<usize, DoesNotFit> {
     let mut table = Table::<ENTRIES>::clear(scratch).ok_or(DoesNotFit)?;
     let mut out = Output::new(out);
+    let compare = backend.lz();
     let mut anchor = 0;
     // The first instruction is a run, which has a shortest length.
     let mut at = RUN_MIN;
     while let Some(from) = search(page, &mut table, anchor, &mut at) {
         literals(&mut out, page, anchor, at)?;
-        let length = MATCH_MIN + common_length(page, from + MATCH_MIN, at + MATCH_MIN, PAGE_SIZE);
+        let (earlier, later) = (from + MATCH_MIN, at + MATCH_MIN);
+        let length = MATCH_MIN + common_length_by(compare, page, earlier, later, PAGE_SIZE);
         copy(&mut out, at - from, length)?;
         at += length;
         anchor = at;

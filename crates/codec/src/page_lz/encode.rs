@@ -8,6 +8,7 @@ use super::search::{TABLES_BYTES, Tables, likely_set, search};
 use super::sequence::{SEQUENCES_MAX, Sequences};
 use super::sets::{self, SETS, TABLES, Word};
 use super::{Effort, Header, LITERALS_AT_ONCE, part};
+use crate::backend::Backend;
 use crate::error::DoesNotFit;
 use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
@@ -32,20 +33,22 @@ const REST_ROOM: usize = SEQUENCES_MAX * 5 + 8;
 pub fn compress(
     page: &Page,
     effort: Effort,
+    backend: Backend,
     scratch: &mut [u8; COMPRESS_SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Result<usize, DoesNotFit> {
-    try_compress(page, effort, scratch, out).ok_or(DoesNotFit)
+    try_compress(page, effort, backend, scratch, out).ok_or(DoesNotFit)
 }
 
 fn try_compress(
     page: &Page,
     effort: Effort,
+    backend: Backend,
     scratch: &mut [u8; COMPRESS_SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Option<usize> {
     let mut carver = Carver(scratch);
-    let mut tables = Tables::carve(&mut carver)?;
+    let mut tables = Tables::carve(&mut carver, backend)?;
     let found = carver.numbers()?;
 
     let count = match effort {

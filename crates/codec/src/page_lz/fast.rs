@@ -5,7 +5,7 @@
 use super::search::{HASH_BITS, Tables};
 use super::sequence::{SEQUENCES_MAX, Sequence, Sequences};
 use super::symbols::Recent;
-use crate::lz::{common_length, hash_of_five, u32_at};
+use crate::lz::{common_length_by, hash_of_five, u32_at};
 use crate::{PAGE_SIZE, Page};
 
 /// The step grows by one each time this many positions (a power of two) had no copy.
@@ -64,14 +64,14 @@ fn copy_at(page: &Page, tables: &mut Tables<'_>, recent: Recent, at: usize) -> (
     for distance in recent.all() {
         // Three bytes alike are worth a copy, where its distance costs next to nothing.
         if distance <= at && (word ^ u32_at(page, at - distance)) << 8 == 0 {
-            let length = common_length(page, at - distance, at, PAGE_SIZE);
+            let length = common_length_by(tables.compare, page, at - distance, at, PAGE_SIZE);
             if length > copy.1 {
                 copy = (distance, length);
             }
         }
     }
     if copy.1 < LONG && position < at && u32_at(page, position) == word {
-        let length = common_length(page, position, at, PAGE_SIZE);
+        let length = common_length_by(tables.compare, page, position, at, PAGE_SIZE);
         if length >= FAR_MIN.max(copy.1 + 2) {
             copy = (at - position, length);
         }

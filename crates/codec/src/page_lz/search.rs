@@ -7,7 +7,8 @@ use super::symbols::{
     COPY_MIN, LENGTHS, LITERALS, RECENT, RUNS, Recent, distance_class, distance_symbol,
     length_class, run_class,
 };
-use crate::lz::{common_length, u32_at, word_at};
+use crate::backend::Backend;
+use crate::lz::{Compare, common_length_by, u32_at, word_at};
 use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
 
@@ -43,6 +44,8 @@ type Numbers<const COUNT: usize> = [[u8; 2]; COUNT];
 /// Positions, and what literals cost. Position 0 also stands for none: the page's first bytes are as
 /// good a candidate as any.
 pub(crate) struct Tables<'a> {
+    /// How long copies are compared.
+    pub(super) compare: Compare,
     /// The last position of each hash of four bytes, and of three.
     pub(super) four: &'a mut Numbers<ENTRIES>,
     three: &'a mut Numbers<ENTRIES>,
@@ -56,8 +59,9 @@ pub(crate) struct Tables<'a> {
 pub(crate) const TABLES_BYTES: usize = 2 * (2 * ENTRIES + 2 * PAGE_SIZE + 1);
 
 impl<'a> Tables<'a> {
-    pub(crate) fn carve(carver: &mut Carver<'a>) -> Option<Tables<'a>> {
+    pub(crate) fn carve(carver: &mut Carver<'a>, backend: Backend) -> Option<Tables<'a>> {
         Some(Tables {
+            compare: backend.lz(),
             four: carver.numbers()?,
             three: carver.numbers()?,
             before: carver.numbers()?,
@@ -141,7 +145,7 @@ fn best(
         if distance <= at {
             let earlier = u32_at(page, at - distance);
             if (word ^ earlier) << 8 == 0 {
-                let length = common_length(page, at - distance, at, PAGE_SIZE);
+                let length = common_length_by(tables.compare, page, at - distance, at, PAGE_SIZE);
                 longest = longest.max(length);
                 consider(length, distance, symbol, 0);
             }
@@ -154,7 +158,7 @@ fn best(
         // Only copies that are longer than those found are worth a look, since distances grow. What
         // is behind the page is 0 here, which costs no more than a look.
         if position < at && byte_at(page, position + longest) == byte_at(page, at + longest) {
-            let length = common_length(page, position, at, PAGE_SIZE);
+            let length = common_length_by(tables.compare, page, position, at, PAGE_SIZE);
             if length > longest {
                 longest = length;
                 let distance = at - position;
@@ -229,7 +233,7 @@ pub const SCRATCH_BYTES: usize = TABLES_BYTES + size_of::<Sequences>() + LISTING
 /// What `page` comes to when its copies are looked for with a set of codes.
 pub fn count(page: &Page, lengths: &Lengths, scratch: &mut [u8; SCRATCH_BYTES]) -> Option<Counts> {
     let mut carver = Carver(scratch);
-    let mut tables = Tables::carve(&mut carver)?;
+    let mut tables = Tables::carve(&mut carver, Backend::best())?;
     let found = carver.numbers()?;
     let count = search(page, lengths, &mut tables, found);
     Some(Listing::of(page, &found[..count], &mut carver)?.1)

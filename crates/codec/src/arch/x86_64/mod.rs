@@ -2,6 +2,7 @@
 
 mod avx2;
 mod avx512;
+mod lz;
 mod page_lz;
 mod pbpm;
 mod same_filled;
