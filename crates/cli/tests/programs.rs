@@ -111,12 +111,13 @@ fn gcc() {
 fn sqlite() {
     needs_userfaultfd!();
     // The whole check looks each row up in the index, in random order: minutes of faults.
-    let check = if is_full() { "integrity_check" } else { "quick_check" };
+    let (rows, check) =
+        if is_full() { (1_000_000, "integrity_check") } else { (400_000, "quick_check") };
     let script = format!(
         "
         PRAGMA temp_store = MEMORY;
         CREATE TABLE t(a INTEGER, b TEXT);
-        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
         INSERT INTO t SELECT i * 7919 % 1000003, 'name of ' || (i * 31 % 5003) FROM n;
         CREATE INDEX tb ON t(b, a);
         SELECT b, count(*), sum(a) FROM t GROUP BY b ORDER BY b LIMIT 2000;
