@@ -72,20 +72,33 @@ pub(crate) fn common_length_by(
     later: usize,
     end: usize,
 ) -> usize {
+    match by_eights(page, earlier, later, end, IN_PLACE) {
+        Ended::At(length) => length,
+        Ended::NotBy(length) => length + compare(page, earlier + length, later + length, end),
+    }
+}
+
+/// Where a comparison came to, in bytes.
+enum Ended {
+    /// The next byte is not the same.
+    At(usize),
+    /// All are the same so far.
+    NotBy(usize),
+}
+
+/// Compares up to `most` bytes, eight at a time while there are eight.
+#[inline]
+fn by_eights(page: &Page, earlier: usize, later: usize, end: usize, most: usize) -> Ended {
     let mut length = 0;
-    while length < IN_PLACE && later + length + 8 <= end {
-        let difference = difference_at(page, earlier + length, later + length);
+    while length < most && later + length + 8 <= end {
+        let difference = u64::from_le_bytes(bytes_at(page, earlier + length))
+            ^ u64::from_le_bytes(bytes_at(page, later + length));
         if difference != 0 {
-            return length + first_byte(difference);
+            return Ended::At(length + first_byte(difference));
         }
         length += 8;
     }
-    length + compare(page, earlier + length, later + length, end)
-}
-
-#[inline]
-fn difference_at(page: &Page, earlier: usize, later: usize) -> u64 {
-    u64::from_le_bytes(bytes_at(page, earlier)) ^ u64::from_le_bytes(bytes_at(page, later))
+    Ended::NotBy(length)
 }
 
 /// The first byte that is not 0.
@@ -97,14 +110,10 @@ fn first_byte(difference: u64) -> usize {
 /// The same in one loop, for encoders that take it in: a call in it makes LZ4's 7 % slower.
 #[inline]
 pub(crate) fn common_length(page: &Page, earlier: usize, later: usize, end: usize) -> usize {
-    let mut length = 0;
-    while later + length + 8 <= end {
-        let difference = difference_at(page, earlier + length, later + length);
-        if difference != 0 {
-            return length + first_byte(difference);
-        }
-        length += 8;
-    }
+    let mut length = match by_eights(page, earlier, later, end, PAGE_SIZE) {
+        Ended::At(length) => return length,
+        Ended::NotBy(length) => length,
+    };
     while later + length < end && page[earlier + length] == page[later + length] {
         length += 1;
     }

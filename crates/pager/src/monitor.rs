@@ -760,8 +760,8 @@ impl Monitor {
     }
 }
 
-/// Makes the calling thread one that does not wait for the rest of the machine; `true` when it comes
-/// before the program's.
+/// Makes the calling thread one that does not wait for the rest of the machine; `true` where it may
+/// come before the program's.
 ///
 /// # Errors
 /// What sched_setattr(2) says.

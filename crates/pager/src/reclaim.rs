@@ -43,11 +43,6 @@ pub struct Reclaimer {
     faults_seen: u64,
 }
 
-/// Bytes that a page takes when it is stored so; one that does not fit takes all of its own.
-fn length_of(written: Result<(Encoding, usize), DoesNotFit>) -> usize {
-    written.map_or(PAGE_SIZE, |(_, length)| length)
-}
-
 /// What one step of reclaim came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -330,4 +325,9 @@ impl Reclaimer {
         agent.progress.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
     }
+}
+
+/// Bytes that a page takes when it is stored so; one that does not fit takes all of its own.
+fn length_of(written: Result<(Encoding, usize), DoesNotFit>) -> usize {
+    written.map_or(PAGE_SIZE, |(_, length)| length)
 }

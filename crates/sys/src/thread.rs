@@ -203,7 +203,7 @@ const NICE_MIN: i32 = -20;
 /// Asks the scheduler to let the calling thread run soon, shortly and, where that is permitted
 /// (CAP_SYS_NICE, RLIMIT_NICE), before others. `turn_ns` is what it wants to do at a time (0.1 to
 /// 100 ms): from Linux 6.12 on a thread that wakes up then need not wait for the end of a longer
-/// turn. `steps` are taken off its nice value. `true` when it comes before others.
+/// turn. `steps` are taken off its nice value: `true` where that is permitted.
 ///
 /// # Errors
 /// What sched_setattr(2) says.

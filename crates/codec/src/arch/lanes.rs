@@ -1,7 +1,5 @@
 //! What vector code for every processor shares: masks of lanes, and shuffles by them.
 
-use crate::wkv::LANES;
-
 /// By a mask of eight: where each wanted element comes from.
 pub(super) struct Shuffles {
     /// The elements whose bit is set, side by side.
@@ -31,10 +29,10 @@ pub(super) static SHUFFLES: Shuffles = {
     table
 };
 
-/// A bit for each lane below `count`.
+/// A bit for each lane below `count`, of up to 64 lanes.
 #[inline]
-pub(super) fn first_lanes(count: usize) -> u16 {
-    if count < LANES { (1 << count) - 1 } else { u16::MAX }
+pub(super) fn first_lanes(count: usize) -> u64 {
+    if count < 64 { (1 << count) - 1 } else { u64::MAX }
 }
 
 #[inline]

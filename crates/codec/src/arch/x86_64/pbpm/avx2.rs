@@ -3,7 +3,7 @@
 
 use core::arch::x86_64::*;
 
-use crate::arch::lanes::{NONE, SHUFFLES};
+use crate::arch::lanes::{NONE, SHUFFLES, first_lanes};
 use crate::arch::x86_64::avx2::{
     HALF, close, lanes_of, load, load_quarter, mask_of, shuffle, store, store_quarter,
 };
@@ -127,12 +127,6 @@ fn pairs(kinds: __m256i) -> [u16; BLOCK / 2] {
     numbers
 }
 
-/// A bit for each word of a block below `count`.
-#[inline]
-fn first_words(count: usize) -> u32 {
-    if count < BLOCK { (1 << count) - 1 } else { u32::MAX }
-}
-
 /// Which way of each set the next word takes: with every word that enters it is the other.
 struct Ways {
     /// By set, all ones if it is way 1.
@@ -242,7 +236,7 @@ fn note(count: usize, list: &mut List<'_>) {
         let kinds = low_bytes(kinds);
         let is_full = bits_of(_mm256_cmpeq_epi8(kinds, _mm256_set1_epi8(MMMM as i8)));
         let sets = load(list.slots, at);
-        let next = bytes_of(ways.enter(sets, !is_full & first_words(count - at)));
+        let next = bytes_of(ways.enter(sets, !is_full & first_lanes(count - at) as u32));
         // The older entry is where the next goes.
         let ways = _mm256_and_si256(next, _mm256_set1_epi8(1));
         let ways = _mm256_xor_si256(ways, load(list.notes, at));
@@ -358,7 +352,7 @@ fn plan(count: usize, list: &mut List<'_>, sets: &Tape, known: &mut Words) {
         let full = _mm256_cmpeq_epi8(kinds, _mm256_set1_epi8(MMMM as i8));
         let halved = _mm256_and_si256(_mm256_srli_epi16::<1>(indices), _mm256_set1_epi8(0b111));
         let sets = _mm256_blendv_epi8(halved, load(sets, at), none);
-        let next = bytes_of(ways.enter(sets, !bits_of(full) & first_words(count - at)));
+        let next = bytes_of(ways.enter(sets, !bits_of(full) & first_lanes(count - at) as u32));
         let way = _mm256_and_si256(next, _mm256_set1_epi8(1));
         let to = _mm256_or_si256(_mm256_add_epi8(sets, sets), way);
         let to = _mm256_blendv_epi8(to, _mm256_set1_epi8(IGNORED as i8), full);
@@ -383,7 +377,7 @@ fn are_of_their_sets(count: usize, slots: &Tape, sets: &Tape) -> bool {
         let differ = _mm256_xor_si256(_mm256_add_epi8(sets, sets), slots);
         let differ = _mm256_and_si256(differ, _mm256_set1_epi8(0b1110));
         let alike = _mm256_cmpeq_epi8(differ, _mm256_setzero_si256());
-        strangers |= !bits_of(_mm256_or_si256(ignored, alike)) & first_words(count - at);
+        strangers |= !bits_of(_mm256_or_si256(ignored, alike)) & first_lanes(count - at) as u32;
     }
     strangers == 0
 }

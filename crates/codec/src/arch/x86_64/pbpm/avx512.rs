@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use crate::arch::lanes::first_lanes;
 use crate::arch::x86_64::avx512::{load, store};
 use crate::pbpm::{
     ASKING, DATA, EMPTY, IGNORED, INDEXED, Kernels, LONG, Lengths, List, MMMM, MMMX, MMXX, SET,
@@ -39,12 +40,6 @@ fn load_block(bytes: &[u8], at: usize) -> Block {
 #[inline]
 fn joined([a, b, c, d]: [__mmask16; 4]) -> u64 {
     u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48
-}
-
-/// A bit for each word of a block below `count`.
-#[inline]
-fn first_words(count: usize) -> u64 {
-    if count < BLOCK { (1 << count) - 1 } else { u64::MAX }
 }
 
 /// Sixteen bytes, four times.
@@ -220,7 +215,7 @@ fn note(count: usize, list: &mut List<'_>) {
         let kinds = _mm512_mask_set1_epi8(kinds, three, MMMX as i8);
         let kinds = _mm512_mask_set1_epi8(kinds, full, MMMM as i8);
         let sets = load(list.slots, at);
-        let next = ways.enter(sets, !full & first_words(count - at));
+        let next = ways.enter(sets, !full & first_lanes(count - at));
         // The older entry is where the next goes.
         let ways = _mm512_xor_si512(_mm512_maskz_set1_epi8(next, 1), load(list.notes, at));
         let indices = _mm512_or_si512(_mm512_add_epi8(sets, sets), ways);
@@ -339,7 +334,7 @@ fn plan(count: usize, list: &mut List<'_>, known: &mut Words) {
         let sets = sets_of.of(&words);
         let twice = _mm512_mask_add_epi8(twice, none, sets, sets);
         let sets = _mm512_srli_epi16(twice, 1);
-        let next = ways.enter(sets, !full & first_words(count - at));
+        let next = ways.enter(sets, !full & first_lanes(count - at));
         let to = _mm512_or_si512(twice, _mm512_maskz_set1_epi8(next, 1));
         store(list.slots, at, _mm512_mask_set1_epi8(to, full, IGNORED as i8));
         store(list.notes, at, _mm512_mask_set1_epi8(indices, none, EMPTY as i8));
@@ -362,7 +357,7 @@ fn are_of_their_sets(count: usize, list: &List<'_>) -> bool {
         let entered = !_mm512_cmpeq_epi8_mask(slots, _mm512_set1_epi8(IGNORED as i8));
         let differ = _mm512_xor_si512(_mm512_add_epi8(sets, sets), slots);
         let differ = _mm512_test_epi8_mask(differ, _mm512_set1_epi8(0b1110));
-        strangers |= differ & entered & first_words(count - at);
+        strangers |= differ & entered & first_lanes(count - at);
     }
     strangers == 0
 }

@@ -244,7 +244,7 @@ fn classify(
     let (values, misses) = (streams.values.as_flattened_mut(), streams.misses.as_flattened_mut());
     let planes = streams.value_plane.iter_mut().zip(streams.other_plane.iter_mut());
     for (group, (value_plane, other_plane)) in planes.enumerate().take(count.div_ceil(LANES)) {
-        let there = first_lanes(count - LANES * group);
+        let there = first_lanes(count - LANES * group) as u16;
         let words = load(words, 64 * group);
         let predicted = load(predicted, 64 * group);
         let zeros = _mm512_testn_epi32_mask(words, words);
@@ -368,7 +368,7 @@ fn resolve(
     let mut used = Resolved::default();
     let (halves, _) = halves.as_chunks_mut::<2>();
     for (group, halves) in halves.iter_mut().enumerate().take(count.div_ceil(LANES)) {
-        let there = first_lanes(count - LANES * group);
+        let there = first_lanes(count - LANES * group) as u16;
         let valued = u16_at(sections.value_plane, 2 * group) & there;
         let other = u16_at(sections.other_plane, 2 * group) & there;
         let missed = other & !valued;
