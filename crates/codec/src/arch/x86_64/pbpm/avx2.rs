@@ -278,12 +278,14 @@ fn emit(page: &Page, asking: &Asking, tapes: &mut Tapes<'_>, data: &mut Unaligne
         let indexed = bits_of(_mm256_shuffle_epi8(is_indexed, kinds));
         let indices = _mm256_and_si256(_mm256_srli_epi16::<4>(notes), high_bits);
         put(indices, indexed, tapes.indices, &mut lengths.indices);
-        for (pair, kinds) in pairs(kinds).into_iter().enumerate() {
-            let kinds = kinds as u8;
-            let words = load_quarter(page, 4 * BLOCK * nth + 8 * pair);
-            let pieces = _mm_shuffle_epi8(words, shuffle(&PIECES.close, kinds));
-            store_quarter(data.tape, data.at, pieces);
-            data.at += usize::from(PIECES.bytes[usize::from(kinds)]);
+        for (quarter, kinds) in pairs(kinds).as_chunks::<4>().0.iter().enumerate() {
+            let words = load(page, 4 * BLOCK * nth + 32 * quarter);
+            for (pair, &kinds) in eights(words).into_iter().zip(kinds) {
+                let kinds = kinds as u8;
+                let pieces = _mm_shuffle_epi8(pair, shuffle(&PIECES.close, kinds));
+                store_quarter(data.tape, data.at, pieces);
+                data.at += usize::from(PIECES.bytes[usize::from(kinds)]);
+            }
         }
     }
     lengths
