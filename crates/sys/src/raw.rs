@@ -26,7 +26,6 @@ pub mod nr {
     pub const SETRESGID: usize = 119;
     pub const CAPSET: usize = 126;
     pub const PRCTL: usize = 157;
-    pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
     pub const SCHED_SETATTR: usize = 314;
     pub const SCHED_GETATTR: usize = 315;
@@ -40,7 +39,6 @@ pub mod nr {
     pub const CAPSET: usize = 91;
     pub const EXIT: usize = 93;
     pub const EXIT_GROUP: usize = 94;
-    pub const CLOCK_GETTIME: usize = 113;
     pub const RT_SIGACTION: usize = 134;
     pub const RT_SIGPROCMASK: usize = 135;
     pub const RT_SIGRETURN: usize = 139;
