@@ -16,6 +16,9 @@ fn main() {
         println!("cargo::rerun-if-changed=../{crate_folder}/Cargo.toml");
     }
     println!("cargo::rerun-if-changed=build.rs");
+    // For a profiler that looks into programs under ramfold.
+    println!("cargo::rerun-if-env-changed=RAMFOLD_AGENT_SYMBOLS");
+    let strip = if env::var_os("RAMFOLD_AGENT_SYMBOLS").is_some() { "none" } else { "symbols" };
 
     let target = variable("TARGET");
     let target_folder = out.join("agent");
@@ -34,7 +37,7 @@ fn main() {
             "--config",
             "profile.release.codegen-units=1",
         ])
-        .args(["--config", "profile.release.strip=\"symbols\""])
+        .args(["--config", &format!("profile.release.strip=\"{strip}\"")])
         // Symbols are bound when the library is loaded: the loader's lazy binding would touch
         // memory of the program in the middle of a fault.
         .args(["--", "-C", "link-arg=-Wl,-z,now", "-C", "link-arg=-Wl,--exclude-libs=ALL"]);
