@@ -149,14 +149,11 @@ for i in random.sample(range(40_000), 10_000):
 print('right')
 ";
     for codec in Choice::names() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("stats.json");
-        let mut command = ramfold(["--memory", "16M", "--codec", codec, "--stats"]);
-        let ended = run(command.arg(&file).args(["--", PYTHON, "-c", SCRIPT]));
+        let (ended, stats) = run_python_with(&["--memory", "16M", "--codec", codec], SCRIPT);
         let said = text(&ended.output.stderr);
         assert_eq!(text(&ended.output.stdout), "right\n", "{codec}: {said}");
-        let count = |name: &str| stats(&file)[name].as_u64().unwrap();
-        assert!(count("pages_swapped_in") > 1000, "{codec}: {}", stats(&file));
+        let count = |name: &str| stats[name].as_u64().unwrap();
+        assert!(count("pages_swapped_in") > 1000, "{codec}: {stats}");
         assert!(count("compress_out_bytes") < count("compress_in_bytes") / 4 * 3, "{codec}");
     }
 }
@@ -659,10 +656,14 @@ fn the_program_survives_the_launcher() {
 
 /// Runs a Python script under a cap, to its end.
 fn run_python(cap: &str, script: &str) -> (Ended, serde_json::Value) {
+    run_python_with(&["--memory", cap], script)
+}
+
+fn run_python_with(options: &[&str], script: &str) -> (Ended, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stats.json");
-    let mut command = ramfold(["--memory", cap, "--stats"]);
-    let ended = run(command.arg(&file).args(["--", PYTHON, "-c", script]));
+    let mut command = ramfold(options);
+    let ended = run(command.arg("--stats").arg(&file).args(["--", PYTHON, "-c", script]));
     (ended, stats(&file))
 }
 
