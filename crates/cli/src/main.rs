@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod agent_library;
+mod awake;
 mod commands;
 mod file_pressure;
 mod program;

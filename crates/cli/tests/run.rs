@@ -436,6 +436,69 @@ fn the_accounts_add_up_to_the_kernels_count() {
 }
 
 #[test]
+fn pages_ahead_of_a_stream_of_faults_are_brought_in_with_it() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = r#"
+import mmap, struct
+pages = 15000
+memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for page in range(pages):
+    memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+for order in range(pages), range(pages - 1, -1, -1), range(0, pages, 3):
+    for page in order:
+        assert struct.unpack_from("Q", memory, page * 4096 + 56)[0] == page * 977, page
+# Two at a time.
+for page in range(pages // 2):
+    for page in page, pages - 1 - page:
+        assert struct.unpack_from("Q", memory, page * 4096)[0] == page * 977, page
+print("right")
+"#;
+    let (ended, stats) = run_python("24M", SCRIPT);
+    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+    let count = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}"));
+    let (brought, ahead) = (count("pages_swapped_in"), count("pages_prefetched"));
+    assert!(brought > 20_000, "{stats}");
+    assert!(ahead > brought / 4 * 3 && ahead < brought, "{stats}");
+    assert!(count("pages_prefetch_wasted") < ahead / 20, "{stats}");
+}
+
+#[test]
+fn a_guard_in_the_way_of_a_stream_stays() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = r#"
+import ctypes, mmap, os, struct, sys
+pages, guards = 15000, range(100, 15000, 100)
+memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for page in range(pages):
+    memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+libc = ctypes.CDLL(None, use_errno=True)
+base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+for page in guards:
+    if libc.madvise(ctypes.c_void_p(base + page * 4096), ctypes.c_size_t(4096), 102):
+        sys.exit("no guard pages" if ctypes.get_errno() == 22 else 1)
+for order in range(pages), range(pages - 1, -1, -1), range(1, pages, 3):
+    for page in order:
+        if page not in guards:
+            assert struct.unpack_from("Q", memory, page * 4096)[0] == page * 977, page
+reader, writer = os.pipe()
+for page in guards:
+    try:
+        os.write(writer, memoryview(memory)[page * 4096:page * 4096 + 8])
+        sys.exit(f"page {page} can be read")
+    except OSError as error:
+        assert error.errno == 14, error
+print("right")
+"#;
+    let (ended, stats) = run_python("24M", SCRIPT);
+    if text(&ended.output.stderr).contains("no guard pages") {
+        eprintln!("this kernel has no guard pages (Linux 6.13 has them)");
+        return;
+    }
+    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+    assert!(stats["pages_prefetched"].as_u64() > Some(10_000), "{stats}");
+}
+
+#[test]
 fn data_that_does_not_compress_is_said_once_and_is_right() {
     needs_userfaultfd!();
     let script = "

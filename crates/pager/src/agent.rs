@@ -20,6 +20,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, proc};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Pid, sched_yield};
 
+use crate::aim::Aims;
 use crate::cost::Watermarks;
 use crate::dropped::DroppedRanges;
 use crate::fault::Handler;
@@ -39,6 +40,7 @@ pub struct Core {
     pub staging: Staging,
     pub sweep: Sweep,
     pub dropped: DroppedRanges,
+    pub aims: Aims,
     /// The mappings changed in a way the events do not describe fully: look at them again.
     pub rescan_wanted: bool,
 }
@@ -115,6 +117,8 @@ pub struct Agent {
     pub core: Mutex<Core>,
     active_parts: UnsafeCell<MaybeUninit<Active>>,
     pub monitor: UnsafeCell<MaybeUninit<Reclaimer>>,
+    /// What the handler reclaims with when the monitor does not keep up.
+    pub direct: UnsafeCell<MaybeUninit<Reclaimer>>,
     pub handler: UnsafeCell<MaybeUninit<Handler>>,
 }
 
@@ -124,6 +128,9 @@ unsafe impl Sync for Agent {}
 
 /// The agent of this process, once there is one.
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(ptr::null_mut());
+
+/// How long the handler waits for the lock before it looks whether a fork holds it.
+pub const LOCK_PATIENCE_NS: u32 = 200_000;
 
 const STACK_BYTES: usize = 256 << 10;
 /// Stacks, in order: monitor, handler, fork. A page that cannot be touched lies above each.
@@ -162,7 +169,7 @@ impl Agent {
     pub fn start(session: &'static Session, process: &'static Process) -> Result<(), Errno> {
         let bytes = AGENT_OFFSET
             + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
-            + compress_scratch_bytes(session)
+            + 2 * compress_scratch_bytes(session)
             + ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES.next_multiple_of(PAGE_SIZE)
             + PAGE_SIZE;
         let home = Reservation::new(bytes)?;
@@ -333,6 +340,7 @@ impl Agent {
         };
         CodecScratch {
             compress: part(compress_scratch_bytes(self.session())),
+            direct: part(compress_scratch_bytes(self.session())),
             decompress: part(ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES),
         }
     }
@@ -449,9 +457,11 @@ impl Active {
     }
 }
 
-/// Working memory for compression (the monitor's) and decompression (the handler's).
+/// Working memory for compression (the monitor's, and the handler's in direct reclaim) and for
+/// decompression (the handler's).
 pub struct CodecScratch {
     pub compress: &'static mut [u8],
+    pub direct: &'static mut [u8],
     pub decompress: &'static mut [u8],
 }
 

@@ -16,8 +16,10 @@
 use ramfold_codec::Aim;
 use ramfold_sys::PAGE_SIZE;
 
-/// One page in so many is compressed for both.
-const TRIED: u32 = 16;
+/// One page in so many is compressed for both until enough were, then one in so many: it takes ten
+/// times as long for density.
+const TRIED_FIRST: u32 = 16;
+const TRIED: u32 = 128;
 /// The latest so many of these count, up to twice as many.
 const COUNTED: u32 = 64;
 /// And so many at least.
@@ -28,7 +30,7 @@ const ENOUGH: u32 = 8;
 const DENSITY_SPARES: u64 = 6;
 const SPEED_SPARES: u64 = 5;
 
-/// What came of the pages that were compressed for both.
+/// What came of the pages that were compressed for both. All zero is none.
 #[derive(Default)]
 pub struct Aims {
     pages: u32,
@@ -48,7 +50,7 @@ impl Aims {
     /// Is the next page to be compressed for both?
     pub fn is_trial(&mut self) -> bool {
         self.pages = self.pages.wrapping_add(1);
-        self.pages.is_multiple_of(TRIED)
+        self.pages.is_multiple_of(if self.tried < COUNTED { TRIED_FIRST } else { TRIED })
     }
 
     /// A page was: into so many bytes for each.
@@ -88,9 +90,19 @@ mod tests {
     }
 
     #[test]
-    fn one_page_in_sixteen_is_tried() {
+    fn many_pages_are_tried_at_first_and_few_later() {
         let mut aims = Aims::default();
-        let tried = (0..1600).filter(|_| aims.is_trial()).count();
-        assert_eq!(tried, 100);
+        let mut tried_of = |pages: u32| {
+            let tried = (0..pages).filter(|_| {
+                let trial = aims.is_trial();
+                if trial {
+                    aims.note(2000, 1000);
+                }
+                trial
+            });
+            tried.count() as u32
+        };
+        assert_eq!(tried_of(COUNTED * TRIED_FIRST), COUNTED);
+        assert_eq!(tried_of(100 * TRIED), 100);
     }
 }

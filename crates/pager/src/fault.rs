@@ -15,13 +15,16 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{Timespec, futex, sched_yield};
 
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS};
 use crate::cost::Watermarks;
+use crate::density::Density;
 use crate::page::{self, PageNumber};
 use crate::placement::Placement;
 use crate::privileges::Privileges;
+use crate::reclaim::{Batch, By, Reclaimer};
 use crate::session::Counters;
 use crate::staging::CHUNK_PAGES;
+use crate::stream::{Streams, WINDOW_MAX, Window};
 use crate::sweep::{self, Taken};
 use crate::{event, foreign, kept, locked_growth};
 
@@ -33,9 +36,6 @@ const DELAYED_MAX: usize = 512;
 const ASIDE_MAX: usize = 64;
 /// A fault may come before the event that explains it so many times in a row.
 const AGAIN_USUAL: u32 = 32;
-/// How long the handler waits for the lock before it looks whether a fork holds it.
-const LOCK_PATIENCE_NS: u32 = 200_000;
-
 /// How long the handler waits for a message at a time.
 const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const DURING_COPY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -46,13 +46,18 @@ const STALL_OUTRUN_NS: u64 = 20_000_000;
 /// Steps of the sweep in one fault: they may all pass pages by.
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
+/// Where the page of a fault goes among [`Handler::pages`].
+const CENTRE: usize = WINDOW_MAX - 1;
+
 /// Mark of a page that was just brought back: the next sweep of reclaim passes it by.
 pub const MARK_USED: u8 = 1;
 
 /// What the handler's thread alone uses.
 #[repr(C)]
 pub struct Handler {
-    page: Page,
+    /// Pages to copy from: that of the fault in the middle, on either side of it those that a stream
+    /// wants next.
+    pages: [Page; 2 * CENTRE + 1],
     /// Zeros to copy from. Never written: the kernel backs it with its one page of zeros.
     zeros: [u8; ZERO_AHEAD_MAX * PAGE_SIZE],
     delayed: [Option<Event>; DELAYED_MAX],
@@ -62,7 +67,10 @@ pub struct Handler {
     /// The fork that was copied made a child with an agent.
     child_has_agent: bool,
     decompressor: Option<Decompressor<'static>>,
+    streams: Streams,
+    direct: Option<&'static mut Reclaimer>,
     placement: Placement,
+    density: Density,
     privileges: Privileges,
     /// Faults in a row that could not be answered and after which no event came.
     again: u32,
@@ -96,19 +104,28 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
         (&raw mut (*handler).delayed_next).write(0);
         (&raw mut (*handler).child_has_agent).write(false);
         (&raw mut (*handler).again).write(0);
+        (&raw mut (*handler).streams).write(Streams::default());
         (&raw mut (*handler).placement).write(Placement::default());
+        (&raw mut (*handler).density).write(Density::default());
         (&raw mut (*handler).privileges).write(Privileges::default());
         (&raw mut (*handler).decompressor).write(None);
+        (&raw mut (*handler).direct).write(None);
         for slot in 0..DELAYED_MAX {
             (&raw mut (*handler).delayed[slot]).write(None);
         }
         &mut *handler
     };
-    // SAFETY: this part is the handler's.
+    // SAFETY: these parts are the handler's.
     let scratch = unsafe { agent.codec_scratch() };
     match Decompressor::new(scratch.decompress) {
         Ok(decompressor) => handler.decompressor = Some(decompressor),
         Err(error) => agent.fail(format_args!("no memory to decompress with: {error}")),
+    }
+    // SAFETY: the cell is the handler's.
+    let cell = unsafe { &mut *agent.direct.get() };
+    match Reclaimer::new_in(cell, agent, By::Handler, scratch.direct) {
+        Ok(direct) => handler.direct = Some(direct),
+        Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
     }
     let Some(active) = agent.active() else {
         agent.fail(format_args!("the fault handler started before the agent was active"));
@@ -144,6 +161,7 @@ impl Handler {
             if agent.copying.load(Ordering::Acquire) {
                 self.read_during_copy(agent, active);
             } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
+                self.release_chunk(&mut core);
                 self.handle_delayed(agent, active, &mut core);
                 self.handle_next(agent, active, core);
             }
@@ -166,7 +184,7 @@ impl Handler {
             return;
         };
         let started = time::monotonic_ns();
-        self.take_ahead(agent, active, &mut core);
+        Self::take_ahead(agent, active, &mut core);
         let served = self.serve(agent, active, &mut core, address, write);
         let process = agent.process();
         process.counters.faults.fetch_add(1, Ordering::Relaxed);
@@ -183,6 +201,7 @@ impl Handler {
         self.again = 0;
         drop(core);
         self.placement.follow(thread, agent.monitor_thread());
+        self.density.note_fault(agent.session(), started);
         self.privileges.follow(agent, started);
     }
 
@@ -302,14 +321,21 @@ impl Handler {
         match (event, self.decompressor.as_mut()) {
             (Event::Fork(child), _) if self.child_has_agent => drop(child),
             (Event::Fork(child), Some(decompressor)) => {
-                crate::fork::fill_child(agent, active, core, child, decompressor, &mut self.page);
+                crate::fork::fill_child(
+                    agent,
+                    active,
+                    core,
+                    child,
+                    decompressor,
+                    &mut self.pages[CENTRE],
+                );
             }
             (event, _) => event::handle(agent, active, core, event),
         }
     }
 
     /// Brings in the page at `address`: from staging, from the store, or, never seen before, as
-    /// zeros.
+    /// zeros. With a page of a stream come those that are next.
     fn serve(
         &mut self,
         agent: &'static Agent,
@@ -319,49 +345,140 @@ impl Handler {
         write: bool,
     ) -> Served {
         let page = page::number_of(address);
+        if !self.fetch(agent, active, core, page, CENTRE) {
+            return self.fill_with_zeros(agent, active, core, address, write);
+        }
+        let Window { stride, pages, wasted } = self.streams.window_at(page);
         let counters = &agent.process().counters;
-        if let Some(slot) = core.staging.find(page) {
-            let source = active.slot_address(slot) as *const u8;
-            // SAFETY: a live slot holds the page's content, and only the reclaimer removes it.
-            let copied = unsafe { active.uffd.copy(address, source, PAGE_SIZE) };
+        counters.pages_prefetch_wasted.fetch_add(wasted.into(), Ordering::Relaxed);
+        let ahead = if pages > 1 { room_ahead(agent).min(pages - 1) } else { 0 };
+        let brought = match stride {
+            1 | -1 if ahead > 0 => self.bring_run(agent, active, core, page, stride, ahead),
+            _ => 0,
+        };
+        if brought == 0 {
+            let copied = self.copy(active, page, CENTRE, 1);
             let served = settle(agent, active, address, copied);
-            if served == Served::Done {
-                core.staging.kill(slot);
-                active.store.set_mark(page, MARK_USED);
-                counters.pages_second_chance.fetch_add(1, Ordering::Relaxed);
-                agent.add_cost(PAGE_SIZE as u64);
+            if served != Served::Done {
+                return served;
             }
-            return served;
+            note_returned(agent, active, core, page);
         }
-        match self.load(agent, active, page) {
-            Some(()) => {
-                // SAFETY: the buffer was just filled with the page's content.
-                let copied = unsafe { active.uffd.copy(address, self.page.as_ptr(), PAGE_SIZE) };
-                let served = settle(agent, active, address, copied);
-                if served == Served::Done {
-                    kept::note_loaded(agent, active, page);
-                    counters.pages_swapped_in.fetch_add(1, Ordering::Relaxed);
-                    agent.add_cost(PAGE_SIZE as u64);
-                }
-                served
-            }
-            None => self.fill_with_zeros(agent, active, core, address, write),
-        }
+        let brought = match stride {
+            1 | -1 => brought.max(1),
+            _ => 1 + self.bring_scattered(agent, active, core, page, stride, ahead),
+        };
+        self.streams.note_brought(brought);
+        counters.pages_prefetched.fetch_add(brought as u64 - 1, Ordering::Relaxed);
+        agent.add_cost((brought * PAGE_SIZE) as u64);
+        Served::Done
     }
 
-    /// Decompresses what the store has for a page into the buffer.
-    fn load(&mut self, agent: &Agent, active: &Active, page: PageNumber) -> Option<()> {
-        let Handler { page: buffer, decompressor, .. } = self;
-        let decompressor = decompressor.as_mut()?;
-        let loaded = active.store.load(page, |object| expand(object, decompressor, buffer));
-        match loaded {
-            Ok(None) => None,
-            Ok(Some(Ok(()))) => Some(()),
+    /// Brings in a page that was fetched and up to `ahead` neighbours of it in one direction. Returns
+    /// how many in all, none where the page itself could not be brought in so.
+    fn bring_run(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        page: PageNumber,
+        stride: i64,
+        ahead: usize,
+    ) -> usize {
+        let address = page::address_of(page);
+        // A guard page would be overwritten.
+        let empty = if stride > 0 {
+            active.pagemap.empty_pages(address + PAGE_SIZE, ahead)
+        } else {
+            active.pagemap.empty_pages_before(address, ahead)
+        };
+        let ahead = empty.unwrap_or(0);
+        let mut pages = 1;
+        while pages <= ahead {
+            let steps = stride * pages as i64;
+            let (page, place) =
+                (page.wrapping_add_signed(steps), CENTRE.wrapping_add_signed(steps as isize));
+            if !self.fetch(agent, active, core, page, place) {
+                break;
+            }
+            pages += 1;
+        }
+        let below = if stride < 0 { pages - 1 } else { 0 };
+        let first = page - below as u64;
+        let done = match self.copy(active, first, CENTRE - below, pages) {
+            Ok(()) => pages,
+            Err(partial) => partial.done / PAGE_SIZE,
+        };
+        for page in first..first + done as u64 {
+            note_returned(agent, active, core, page);
+        }
+        if done > below { done } else { 0 }
+    }
+
+    /// Brings in up to so many pages at this distance from each other behind `page`. Returns how
+    /// many.
+    fn bring_scattered(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        page: PageNumber,
+        stride: i64,
+        ahead: usize,
+    ) -> usize {
+        for brought in 0..ahead {
+            let page = page.wrapping_add_signed(stride * (brought as i64 + 1));
+            // A guard page would be overwritten.
+            if active.pagemap.empty_pages(page::address_of(page), 1) != Ok(1)
+                || !self.fetch(agent, active, core, page, CENTRE)
+                || self.copy(active, page, CENTRE, 1).is_err()
+            {
+                return brought;
+            }
+            note_returned(agent, active, core, page);
+        }
+        ahead
+    }
+
+    /// Puts a page's content among the pages to copy from. `false` where neither staging nor the
+    /// store has it.
+    fn fetch(
+        &mut self,
+        agent: &Agent,
+        active: &Active,
+        core: &Core,
+        page: PageNumber,
+        place: usize,
+    ) -> bool {
+        let Handler { pages, decompressor, .. } = self;
+        let buffer = &mut pages[place];
+        if let Some(slot) = core.staging.find(page) {
+            // SAFETY: a live slot holds the page's content, and only the reclaimer removes it.
+            *buffer = *unsafe { active.slot_page(slot) };
+            return true;
+        }
+        let Some(decompressor) = decompressor.as_mut() else { return false };
+        match active.store.load(page, |object| expand(object, decompressor, buffer)) {
+            Ok(None) => false,
+            Ok(Some(Ok(()))) => true,
             Ok(Some(Err(error))) => {
                 agent.fail(format_args!("page {:#x}: {error}", page::address_of(page)))
             }
             Err(error) => agent.fail(format_args!("page {:#x}: {error}", page::address_of(page))),
         }
+    }
+
+    /// Copies pages that were fetched to where the program wants them.
+    fn copy(
+        &self,
+        active: &Active,
+        first: PageNumber,
+        place: usize,
+        pages: usize,
+    ) -> Result<(), Partial> {
+        let source = self.pages[place..place + pages].as_ptr().cast();
+        // SAFETY: the buffer was filled with the content of these pages.
+        unsafe { active.uffd.copy(page::address_of(first), source, pages * PAGE_SIZE) }
     }
 
     /// First touch: the page of zeros for a read, memory of its own for a write. A program that
@@ -396,10 +513,10 @@ impl Handler {
 
     /// Fills staging for the reclaimer when it is empty: the monitor has nothing to do then, and the
     /// faulting thread waits. See [`sweep`].
-    fn take_ahead(&self, agent: &Agent, active: &Active, core: &mut Core) {
+    fn take_ahead(agent: &Agent, active: &Active, core: &mut Core) {
         let near = agent.cost_estimate.load(Ordering::Relaxed) + (CHUNK_PAGES * PAGE_SIZE) as u64
             > Watermarks::of(agent.session()).for_estimate(agent).high;
-        if !near || core.staging.oldest().is_some() || core.sweep.is_blocked() {
+        if !near || core.staging.waiting() > 0 || core.sweep.is_blocked() {
             return;
         }
         for _ in 0..TAKE_STEPS_MAX {
@@ -414,42 +531,98 @@ impl Handler {
         }
     }
 
-    /// Once the cap is reached, waits until there is room again, while reclaim makes progress.
-    /// Bounded: messages that are not faults need an answer too, and reclaim itself may wait for
-    /// one.
+    /// In direct reclaim: sees to it that there is a chunk for this thread and one for the monitor.
+    fn take_directly(agent: &Agent, active: &Active, core: &mut Core) {
+        for _ in 0..TAKE_STEPS_MAX {
+            if core.staging.waiting() >= 2 || core.sweep.is_blocked() {
+                break;
+            }
+            match sweep::take_next(agent, active, core) {
+                Taken::Pages | Taken::Passed | Taken::Looked => {}
+                Taken::Busy(_) | Taken::Changing | Taken::Nothing => break,
+            }
+        }
+    }
+
+    /// Once the cap is reached, helps to make room, or waits for it where there is nothing to help
+    /// with. Bounded: messages that are not faults need an answer too, and reclaim itself may wait
+    /// for one.
     fn stall_over_cap(&mut self, agent: &Agent, active: &Active) {
         let marks = Watermarks::of(agent.session()).for_estimate(agent);
         let cost = || agent.cost_estimate.load(Ordering::Relaxed);
         if cost() <= marks.hard {
             return;
         }
-        let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        // A program that outruns reclaim is held until there is room to grow. Otherwise a fault
-        // adds one page, and what is freed at a time makes room for many.
+        let counters = &agent.process().counters;
+        // A program that outruns reclaim is held until there is room to grow.
         let (mark, longest) = if agent.outruns.load(Ordering::Relaxed) {
             (marks.low, STALL_OUTRUN_NS)
         } else {
-            (marks.hard, STALL_NS)
+            (marks.hard - (WINDOW_MAX * PAGE_SIZE) as u64, STALL_NS)
         };
         let deadline = time::monotonic_ns() + longest;
+        counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
         agent.faults_wait.store(true, Ordering::Relaxed);
-        let mut seen = agent.progress.load(Ordering::Acquire);
         while cost() > mark && !agent.stuck.load(Ordering::Relaxed) {
-            agent.process().counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
+            let seen = agent.progress.load(Ordering::Acquire);
             if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
-                self.take_ahead(agent, active, &mut core);
+                Self::take_directly(agent, active, &mut core);
             }
-            agent.process().wake_agent();
-            // Woken, timed out or interrupted: only progress counts.
-            let _ = futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
-            let now = agent.progress.load(Ordering::Acquire);
-            if now == seen || time::monotonic_ns() > deadline {
+            if agent.monitor_sleeps.swap(false, Ordering::SeqCst) {
+                agent.process().wake_agent();
+            }
+            match self.direct.as_mut().map(|direct| direct.batch(active)) {
+                Some(Batch::Pages) => {}
+                Some(Batch::Freed) => {
+                    counters.reclaim_direct.fetch_add(1, Ordering::Relaxed);
+                }
+                None | Some(Batch::Nothing | Batch::Interrupted) => {
+                    let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+                    // Woken, timed out or interrupted: only progress counts.
+                    let _ =
+                        futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
+                    if agent.progress.load(Ordering::Acquire) == seen {
+                        break;
+                    }
+                }
+            }
+            if time::monotonic_ns() > deadline {
                 break;
             }
-            seen = now;
         }
         agent.faults_wait.store(false, Ordering::Relaxed);
+        // Otherwise before the next message is handled.
+        if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
+            self.release_chunk(&mut core);
+        }
     }
+
+    /// What direct reclaim has begun others may finish.
+    fn release_chunk(&mut self, core: &mut Core) {
+        if let Some(direct) = &mut self.direct {
+            direct.release(core);
+        }
+    }
+}
+
+/// A page is in memory again.
+fn note_returned(agent: &Agent, active: &Active, core: &mut Core, page: PageNumber) {
+    let counters = &agent.process().counters;
+    if let Some(slot) = core.staging.find(page) {
+        core.staging.kill(slot);
+        active.store.set_mark(page, MARK_USED);
+        counters.pages_second_chance.fetch_add(1, Ordering::Relaxed);
+    } else {
+        kept::note_loaded(agent, active, page);
+        counters.pages_swapped_in.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How many pages more than one there is room for.
+fn room_ahead(agent: &Agent) -> usize {
+    let hard = Watermarks::of(agent.session()).for_estimate(agent).hard;
+    let cost = agent.cost_estimate.load(Ordering::Relaxed) + PAGE_SIZE as u64;
+    (hard.saturating_sub(cost) / PAGE_SIZE as u64) as usize
 }
 
 /// How many pages from `address` on, at most `wanted`, lie in registered memory, were never

@@ -6,7 +6,8 @@
 //!
 //! The life of a page, file by file: [`monitor`] notices that memory runs short and registers the
 //! program's mappings ([`regions`]); the [`sweep`] takes pages into [`staging`]; [`reclaim`] compresses
-//! what waited there; [`fault`] brings back what the program touches; [`event`] keeps up with changes
+//! what waited there; [`fault`] brings back what the program touches, with what a [`stream`] of faults
+//! wants next; [`event`] keeps up with changes
 //! of the address space; [`fork`] gives a child its own agent.
 
 #![cfg_attr(not(test), no_std)]
@@ -17,6 +18,7 @@ compile_error!("ramfold's agent knows the system calls of x86_64 and aarch64 onl
 pub mod agent;
 pub mod aim;
 pub mod cost;
+pub mod density;
 pub mod dropped;
 pub mod entry;
 pub mod event;
@@ -34,4 +36,5 @@ pub mod reclaim;
 pub mod regions;
 pub mod session;
 pub mod staging;
+pub mod stream;
 pub mod sweep;

@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use ramfold_store::{Config, Store};
 use ramfold_sys::mem::Reservation;
@@ -22,7 +22,7 @@ use crate::cost::{self, Watermarks};
 use crate::fork;
 use crate::kept;
 use crate::privileges::Privileges;
-use crate::reclaim::{Reclaimer, Step};
+use crate::reclaim::{By, Reclaimer, Step};
 use crate::session::Once;
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
 use crate::sweep;
@@ -55,11 +55,6 @@ const TURN_NS: u64 = 100_000;
 /// Nor for what else the machine has to do: so much below the program's own nice value, where that is
 /// permitted. The agent's threads then have nine times the weight of the program's.
 const NICE_STEPS: i32 = 10;
-/// Faults are dense when they come in this time of each other on average. Then the monitor stays
-/// awake between two looks: in a virtual machine waking an idle processor takes 25 to 75 us, so that
-/// it comes too late, and a program that is put on an idle processor after each fault is slowed down
-/// as much.
-const DENSE_NS: u64 = 60_000;
 /// Between two measurements of what is shared: at least this long, and this many times what one
 /// takes.
 const SHARING_NS_MIN: u64 = 2_000_000;
@@ -119,9 +114,8 @@ pub struct Monitor {
     stops: u32,
     /// The program has outrun reclaim lately: look more often until then.
     growing_until_ns: u64,
-    /// When the last sleep began, what there was to see then (memory, and faults so far), and how
-    /// often that had stayed the same.
-    slept_ns: u64,
+    /// What there was to see before the last sleep (memory, and faults so far), and how often that
+    /// had stayed the same.
     seen: (Memory, u64),
     quiet_looks: u32,
     threads_checked_ns: u64,
@@ -180,7 +174,6 @@ impl Monitor {
                 store_bytes: 0,
                 stops: 0,
                 growing_until_ns: 0,
-                slept_ns: 0,
                 seen: (memory, 0),
                 quiet_looks: 0,
                 threads_checked_ns: time::monotonic_ns(),
@@ -372,7 +365,7 @@ impl Monitor {
             return Err(GiveUp::Forks);
         }
         let pagemap = Pagemap::open().map_err(|e| GiveUp::System("/proc/self/pagemap", e))?;
-        let chunks = (marks.cap as usize / (128 * CHUNK_PAGES * PAGE_SIZE)).clamp(2, CHUNKS_MAX);
+        let chunks = (marks.cap as usize / (64 * CHUNK_PAGES * PAGE_SIZE)).clamp(4, CHUNKS_MAX);
         let staging_bytes = chunks * CHUNK_PAGES * PAGE_SIZE;
         let staging_memory = Reservation::new(staging_bytes)
             .and_then(|memory| memory.commit(0, staging_bytes).map(|()| memory))
@@ -424,7 +417,7 @@ impl Monitor {
         let cell = unsafe { &mut *agent.monitor.get() };
         // SAFETY: the parts for compression are this thread's.
         let scratch = unsafe { agent.codec_scratch() };
-        match Reclaimer::new_in(cell, agent, scratch) {
+        match Reclaimer::new_in(cell, agent, By::Monitor, scratch.compress) {
             Ok(reclaimer) => self.reclaimer = Some(reclaimer),
             Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
         }
@@ -728,12 +721,10 @@ impl Monitor {
         let now = time::monotonic_ns();
         let growing = now < self.growing_until_ns;
         let faults = process.counters.faults.load(Ordering::Relaxed);
-        let dense = (faults - self.seen.1) * DENSE_NS > now - self.slept_ns;
         let seen_now = (self.memory, faults);
         self.quiet_looks =
             if self.seen == seen_now { self.quiet_looks.saturating_add(1) } else { 0 };
         self.seen = seen_now;
-        self.slept_ns = now;
         let quiet = self.quiet_looks >= QUIET_LOOKS && !growing;
         let shortest = if quiet { SLEEP_US_MIN_QUIET } else { SLEEP_US_MIN };
         let mut sleep_us = (headroom / GROWTH_BYTES_PER_US).clamp(shortest, SLEEP_US_MAX);
@@ -750,12 +741,8 @@ impl Monitor {
             tv_sec: (sleep_us / 1_000_000) as i64,
             tv_nsec: (sleep_us % 1_000_000 * 1_000) as i64,
         };
-        if dense {
-            stay_awake(&process.wake, seen, sleep_us.min(SLEEP_US_MIN));
-        } else {
-            // Woken, timed out or interrupted: look again either way.
-            let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
-        }
+        // Woken, timed out or interrupted: look again either way.
+        let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
         agent.monitor_sleeps.store(false, Ordering::Relaxed);
     }
 }
@@ -767,14 +754,6 @@ impl Monitor {
 /// What sched_setattr(2) says.
 pub fn run_soon() -> Result<bool, Errno> {
     thread::run_soon(TURN_NS, NICE_STEPS)
-}
-
-/// Keeps the processor for so long, or until the word changes, as long as nobody else wants it.
-fn stay_awake(word: &AtomicU32, seen: u32, us: u64) {
-    let end = time::monotonic_ns() + us * 1_000;
-    while word.load(Ordering::Acquire) == seen && time::monotonic_ns() < end {
-        sched_yield();
-    }
 }
 
 /// Opens a userfaultfd that tells all that must be known; whether it tells of forks too depends

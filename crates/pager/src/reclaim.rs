@@ -1,19 +1,21 @@
 //! Reclaim: staged pages are compressed into the pool, and their frames given back.
 //!
-//! Runs in the monitor's thread. Pages are compressed without the lock, on another core than the
-//! program's while there is one; the frames of a chunk are given back to the system together.
+//! The monitor's thread does so in the background, on another core than the program's while there is
+//! one. When it does not keep up, so that faults have to wait, the fault handler does the same meanwhile
+//! (direct reclaim). Pages are compressed without the lock; the frames of a chunk are given back to the
+//! system together.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
 use ramfold_codec::{Aim, Chosen, DoesNotFit, Encoding, Page, ScratchError, same_filled};
+use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::mm::{Advice, madvise, munlock};
 use rustix::thread::{futex, sched_yield};
 
-use crate::agent::{Active, Agent, CodecScratch, Core, STAGING_MODE};
-use crate::aim::Aims;
+use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS, STAGING_MODE};
 use crate::cost::Watermarks;
 use crate::page;
 use crate::staging::{CHUNK_PAGES, Slot};
@@ -28,19 +30,49 @@ const MARK_INCOMPRESSIBLE: u8 = 200;
 /// became of its mapping waits behind faults.
 const PUT_BACK_NS: u64 = 10_000_000_000;
 
-/// Compressing so many pages takes 20 to 100 us, in which a program can grow by 0.3 MB.
-const WATCH_PAGES: usize = 8;
+/// Pages compressed between two moments at which the lock is taken: 20 to 100 us, in which a program
+/// can grow by 0.3 MB.
+const BATCH_PAGES: usize = 8;
 
-/// What the reclaimer alone uses.
+/// Whose reclaim it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Monitor,
+    /// Which may wait for nobody: what others wait for may be a message that it has to read.
+    Handler,
+}
+
+/// What one thread reclaims with.
 pub struct Reclaimer {
     agent: &'static Agent,
+    by: By,
     codec: Chosen<'static>,
-    object: [u8; OBJECT_BYTES_MAX],
-    aims: Aims,
+    /// The chunk that is this thread's, and from where on in it pages are to be compressed.
+    claimed: Option<(usize, usize)>,
+    objects: [[u8; OBJECT_BYTES_MAX]; BATCH_PAGES],
     /// Where a page is compressed for the other aim, to compare.
     other: [u8; OBJECT_BYTES_MAX],
     /// Faults there had been when staging was last found empty.
     faults_seen: u64,
+}
+
+/// What a page has become.
+#[derive(Clone, Copy)]
+enum Compressed {
+    SameFilled(u64),
+    Object(Encoding, usize),
+    DoesNotFit,
+}
+
+impl Compressed {
+    /// Bytes that the page takes so; one that does not fit takes all of its own.
+    fn length(self) -> usize {
+        match self {
+            Compressed::SameFilled(_) => 0,
+            Compressed::Object(_, length) => length,
+            Compressed::DoesNotFit => PAGE_SIZE,
+        }
+    }
 }
 
 /// What one step of reclaim came to.
@@ -54,48 +86,71 @@ pub enum Step {
     Nothing,
 }
 
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    /// Some pages of a chunk were dealt with.
+    Pages,
+    /// The last of a chunk were, and its frames are free.
+    Freed,
+    /// No chunk is queued that is not somebody else's.
+    Nothing,
+    /// The handler must do something else first.
+    Interrupted,
+}
+
 impl Reclaimer {
     /// # Errors
     /// When the scratch memory is too small for the codec.
     pub fn new_in(
         cell: &'static mut MaybeUninit<Reclaimer>,
         agent: &'static Agent,
-        scratch: CodecScratch,
+        by: By,
+        scratch: &'static mut [u8],
     ) -> Result<&'static mut Reclaimer, ScratchError> {
         Ok(cell.write(Reclaimer {
             agent,
-            codec: Chosen::new(agent.session().codec(), scratch.compress)?,
-            object: [0; OBJECT_BYTES_MAX],
-            aims: Aims::default(),
+            by,
+            codec: Chosen::new(agent.session().codec(), scratch)?,
+            claimed: None,
+            objects: [[0; OBJECT_BYTES_MAX]; BATCH_PAGES],
             other: [0; OBJECT_BYTES_MAX],
             faults_seen: 0,
         }))
     }
 
-    /// Compresses the oldest chunk of staging. Where none is queued the fault handler is left to
-    /// take pages, for which it needs this thread to sleep, as long as faults come.
+    /// For the monitor: compresses the oldest chunk of staging. Where none is queued the fault
+    /// handler is left to take pages, for which it needs this thread to sleep, as long as faults come.
     ///
     /// `watch` is called every few pages: the program may be growing meanwhile.
     pub fn step(&mut self, active: &Active, watch: &mut dyn FnMut()) -> Step {
         let agent = self.agent;
         let counters = &agent.process().counters;
-        let direct = agent.faults_wait.load(Ordering::Relaxed);
-        let steps = if direct { &counters.reclaim_direct } else { &counters.reclaim_background };
-        steps.fetch_add(1, Ordering::Relaxed);
-        if !self.compress_oldest(active, watch) {
-            let faults = counters.faults.load(Ordering::Relaxed);
-            let faults_before = core::mem::replace(&mut self.faults_seen, faults);
-            let blocked = agent.lock_core().sweep.is_blocked();
-            if (faults != faults_before || direct) && !blocked {
-                counters.reclaim_left.fetch_add(1, Ordering::Relaxed);
-                return Step::Leave;
-            }
-            if !self.fill_staging(active) {
-                // What waits in a half-filled chunk is the last of it.
-                let mut core = agent.lock_core();
-                core.staging.seal_chunk();
-                if core.staging.oldest().is_none() {
-                    return Step::Nothing;
+        loop {
+            match self.batch(active) {
+                Batch::Pages => watch(),
+                Batch::Freed => {
+                    counters.reclaim_background.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+                Batch::Nothing | Batch::Interrupted => {
+                    let faults = counters.faults.load(Ordering::Relaxed);
+                    let faults_before = core::mem::replace(&mut self.faults_seen, faults);
+                    let blocked = agent.lock_core().sweep.is_blocked();
+                    let direct = agent.faults_wait.load(Ordering::Relaxed);
+                    if (faults != faults_before || direct) && !blocked {
+                        counters.reclaim_left.fetch_add(1, Ordering::Relaxed);
+                        return Step::Leave;
+                    }
+                    if !self.fill_staging(active) {
+                        // What waits in a half-filled chunk is the last of it.
+                        let mut core = agent.lock_core();
+                        core.staging.seal_chunk();
+                        if core.staging.oldest().is_none() {
+                            return Step::Nothing;
+                        }
+                    }
+                    break;
                 }
             }
         }
@@ -157,26 +212,75 @@ impl Reclaimer {
         false
     }
 
-    /// Compresses what waits in the oldest chunk and frees its frames. `false` when no chunk is
-    /// queued.
-    fn compress_oldest(&mut self, active: &Active, watch: &mut dyn FnMut()) -> bool {
-        let Some(chunk) = self.agent.lock_core().staging.oldest() else { return false };
-        let aim = if self.pool_takes_most(active) { Aim::Density } else { self.aims.best() };
-        let mut from = 0;
-        loop {
-            let next = {
-                let core = self.agent.lock_core();
-                core.staging.next_live(chunk, from)
-            };
-            let Some(slot) = next else { break };
-            self.compress(active, slot, aim);
-            from = slot.0 as usize % CHUNK_PAGES + 1;
-            if from.is_multiple_of(WATCH_PAGES) {
-                watch();
-            }
+    /// The lock. `None` where the handler must not wait for it: a fork holds it that waits for the
+    /// handler.
+    fn lock(&self) -> Option<MutexGuard<'static, Core>> {
+        let agent = self.agent;
+        match self.by {
+            By::Monitor => Some(agent.lock_core()),
+            By::Handler => loop {
+                if agent.copying.load(Ordering::Acquire) || agent.delayed.load(Ordering::Relaxed) {
+                    return None;
+                }
+                if let Some(core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
+                    return Some(core);
+                }
+            },
         }
-        self.free_frames(active, chunk);
-        true
+    }
+
+    /// Compresses a few pages of a chunk that is this thread's, or, behind the last of them, frees
+    /// its frames.
+    pub fn batch(&mut self, active: &Active) -> Batch {
+        let Some(mut core) = self.lock() else { return Batch::Interrupted };
+        let claim = self.claimed.or_else(|| core.staging.claim_oldest().map(|chunk| (chunk, 0)));
+        let Some((chunk, mut from)) = claim else { return Batch::Nothing };
+        self.claimed = claim;
+        let mut slots = [Slot(0); BATCH_PAGES];
+        let mut count = 0;
+        while count < BATCH_PAGES
+            && let Some(slot) = core.staging.next_live(chunk, from)
+        {
+            slots[count] = slot;
+            count += 1;
+            from = slot.0 as usize % CHUNK_PAGES + 1;
+        }
+        let slots = &slots[..count];
+        if slots.is_empty() {
+            drop(core);
+            return self.free_frames(active, chunk);
+        }
+        let aim = if self.pool_takes_most(active) { Aim::Density } else { core.aims.best() };
+        let has_aims = self.codec.has_aims();
+        let trials = slots.iter().filter(|_| has_aims && core.aims.is_trial()).count();
+        drop(core);
+
+        let mut compressed = [Compressed::DoesNotFit; BATCH_PAGES];
+        for (index, &slot) in slots.iter().enumerate() {
+            compressed[index] = self.compress(active, slot, aim, index);
+        }
+        let mut compared = [(0, 0); BATCH_PAGES];
+        for (index, &slot) in slots[..trials].iter().enumerate() {
+            compared[index] = self.compare(active, slot, aim, compressed[index]);
+        }
+
+        // What was compressed is compressed again later.
+        let Some(mut core) = self.lock() else { return Batch::Interrupted };
+        self.claimed = Some((chunk, from));
+        for &(speed_bytes, density_bytes) in &compared[..trials] {
+            core.aims.note(speed_bytes, density_bytes);
+        }
+        for (index, &slot) in slots.iter().enumerate() {
+            self.store(active, &mut core, slot, compressed[index], &self.objects[index]);
+        }
+        Batch::Pages
+    }
+
+    /// Leaves a chunk that this thread has not done with to others.
+    pub fn release(&mut self, core: &mut Core) {
+        if let Some((chunk, _)) = self.claimed.take() {
+            core.staging.release(chunk);
+        }
     }
 
     /// Does the pool leave the program too little of the cap? Then every byte it shrinks by is worth
@@ -187,62 +291,74 @@ impl Reclaimer {
         active.store.cost_bytes() as u64 > own / 3 * 2
     }
 
-    /// Stores the page in a slot, or puts it back where it does not compress.
-    fn compress(&mut self, active: &Active, slot: Slot, aim: Aim) {
-        let agent = self.agent;
-        let counters = &agent.process().counters;
+    /// Compresses the page in a slot, which is this thread's.
+    fn compress(&mut self, active: &Active, slot: Slot, aim: Aim, place: usize) -> Compressed {
         // SAFETY: the slot was live; the frame stays until this thread frees the chunk, even if
         // the program asks for the page meanwhile.
         let page: &Page = unsafe { active.slot_page(slot) };
         if let Some(word) = same_filled(page) {
-            let core = &mut agent.lock_core();
-            if core.staging.is_live(slot) {
-                match active.store.store_same_filled(core.staging.page(slot), word) {
-                    Ok(()) => {
-                        core.sweep.note_stored();
-                        core.staging.kill(slot);
-                        counters.pages_same_filled.fetch_add(1, Ordering::Relaxed);
-                        counters.pages_swapped_out.fetch_add(1, Ordering::Relaxed);
-                    }
-                    Err(_) => self.put_back_soon(active, core, slot),
-                }
-            }
-            return;
+            return Compressed::SameFilled(word);
         }
-        let written = self.codec.compress(page, aim, &mut self.object);
-        if self.codec.has_aims() && self.aims.is_trial() {
-            self.try_other_aim(page, aim, length_of(written));
+        compressed(self.codec.compress(page, aim, &mut self.objects[place]))
+    }
+
+    /// Compresses a page for the other aim too, to compare. Returns the bytes for speed and for
+    /// density.
+    fn compare(
+        &mut self,
+        active: &Active,
+        slot: Slot,
+        aim: Aim,
+        one: Compressed,
+    ) -> (usize, usize) {
+        if let Compressed::SameFilled(_) = one {
+            return (0, 0);
         }
-        counters.compress_in_bytes.fetch_add(PAGE_SIZE as u64, Ordering::Relaxed);
-        let core = &mut agent.lock_core();
-        if !core.staging.is_live(slot) {
-            return;
-        }
-        let stored = written.ok().filter(|&(encoding, length)| {
-            let object = &self.object[..length];
-            active.store.store_object(core.staging.page(slot), encoding as u8, object).is_ok()
-        });
-        match stored {
-            Some((_, length)) => {
-                core.sweep.note_stored();
-                core.staging.kill(slot);
-                counters.compress_out_bytes.fetch_add(length as u64, Ordering::Relaxed);
-                counters.pages_swapped_out.fetch_add(1, Ordering::Relaxed);
-            }
-            None => {
-                active.store.set_mark(core.staging.page(slot), MARK_INCOMPRESSIBLE);
-                counters.pages_incompressible.fetch_add(1, Ordering::Relaxed);
-                self.put_back_soon(active, core, slot);
-            }
+        // SAFETY: as above.
+        let page: &Page = unsafe { active.slot_page(slot) };
+        let mut other = |aim| compressed(self.codec.compress(page, aim, &mut self.other)).length();
+        match aim {
+            Aim::Speed => (one.length(), other(Aim::Density)),
+            Aim::Density => (other(Aim::Speed), one.length()),
         }
     }
 
-    /// Compresses a page for the other aim too, to compare.
-    fn try_other_aim(&mut self, page: &Page, aim: Aim, bytes: usize) {
-        let mut other = |aim| length_of(self.codec.compress(page, aim, &mut self.other));
-        match aim {
-            Aim::Speed => self.aims.note(bytes, other(Aim::Density)),
-            Aim::Density => self.aims.note(other(Aim::Speed), bytes),
+    /// Stores what a page was compressed to, or puts the page back where it does not compress. One
+    /// that the program has asked for meanwhile is no more in the slot.
+    fn store(
+        &self,
+        active: &Active,
+        core: &mut Core,
+        slot: Slot,
+        compressed: Compressed,
+        object: &[u8; OBJECT_BYTES_MAX],
+    ) {
+        if !core.staging.is_live(slot) {
+            return;
+        }
+        let page = core.staging.page(slot);
+        let counters = &self.agent.process().counters;
+        let stored = match compressed {
+            Compressed::SameFilled(word) => active.store.store_same_filled(page, word).is_ok(),
+            Compressed::Object(encoding, length) => {
+                active.store.store_object(page, encoding as u8, &object[..length]).is_ok()
+            }
+            Compressed::DoesNotFit => false,
+        };
+        match compressed {
+            Compressed::SameFilled(_) => counters.pages_same_filled.fetch_add(1, Ordering::Relaxed),
+            _ => counters.compress_in_bytes.fetch_add(PAGE_SIZE as u64, Ordering::Relaxed),
+        };
+        if stored {
+            core.sweep.note_stored();
+            core.staging.kill(slot);
+            let length = compressed.length() as u64;
+            counters.compress_out_bytes.fetch_add(length, Ordering::Relaxed);
+            counters.pages_swapped_out.fetch_add(1, Ordering::Relaxed);
+        } else {
+            active.store.set_mark(page, MARK_INCOMPRESSIBLE);
+            counters.pages_incompressible.fetch_add(1, Ordering::Relaxed);
+            self.put_back_soon(active, core, slot);
         }
     }
 
@@ -282,21 +398,27 @@ impl Reclaimer {
     /// Frees the frames of a chunk whose pages are all stored, returned or dropped. Staging is
     /// registered, and giving up registered memory would raise an event to ourselves; so the
     /// chunk is unregistered for that moment.
-    fn free_frames(&mut self, active: &Active, chunk: usize) {
+    fn free_frames(&mut self, active: &Active, chunk: usize) -> Batch {
         let agent = self.agent;
         let mut deadline = None;
         loop {
             {
-                let core = &mut agent.lock_core();
+                let Some(mut core) = self.lock() else { return Batch::Interrupted };
                 let Some(slot) = core.staging.next_live(chunk, 0) else { break };
-                if let Err(errno) = self.put_back(active, core, slot)
-                    && time::monotonic_ns()
+                if let Err(errno) = self.put_back(active, &mut core, slot) {
+                    if self.by == By::Handler {
+                        core.staging.release(chunk);
+                        self.claimed = None;
+                        return Batch::Interrupted;
+                    }
+                    if time::monotonic_ns()
                         > *deadline.get_or_insert_with(|| time::monotonic_ns() + PUT_BACK_NS)
-                {
-                    agent.fail(format_args!(
-                        "page {:#x} can neither be stored nor given back: {errno}",
-                        page::address_of(core.staging.page(slot))
-                    ));
+                    {
+                        agent.fail(format_args!(
+                            "page {:#x} can neither be stored nor given back: {errno}",
+                            page::address_of(core.staging.page(slot))
+                        ));
+                    }
                 }
             }
             // Not with the lock held: the event that stands in the way could never be read.
@@ -320,14 +442,21 @@ impl Reclaimer {
         if let Err(errno) = freed {
             agent.fail(format_args!("cannot free the frames of staging: {errno}"));
         }
-        agent.lock_core().staging.retire_oldest();
+        // Where that must wait, nothing is lost by freeing them once more.
+        let Some(mut core) = self.lock() else { return Batch::Interrupted };
+        core.staging.retire(chunk);
+        self.claimed = None;
+        drop(core);
         agent.subtract_cost(range.len() as u64);
         agent.progress.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
+        Batch::Freed
     }
 }
 
-/// Bytes that a page takes when it is stored so; one that does not fit takes all of its own.
-fn length_of(written: Result<(Encoding, usize), DoesNotFit>) -> usize {
-    written.map_or(PAGE_SIZE, |(_, length)| length)
+fn compressed(written: Result<(Encoding, usize), DoesNotFit>) -> Compressed {
+    match written {
+        Ok((encoding, length)) => Compressed::Object(encoding, length),
+        Err(DoesNotFit) => Compressed::DoesNotFit,
+    }
 }

@@ -25,7 +25,7 @@ use crate::histogram::Histogram;
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x02");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x03");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -63,6 +63,10 @@ counters! {
     pages_swapped_in,
     /// Pages brought back from staging, before they were compressed.
     pages_second_chance,
+    /// Pages brought in ahead of a stream of faults, before they were asked for.
+    pages_prefetched,
+    /// Of these: what a stream that did not go on had brought in last.
+    pages_prefetch_wasted,
     /// Of the pages swapped out: one repeated word, which costs no object.
     pages_same_filled,
     /// Pages put back because compression would not have saved anything.
@@ -94,9 +98,9 @@ counters! {
     /// Times the first thread was stopped because it outran reclaim, and times it could not be.
     threads_stopped,
     threads_not_stopped,
-    /// Batches reclaimed while a fault waited for them.
+    /// Chunks of 64 pages compressed by the fault handler while faults waited for room.
     reclaim_direct,
-    /// Batches reclaimed ahead of need.
+    /// Chunks compressed by the monitor.
     reclaim_background,
     /// Changes of the address space told by the kernel.
     events_remove,
@@ -197,6 +201,10 @@ pub struct Session {
     pub processes_activated: AtomicU32,
     /// An agent has turned off huge pages for its process, which what that executes inherits.
     pub huge_pages_off: AtomicU32,
+    /// Until when (CLOCK_MONOTONIC, nanoseconds) no processor is to fall asleep.
+    awake_until_ns: AtomicU64,
+    /// Futex: 1 while the thread sleeps that keeps processors awake.
+    keeper_sleeps: AtomicU32,
     /// The most that all processes cost together.
     pub cost_bytes_max: AtomicU64,
     /// The most by which that went over the cap.
@@ -290,6 +298,29 @@ impl Session {
                 place.clear_amounts();
             }
         }
+    }
+
+    /// Asks for processors that do not fall asleep before this time.
+    pub fn keep_awake(&self, until_ns: u64) {
+        self.awake_until_ns.store(until_ns, Ordering::SeqCst);
+        if self.keeper_sleeps.swap(0, Ordering::SeqCst) == 1 {
+            let _ = futex::wake(&self.keeper_sleeps, futex::Flags::empty(), u32::MAX);
+        }
+    }
+
+    /// Until when processors are to be kept awake.
+    pub fn awake_until_ns(&self) -> u64 {
+        self.awake_until_ns.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until somebody asks for processors that are awake (or for no reason).
+    pub fn wait_to_keep_awake(&self, now_ns: u64) {
+        self.keeper_sleeps.store(1, Ordering::SeqCst);
+        if self.awake_until_ns() <= now_ns {
+            // Woken or interrupted: the caller looks again.
+            let _ = futex::wait(&self.keeper_sleeps, futex::Flags::empty(), 1, None);
+        }
+        self.keeper_sleeps.store(0, Ordering::SeqCst);
     }
 
     /// Leaves a line for the launcher to show. More than it has room for is dropped.

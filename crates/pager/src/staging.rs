@@ -44,6 +44,10 @@ pub struct Staging {
     queued: usize,
     /// Slots taken in the chunk that is being filled.
     filled: usize,
+    /// Queued chunks that somebody is compressing, a bit each.
+    claimed: u64,
+    /// Of these, what is done before a chunk that is older.
+    done: u64,
     /// Slots that hold a page the program may ask for, a bit each.
     live: [u64; CHUNKS_MAX],
     pages: [PageNumber; SLOTS_MAX],
@@ -112,17 +116,45 @@ impl Staging {
         }
     }
 
-    /// The chunk to be compressed next.
-    pub fn oldest(&self) -> Option<usize> {
-        (self.queued > 0).then_some(self.head)
+    /// Chunks that wait for somebody to compress them.
+    pub fn waiting(&self) -> usize {
+        self.queued - self.claimed.count_ones() as usize
     }
 
-    /// The oldest chunk holds no live page any more and its frames are freed: it can be filled
-    /// again.
-    pub fn retire_oldest(&mut self) {
-        assert!(self.queued > 0 && self.live[self.head] == 0, "an empty chunk at the head");
-        self.head = (self.head + 1) % self.chunks;
-        self.queued -= 1;
+    /// The chunk to be compressed next.
+    pub fn oldest(&self) -> Option<usize> {
+        let in_order = (0..self.queued).map(|place| (self.head + place) % self.chunks);
+        { in_order }.find(|&chunk| self.claimed & 1 << chunk == 0)
+    }
+
+    /// The chunk to be compressed next, which is the caller's until it is retired or released.
+    pub fn claim_oldest(&mut self) -> Option<usize> {
+        let chunk = self.oldest()?;
+        self.claimed |= 1 << chunk;
+        Some(chunk)
+    }
+
+    /// Who claimed this chunk cannot go on with it: it is somebody else's.
+    pub fn release(&mut self, chunk: usize) {
+        self.claimed &= !(1 << chunk);
+    }
+
+    /// Nobody is compressing anything any more (in a forked child).
+    pub fn release_all(&mut self) {
+        self.claimed = self.done;
+    }
+
+    /// A claimed chunk holds no live page any more and its frames are freed: it can be filled again
+    /// once those before it can.
+    pub fn retire(&mut self, chunk: usize) {
+        assert!(self.claimed & 1 << chunk != 0 && self.live[chunk] == 0, "a claimed, empty chunk");
+        self.done |= 1 << chunk;
+        while self.done & 1 << self.head != 0 {
+            self.done &= !(1 << self.head);
+            self.claimed &= !(1 << self.head);
+            self.head = (self.head + 1) % self.chunks;
+            self.queued -= 1;
+        }
     }
 
     /// First live slot of a chunk at or behind a slot number within it.
@@ -299,12 +331,16 @@ mod tests {
                     let page = random(4000);
                     if staging.find(page).is_none() {
                         if staging.free_slots().is_empty() {
-                            let oldest = staging.oldest().unwrap();
-                            while let Some(slot) = staging.next_live(oldest, 0) {
-                                model.remove(&staging.page(slot));
-                                staging.kill(slot);
+                            // Two at a time, the younger one first.
+                            let claimed = [staging.claim_oldest(), staging.claim_oldest()];
+                            for chunk in claimed.into_iter().rev().flatten() {
+                                while let Some(slot) = staging.next_live(chunk, 0) {
+                                    model.remove(&staging.page(slot));
+                                    staging.kill(slot);
+                                }
+                                assert!(staging.free_slots().is_empty());
+                                staging.retire(chunk);
                             }
-                            staging.retire_oldest();
                         }
                         model.insert(page, staging.push(page).0);
                     }
@@ -354,8 +390,11 @@ mod tests {
         }
         assert!(staging.free_slots().is_empty());
         assert_eq!(staging.held_pages(), 2 * CHUNK_PAGES);
+        assert_eq!((staging.claim_oldest(), staging.claim_oldest()), (Some(0), Some(1)));
+        assert_eq!(staging.claim_oldest(), None);
+        staging.release(1);
         staging.invalidate(0, CHUNK_PAGES as u64);
-        staging.retire_oldest();
+        staging.retire(0);
         assert_eq!(staging.free_slots(), 0..CHUNK_PAGES as u16);
         assert_eq!(staging.oldest(), Some(1));
     }

@@ -30,6 +30,11 @@ pub struct Scanned {
     pub end: usize,
 }
 
+/// Has the kernel nothing there?
+fn is_empty(entry: u64) -> bool {
+    entry & (abi::entry::PRESENT | abi::entry::SWAPPED) == 0
+}
+
 impl Pagemap {
     /// Opens the map of the calling process and finds out whether it can be scanned.
     ///
@@ -83,7 +88,7 @@ impl Pagemap {
     /// # Errors
     /// What pread(2) says; `EIO` when the map ends before.
     pub fn has_page(&self, address: usize) -> Result<bool, Errno> {
-        Ok(self.entry(address)? & (abi::entry::PRESENT | abi::entry::SWAPPED) != 0)
+        Ok(!is_empty(self.entry(address)?))
     }
 
     /// How many pages from `address` on, at most `most` (up to 128), the kernel has nothing at: no
@@ -94,8 +99,21 @@ impl Pagemap {
     pub fn empty_pages(&self, address: usize, most: usize) -> Result<usize, Errno> {
         let mut entries = [0; ENTRIES_MAX];
         let read = self.entries(address, &mut entries[..most.min(ENTRIES_MAX)])?;
-        let taken = abi::entry::PRESENT | abi::entry::SWAPPED;
-        Ok(entries[..read].iter().take_while(|&entry| entry & taken == 0).count())
+        Ok(entries[..read].iter().take_while(|&&entry| is_empty(entry)).count())
+    }
+
+    /// The same of the pages before `address`, downwards.
+    ///
+    /// # Errors
+    /// What pread(2) says.
+    pub fn empty_pages_before(&self, address: usize, most: usize) -> Result<usize, Errno> {
+        let most = most.min(ENTRIES_MAX).min(address / PAGE_SIZE);
+        let mut entries = [0; ENTRIES_MAX];
+        let read = self.entries(address - most * PAGE_SIZE, &mut entries[..most])?;
+        if read < most {
+            return Ok(0);
+        }
+        Ok(entries[..most].iter().rev().take_while(|&&entry| is_empty(entry)).count())
     }
 
     fn entry(&self, address: usize) -> Result<u64, Errno> {
@@ -258,7 +276,11 @@ mod tests {
             println!("this kernel has no guard pages");
             return;
         }
-        assert_eq!(map.empty_pages(r.as_ptr() as usize + 4 * PAGE_SIZE, 3), Ok(2));
+        let at = |page: usize| r.as_ptr() as usize + page * PAGE_SIZE;
+        assert_eq!(map.empty_pages(at(4), 3), Ok(2));
+        assert_eq!(map.empty_pages_before(at(6), 2), Ok(2));
+        assert_eq!(map.empty_pages_before(at(7), 3), Ok(0));
+        assert_eq!(map.empty_pages_before(0, 3), Ok(0));
     }
 
     #[test]

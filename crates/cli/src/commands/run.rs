@@ -21,6 +21,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Sent};
 
 use crate::agent_library;
+use crate::awake;
 use crate::commands::doctor;
 use crate::file_pressure;
 use crate::program::{self, NotRunnable};
@@ -131,6 +132,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         let (session, ended) = (Arc::clone(&session), Arc::clone(&ended));
         move || file_pressure::watch(&session, &ended)
     });
+    let keeper = std::thread::spawn({
+        let (session, ended) = (Arc::clone(&session), Arc::clone(&ended));
+        move || awake::keep(&session, &ended)
+    });
 
     let status = child.wait().context("waiting for the program")?;
     ended.store(true, Ordering::Release);
@@ -139,7 +144,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     // Wakes the thread that waits for messages.
     session.message_count.fetch_add(1, Ordering::Release);
     session.wake_messenger();
-    for thread in [forwarder, messenger, watcher] {
+    session.keep_awake(u64::MAX);
+    for thread in [forwarder, messenger, watcher, keeper] {
         thread.join().map_err(|_| anyhow::anyhow!("a thread of ramfold panicked"))?;
     }
     // The program's status is worth more than this.

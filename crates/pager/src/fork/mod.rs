@@ -187,6 +187,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     register(agent, active, staging, STAGING_MODE, deadline);
     {
         let core = &mut *agent.lock_core();
+        core.staging.release_all();
         // SAFETY: this is the child's first thread of the agent, and there is no handler yet.
         unsafe { crate::fault::act_on_inherited(agent, active, core) };
         let mut last_end = 0;
