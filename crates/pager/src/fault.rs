@@ -18,6 +18,7 @@ use rustix::thread::{Timespec, futex, sched_yield};
 use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS};
 use crate::cost::Watermarks;
 use crate::density::Density;
+use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 use crate::placement::Placement;
 use crate::privileges::Privileges;
@@ -48,9 +49,6 @@ const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
 /// Where the page of a fault goes among [`Handler::pages`].
 const CENTRE: usize = WINDOW_MAX - 1;
-
-/// Mark of a page that was just brought back: the next sweep of reclaim passes it by.
-pub const MARK_USED: u8 = 1;
 
 /// What the handler's thread alone uses.
 #[repr(C)]
@@ -362,7 +360,7 @@ impl Handler {
             if served != Served::Done {
                 return served;
             }
-            note_returned(agent, active, core, page);
+            note_returned(agent, active, core, page, pages > 1);
         }
         let brought = match stride {
             1 | -1 => brought.max(1),
@@ -410,7 +408,7 @@ impl Handler {
             Err(partial) => partial.done / PAGE_SIZE,
         };
         for page in first..first + done as u64 {
-            note_returned(agent, active, core, page);
+            note_returned(agent, active, core, page, true);
         }
         if done > below { done } else { 0 }
     }
@@ -435,7 +433,7 @@ impl Handler {
             {
                 return brought;
             }
-            note_returned(agent, active, core, page);
+            note_returned(agent, active, core, page, true);
         }
         ahead
     }
@@ -526,7 +524,9 @@ impl Handler {
             match sweep::take_next(agent, active, core) {
                 Taken::Pages | Taken::Passed => {}
                 // The rest may be far: the fault comes first.
-                Taken::Looked | Taken::Busy(_) | Taken::Changing | Taken::Nothing => break,
+                Taken::Looked | Taken::Busy(_) | Taken::Changing | Taken::Full | Taken::Nothing => {
+                    break;
+                }
             }
         }
     }
@@ -539,7 +539,7 @@ impl Handler {
             }
             match sweep::take_next(agent, active, core) {
                 Taken::Pages | Taken::Passed | Taken::Looked => {}
-                Taken::Busy(_) | Taken::Changing | Taken::Nothing => break,
+                Taken::Busy(_) | Taken::Changing | Taken::Full | Taken::Nothing => break,
             }
         }
     }
@@ -558,7 +558,7 @@ impl Handler {
         let (mark, longest) = if agent.outruns.load(Ordering::Relaxed) {
             (marks.low, STALL_OUTRUN_NS)
         } else {
-            (marks.hard - (WINDOW_MAX * PAGE_SIZE) as u64, STALL_NS)
+            (marks.hard.saturating_sub((WINDOW_MAX * PAGE_SIZE) as u64), STALL_NS)
         };
         let deadline = time::monotonic_ns() + longest;
         counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
@@ -605,15 +605,27 @@ impl Handler {
     }
 }
 
-/// A page is in memory again.
-fn note_returned(agent: &Agent, active: &Active, core: &mut Core, page: PageNumber) {
+/// A page is in memory again, for itself or as one of a stream: of those each will be as long in
+/// coming back as the others, and none is spared.
+fn note_returned(
+    agent: &Agent,
+    active: &Active,
+    core: &mut Core,
+    page: PageNumber,
+    is_streamed: bool,
+) {
     let counters = &agent.process().counters;
+    let mark = if is_streamed {
+        Mark::default()
+    } else {
+        Mark(active.store.mark(page)).returned(core.sweep.round())
+    };
     if let Some(slot) = core.staging.find(page) {
         core.staging.kill(slot);
-        active.store.set_mark(page, MARK_USED);
+        active.store.set_mark(page, mark.0);
         counters.pages_second_chance.fetch_add(1, Ordering::Relaxed);
     } else {
-        kept::note_loaded(agent, active, page);
+        kept::note_loaded(agent, active, page, mark);
         counters.pages_swapped_in.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -11,20 +11,20 @@ use core::sync::atomic::Ordering;
 use ramfold_sys::pagemap::PageRegion;
 
 use crate::agent::{Active, Agent};
-use crate::fault::MARK_USED;
+use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 
 const RUNS_MAX: usize = 32;
 
 /// A page is in memory again: its object is kept or becomes a ghost, which remembers that the page
 /// was used.
-pub fn note_loaded(agent: &Agent, active: &Active, page: PageNumber) {
+pub fn note_loaded(agent: &Agent, active: &Active, page: PageNumber, mark: Mark) {
     if agent.shares_memory.load(Ordering::Relaxed) {
         agent.keeps_objects.store(true, Ordering::Relaxed);
-        active.store.set_mark(page, MARK_USED);
+        active.store.set_mark(page, mark.0);
         agent.process().counters.objects_kept.fetch_add(1, Ordering::Relaxed);
     } else {
-        active.store.discard(page, MARK_USED);
+        active.store.discard(page, mark.0);
     }
 }
 

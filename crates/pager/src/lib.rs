@@ -28,6 +28,7 @@ pub mod fork;
 pub mod histogram;
 pub mod kept;
 pub mod locked_growth;
+pub mod mark;
 pub mod monitor;
 pub mod page;
 pub mod placement;

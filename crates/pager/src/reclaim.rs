@@ -17,15 +17,13 @@ use rustix::thread::{futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS, STAGING_MODE};
 use crate::cost::Watermarks;
+use crate::mark::Mark;
 use crate::page;
 use crate::staging::{CHUNK_PAGES, Slot};
 use crate::sweep::{self, Taken};
 
 /// An object larger than this saves too little to be worth its trouble: the page stays.
 const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
-/// Mark of a page that did not compress: so many sweeps pass it by. Where most of what is in
-/// memory does not compress, sweeps come round often.
-const MARK_INCOMPRESSIBLE: u8 = 200;
 /// How long a page that can neither be stored nor put back is tried again: an event that says what
 /// became of its mapping waits behind faults.
 const PUT_BACK_NS: u64 = 10_000_000_000;
@@ -147,7 +145,9 @@ impl Reclaimer {
                         let mut core = agent.lock_core();
                         core.staging.seal_chunk();
                         if core.staging.oldest().is_none() {
-                            return Step::Nothing;
+                            // The handler is compressing the rest.
+                            let rest = core.staging.queued() > 0;
+                            return if rest { Step::Leave } else { Step::Nothing };
                         }
                     }
                     break;
@@ -173,7 +173,7 @@ impl Reclaimer {
         loop {
             let taken = {
                 let core = &mut *agent.lock_core();
-                if core.staging.holds_enough() {
+                if core.staging.holds_enough() || took && core.staging.waiting() > 0 {
                     return true;
                 }
                 sweep::take_next(agent, active, core)
@@ -185,7 +185,7 @@ impl Reclaimer {
                     sched_yield();
                     return true;
                 }
-                Taken::Nothing => return took,
+                Taken::Full | Taken::Nothing => return took,
             }
         }
     }
@@ -356,7 +356,7 @@ impl Reclaimer {
             counters.compress_out_bytes.fetch_add(length, Ordering::Relaxed);
             counters.pages_swapped_out.fetch_add(1, Ordering::Relaxed);
         } else {
-            active.store.set_mark(page, MARK_INCOMPRESSIBLE);
+            active.store.set_mark(page, Mark::INCOMPRESSIBLE.0);
             counters.pages_incompressible.fetch_add(1, Ordering::Relaxed);
             self.put_back_soon(active, core, slot);
         }

@@ -116,6 +116,11 @@ impl Staging {
         }
     }
 
+    /// Chunks that are being compressed or wait for that.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
     /// Chunks that wait for somebody to compress them.
     pub fn waiting(&self) -> usize {
         self.queued - self.claimed.count_ones() as usize

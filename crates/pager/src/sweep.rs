@@ -13,7 +13,7 @@ use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
-use crate::fault::MARK_USED;
+use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
 
@@ -43,6 +43,8 @@ pub struct Sweep {
     runs_used: usize,
     /// The sweep has come round this often, one after the other, with too little gained.
     fruitless_rounds: u32,
+    /// Rounds so far.
+    round: u32,
     /// Pages in memory that were come by in this round, and pages that were stored.
     seen: u64,
     stored: u64,
@@ -63,7 +65,9 @@ pub enum Taken {
     Busy(usize),
     /// An event waits to be read; nothing can be moved until then.
     Changing,
-    /// There is nothing left to take, or no free slot in staging.
+    /// There is no free slot in staging.
+    Full,
+    /// There is nothing left to take.
     Nothing,
 }
 
@@ -79,12 +83,23 @@ impl Sweep {
         self.stored += 1;
     }
 
-    fn begin_round(&mut self) {
+    /// `in_flight`: of the pages that were taken some are not compressed yet, so that it cannot be
+    /// said what this round has gained.
+    fn begin_round(&mut self, in_flight: bool) {
+        self.round = self.round.wrapping_add(1);
+        self.hand = 0;
+        if in_flight {
+            return;
+        }
         let gained = self.stored > 0 && self.stored * GAIN_SHARE >= self.seen;
         self.fruitless_rounds = if gained { 0 } else { self.fruitless_rounds + 1 };
         self.seen = 0;
         self.stored = 0;
-        self.hand = 0;
+    }
+
+    /// Number of the round.
+    pub fn round(&self) -> u32 {
+        self.round
     }
 
     /// The fault handler cannot go on: the sweep stands before a page that only the monitor can see
@@ -115,7 +130,7 @@ impl Sweep {
 /// Takes a batch of pages into staging, or passes some by.
 pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     let full = core.staging.free_slots().is_empty();
-    let found = if full { Err(Taken::Nothing) } else { find_victims(active, core) };
+    let found = if full { Err(Taken::Full) } else { find_victims(active, core) };
     if let Err(taken) = found {
         core.sweep.blocked |= taken == Taken::Nothing;
         return taken;
@@ -148,7 +163,8 @@ pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range
 /// none in it, [`Taken::Nothing`] after two rounds that gained too little: the first may only have
 /// cleared marks.
 fn find_victims(active: &Active, core: &mut Core) -> Result<(), Taken> {
-    let Core { sweep, regions, .. } = core;
+    let Core { sweep, regions, staging, .. } = core;
+    let in_flight = staging.queued() > 0;
     if sweep.runs_used < sweep.runs_found {
         return Ok(());
     }
@@ -156,8 +172,10 @@ fn find_victims(active: &Active, core: &mut Core) -> Result<(), Taken> {
     sweep.runs_found = 0;
     match active.find_present(regions, &mut sweep.hand, &mut sweep.runs) {
         Some(runs) => sweep.runs_found = runs,
-        None if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX => return Err(Taken::Nothing),
-        None => sweep.begin_round(),
+        None if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX && !in_flight => {
+            return Err(Taken::Nothing);
+        }
+        None => sweep.begin_round(in_flight),
     }
     if sweep.runs_found > 0 { Ok(()) } else { Err(Taken::Looked) }
 }
@@ -168,17 +186,19 @@ fn take(agent: &Agent, active: &Active, core: &mut Core, run: Range<usize>) -> (
     let first = page::number_of(run.start);
     let pages = run.len() / PAGE_SIZE;
     // In a second round having been used lately is no protection any more: everything was.
-    let tolerated = if core.sweep.fruitless_rounds > 0 { MARK_USED } else { 0 };
+    let tolerant = core.sweep.fruitless_rounds > 0;
     // Pages that were used lately, or did not compress lately, are passed by once per mark.
     let passed =
-        (0..pages).take_while(|&index| pass_by(active, first + index as u64, tolerated)).count();
+        (0..pages).take_while(|&index| pass_by(active, first + index as u64, tolerant)).count();
     if passed > 0 {
         return (Taken::Passed, passed * PAGE_SIZE);
     }
     let free = core.staging.free_slots();
     let pages = 1
         + (1..pages.min(BATCH_PAGES).min(free.len()))
-            .take_while(|&index| active.store.mark(first + index as u64) <= tolerated)
+            .take_while(|&index| {
+                !is_spared(Mark(active.store.mark(first + index as u64)), tolerant)
+            })
             .count();
     move_start(agent, active, core, run, pages)
 }
@@ -223,14 +243,15 @@ fn move_start(
         }
         // SAFETY: they were just filled, and the list does not have them yet.
         unsafe { active.keep_slots(Slot(free.start), bytes / PAGE_SIZE) };
-        note_staged(agent, core, first, bytes / PAGE_SIZE);
+        note_staged(agent, active, core, first, bytes / PAGE_SIZE);
         return (Taken::Pages, bytes);
     }
 }
 
-fn note_staged(agent: &Agent, core: &mut Core, first: PageNumber, pages: usize) {
+fn note_staged(agent: &Agent, active: &Active, core: &mut Core, first: PageNumber, pages: usize) {
     for page in first..first + pages as u64 {
         core.staging.push(page);
+        active.store.set_mark(page, Mark(active.store.mark(page)).taken(core.sweep.round).0);
     }
     let staged = &agent.process().counters.pages_staged;
     staged.fetch_add(pages as u64, Ordering::Relaxed);
@@ -270,11 +291,16 @@ fn refused(
     }
 }
 
-/// Does the mark of this page say to let it be this time? Takes one off the mark.
-fn pass_by(active: &Active, page: PageNumber, tolerated: u8) -> bool {
-    let mark = active.store.mark(page);
-    if mark > 0 {
-        active.store.set_mark(page, mark - 1);
+/// Is the page to be left alone this time? Takes one off its mark.
+fn pass_by(active: &Active, page: PageNumber, tolerant: bool) -> bool {
+    let mark = Mark(active.store.mark(page));
+    if let Some(after) = mark.passed() {
+        active.store.set_mark(page, after.0);
     }
-    mark > tolerated
+    is_spared(mark, tolerant)
+}
+
+/// Does a mark say to leave a page alone? `tolerant`: not for having been used lately.
+fn is_spared(mark: Mark, tolerant: bool) -> bool {
+    mark.passed().is_some() && !(tolerant && mark.compresses())
 }
