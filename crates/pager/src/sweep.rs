@@ -164,18 +164,21 @@ pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range
 /// cleared marks.
 fn find_victims(active: &Active, core: &mut Core) -> Result<(), Taken> {
     let Core { sweep, regions, staging, .. } = core;
-    let in_flight = staging.queued() > 0;
     if sweep.runs_used < sweep.runs_found {
         return Ok(());
     }
     sweep.runs_used = 0;
     sweep.runs_found = 0;
-    match active.find_present(regions, &mut sweep.hand, &mut sweep.runs) {
-        Some(runs) => sweep.runs_found = runs,
-        None if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX && !in_flight => {
+    if let Some(runs) = active.find_present(regions, &mut sweep.hand, &mut sweep.runs) {
+        sweep.runs_found = runs;
+    } else {
+        // What was taken in this round may be all there is.
+        staging.seal_chunk();
+        let in_flight = staging.queued() > 0;
+        if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX && !in_flight {
             return Err(Taken::Nothing);
         }
-        None => sweep.begin_round(in_flight),
+        sweep.begin_round(in_flight);
     }
     if sweep.runs_found > 0 { Ok(()) } else { Err(Taken::Looked) }
 }
