@@ -489,6 +489,8 @@ impl Monitor {
                 return;
             }
             agent.lock_core().sweep.encourage();
+            // Faults wait again, or they bring in pages as fast as reclaim takes them.
+            agent.stuck.store(false, Ordering::Relaxed);
         }
         let others = cost::others_cost(agent);
         if others > 0 {
