@@ -47,15 +47,15 @@ const STALL_OUTRUN_NS: u64 = 20_000_000;
 /// Steps of the sweep in one fault: they may all pass pages by.
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
-/// Where the page of a fault goes among [`Handler::pages`].
-const CENTRE: usize = WINDOW_MAX - 1;
+/// Pages copied to the program at a time.
+const BATCH_PAGES: usize = 8;
 
 /// What the handler's thread alone uses.
 #[repr(C)]
 pub struct Handler {
-    /// Pages to copy from: that of the fault in the middle, on either side of it those that a stream
-    /// wants next.
-    pages: [Page; 2 * CENTRE + 1],
+    /// Pages to copy from: that of the fault first, behind it or (in a stream that goes down) from the
+    /// end on those that come with it.
+    pages: [Page; BATCH_PAGES + 1],
     /// Zeros to copy from. Never written: the kernel backs it with its one page of zeros.
     zeros: [u8; ZERO_AHEAD_MAX * PAGE_SIZE],
     delayed: [Option<Event>; DELAYED_MAX],
@@ -325,7 +325,7 @@ impl Handler {
                     core,
                     child,
                     decompressor,
-                    &mut self.pages[CENTRE],
+                    &mut self.pages[0],
                 );
             }
             (event, _) => event::handle(agent, active, core, event),
@@ -343,32 +343,30 @@ impl Handler {
         write: bool,
     ) -> Served {
         let page = page::number_of(address);
-        if !self.fetch(agent, active, core, page, CENTRE) {
+        if !self.fetch(agent, active, core, page, 0) {
             return self.fill_with_zeros(agent, active, core, address, write);
         }
         let Window { stride, pages, wasted } = self.streams.window_at(page);
         let counters = &agent.process().counters;
         counters.pages_prefetch_wasted.fetch_add(wasted.into(), Ordering::Relaxed);
         let ahead = if pages > 1 { room_ahead(agent).min(pages - 1) } else { 0 };
-        let brought = match stride {
+        let mut brought = match stride {
             1 | -1 if ahead > 0 => self.bring_run(agent, active, core, page, stride, ahead),
             _ => 0,
         };
         if brought == 0 {
-            let copied = self.copy(active, page, CENTRE, 1);
-            let served = settle(agent, active, address, copied);
+            let served = settle(agent, active, address, self.copy(active, page, 0, 1));
             if served != Served::Done {
                 return served;
             }
             note_returned(agent, active, core, page, pages > 1);
+            brought = match stride {
+                1 | -1 => 1,
+                _ => 1 + self.bring_scattered(agent, active, core, page, stride, ahead),
+            };
         }
-        let brought = match stride {
-            1 | -1 => brought.max(1),
-            _ => 1 + self.bring_scattered(agent, active, core, page, stride, ahead),
-        };
         self.streams.note_brought(brought);
         counters.pages_prefetched.fetch_add(brought as u64 - 1, Ordering::Relaxed);
-        agent.add_cost((brought * PAGE_SIZE) as u64);
         Served::Done
     }
 
@@ -384,33 +382,50 @@ impl Handler {
         ahead: usize,
     ) -> usize {
         let address = page::address_of(page);
+        let upwards = stride > 0;
         // A guard page would be overwritten.
-        let empty = if stride > 0 {
+        let empty = if upwards {
             active.pagemap.empty_pages(address + PAGE_SIZE, ahead)
         } else {
             active.pagemap.empty_pages_before(address, ahead)
         };
-        let ahead = empty.unwrap_or(0);
-        let mut pages = 1;
-        while pages <= ahead {
-            let steps = stride * pages as i64;
-            let (page, place) =
-                (page.wrapping_add_signed(steps), CENTRE.wrapping_add_signed(steps as isize));
-            if !self.fetch(agent, active, core, page, place) {
+        let wanted = 1 + empty.unwrap_or(0);
+        let mut brought = 0;
+        if !upwards {
+            self.pages[BATCH_PAGES] = self.pages[0];
+        }
+        while brought < wanted {
+            let mut pages = usize::from(brought == 0);
+            while pages < BATCH_PAGES.min(wanted - brought) {
+                let page = page.wrapping_add_signed(stride * (brought + pages) as i64);
+                let place = if upwards { pages } else { BATCH_PAGES - pages };
+                if !self.fetch(agent, active, core, page, place) {
+                    break;
+                }
+                pages += 1;
+            }
+            if pages == 0 {
                 break;
             }
-            pages += 1;
+            let nearest = page.wrapping_add_signed(stride * brought as i64);
+            let (first, place) = if upwards {
+                (nearest, 0)
+            } else {
+                (nearest - (pages as u64 - 1), BATCH_PAGES + 1 - pages)
+            };
+            let done = match self.copy(active, first, place, pages) {
+                Ok(()) => pages,
+                Err(partial) => partial.done / PAGE_SIZE,
+            };
+            for page in first..first + done as u64 {
+                note_returned(agent, active, core, page, true);
+            }
+            if done < pages {
+                return brought + if upwards { done } else { 0 };
+            }
+            brought += pages;
         }
-        let below = if stride < 0 { pages - 1 } else { 0 };
-        let first = page - below as u64;
-        let done = match self.copy(active, first, CENTRE - below, pages) {
-            Ok(()) => pages,
-            Err(partial) => partial.done / PAGE_SIZE,
-        };
-        for page in first..first + done as u64 {
-            note_returned(agent, active, core, page, true);
-        }
-        if done > below { done } else { 0 }
+        brought
     }
 
     /// Brings in up to so many pages at this distance from each other behind `page`. Returns how
@@ -428,8 +443,8 @@ impl Handler {
             let page = page.wrapping_add_signed(stride * (brought as i64 + 1));
             // A guard page would be overwritten.
             if active.pagemap.empty_pages(page::address_of(page), 1) != Ok(1)
-                || !self.fetch(agent, active, core, page, CENTRE)
-                || self.copy(active, page, CENTRE, 1).is_err()
+                || !self.fetch(agent, active, core, page, 0)
+                || self.copy(active, page, 0, 1).is_err()
             {
                 return brought;
             }
@@ -628,6 +643,7 @@ fn note_returned(
         kept::note_loaded(agent, active, page, mark);
         counters.pages_swapped_in.fetch_add(1, Ordering::Relaxed);
     }
+    agent.add_cost(PAGE_SIZE as u64);
 }
 
 /// How many pages more than one there is room for.

@@ -59,6 +59,7 @@ impl Staging {
     pub fn set_chunks(&mut self, chunks: usize) {
         assert!((2..=CHUNKS_MAX).contains(&chunks) && self.chunks == 0);
         self.chunks = chunks;
+        self.index.mask = (chunks * CHUNK_PAGES * INDEX_ENTRIES_PER_SLOT).next_power_of_two() - 1;
     }
 
     pub fn chunks(&self) -> usize {
@@ -251,30 +252,33 @@ impl Staging {
     }
 }
 
-/// Entries of the index: four times the slots, so that probes stay short.
-const INDEX_LEN: usize = SLOTS_MAX * 4;
+/// So many that probes stay short.
+const INDEX_ENTRIES_PER_SLOT: usize = 4;
+const INDEX_LEN: usize = SLOTS_MAX * INDEX_ENTRIES_PER_SLOT;
 
 /// Page number to slot: open addressing with linear probing, deletion by moving entries back.
 #[repr(C)]
 struct SlotIndex {
+    /// Entries in use, less one: as few as the slots in use need. What is not touched costs nothing.
+    mask: usize,
     /// Slot number plus one; zero is free.
     slots: [u16; INDEX_LEN],
     pages: [PageNumber; INDEX_LEN],
 }
 
 impl SlotIndex {
-    fn home(page: PageNumber) -> usize {
+    fn home(&self, page: PageNumber) -> usize {
         // Fibonacci hashing: neighbouring pages spread over the table.
-        (page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - INDEX_LEN.ilog2())) as usize
+        (page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & self.mask
     }
 
     fn position(&self, page: PageNumber) -> Result<usize, usize> {
-        let mut at = Self::home(page);
+        let mut at = self.home(page);
         while self.slots[at] != 0 {
             if self.pages[at] == page {
                 return Ok(at);
             }
-            at = (at + 1) % INDEX_LEN;
+            at = (at + 1) & self.mask;
         }
         Err(at)
     }
@@ -293,13 +297,13 @@ impl SlotIndex {
         let Ok(mut hole) = self.position(page) else { return };
         let mut at = hole;
         loop {
-            at = (at + 1) % INDEX_LEN;
+            at = (at + 1) & self.mask;
             if self.slots[at] == 0 {
                 break;
             }
             // An entry may fill the hole unless its home lies behind the hole.
-            let distance = |from: usize| at.wrapping_sub(from) % INDEX_LEN;
-            if distance(Self::home(self.pages[at])) >= distance(hole) {
+            let distance = |from: usize| at.wrapping_sub(from) & self.mask;
+            if distance(self.home(self.pages[at])) >= distance(hole) {
                 self.slots[hole] = self.slots[at];
                 self.pages[hole] = self.pages[at];
                 hole = at;
