@@ -39,6 +39,12 @@ pub const NEEDED_FEATURES: u64 = feature::EVENT_REMAP
 const MAPPING_BYTES_MIN: usize = 64 << 10;
 /// A process that costs less than this is not looked after.
 const PROCESS_BYTES_MIN: u64 = 4 << 20;
+/// Staging takes as much as the cap / this at most.
+const STAGING_SHARE: usize = 64;
+/// Chunks to fill, to wait, and to be compressed by each of the agent's threads.
+const CHUNKS_MIN: usize = 4;
+/// Freeing the frames of a chunk takes some system calls.
+const CHUNK_PAGES_MIN: usize = 16;
 /// Below this nothing useful fits beside the agent's own tables and staging.
 const CAP_BYTES_MIN: u64 = 4 << 20;
 /// Memory cannot grow faster than this: writing zeros alone takes that long.
@@ -365,7 +371,9 @@ impl Monitor {
             return Err(GiveUp::Forks);
         }
         let pagemap = Pagemap::open().map_err(|e| GiveUp::System("/proc/self/pagemap", e))?;
-        let chunks = (marks.cap as usize / (64 * CHUNK_PAGES * PAGE_SIZE)).clamp(4, CHUNKS_MAX);
+        let staging_pages = marks.cap as usize / STAGING_SHARE / PAGE_SIZE;
+        let chunks = (staging_pages / CHUNK_PAGES).clamp(CHUNKS_MIN, CHUNKS_MAX);
+        let chunk_pages = (staging_pages / chunks).clamp(CHUNK_PAGES_MIN, CHUNK_PAGES);
         let staging_bytes = chunks * CHUNK_PAGES * PAGE_SIZE;
         let staging_memory = Reservation::new(staging_bytes)
             .and_then(|memory| memory.commit(0, staging_bytes).map(|()| memory))
@@ -382,7 +390,7 @@ impl Monitor {
             .map_err(|e| GiveUp::System("registering staging", e))?;
         // SAFETY: this is the monitor, and the agent is not active.
         unsafe { agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory }) };
-        core.staging.set_chunks(chunks);
+        core.staging.set_size(chunks, chunk_pages);
         // Registered memory gets none; what is not registered yet grows by gigabytes a second with
         // them, more than is noticed in time.
         if thread::huge_pages_off() == Ok(false) && thread::set_huge_pages_off(true).is_ok() {

@@ -444,10 +444,10 @@ impl Reclaimer {
         }
         // Where that must wait, nothing is lost by freeing them once more.
         let Some(mut core) = self.lock() else { return Batch::Interrupted };
-        core.staging.retire(chunk);
+        let frames = core.staging.retire(chunk);
         self.claimed = None;
         drop(core);
-        agent.subtract_cost(range.len() as u64);
+        agent.subtract_cost((frames * PAGE_SIZE) as u64);
         agent.progress.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
         Batch::Freed

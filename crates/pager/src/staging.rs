@@ -12,7 +12,7 @@
 
 use crate::page::PageNumber;
 
-/// Pages in a chunk: one bit each in a word.
+/// Slots in a chunk: one bit each in a word. A small staging area uses fewer of them.
 pub const CHUNK_PAGES: usize = 64;
 /// Chunks there can be: 16 MiB of frames.
 pub const CHUNKS_MAX: usize = 64;
@@ -38,6 +38,8 @@ impl Slot {
 pub struct Staging {
     /// Chunks in use as a ring.
     chunks: usize,
+    /// Slots in use of each.
+    chunk_pages: usize,
     /// Oldest chunk of the queue.
     head: usize,
     /// Chunks in the queue; the one behind them is being filled.
@@ -48,6 +50,8 @@ pub struct Staging {
     claimed: u64,
     /// Of these, what is done before a chunk that is older.
     done: u64,
+    /// Slots that were taken of each queued chunk: frames that it holds.
+    frames: [u8; CHUNKS_MAX],
     /// Slots that hold a page the program may ask for, a bit each.
     live: [u64; CHUNKS_MAX],
     pages: [PageNumber; SLOTS_MAX],
@@ -55,26 +59,20 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Sets how many chunks to use. To be called once, before anything is staged.
-    pub fn set_chunks(&mut self, chunks: usize) {
+    /// Sets how many chunks to use, and how many slots of each. To be called once, before anything is
+    /// staged.
+    pub fn set_size(&mut self, chunks: usize, chunk_pages: usize) {
         assert!((2..=CHUNKS_MAX).contains(&chunks) && self.chunks == 0);
+        assert!((1..=CHUNK_PAGES).contains(&chunk_pages));
         self.chunks = chunks;
-        self.index.mask = (chunks * CHUNK_PAGES * INDEX_ENTRIES_PER_SLOT).next_power_of_two() - 1;
-    }
-
-    pub fn chunks(&self) -> usize {
-        self.chunks
+        self.chunk_pages = chunk_pages;
+        self.index.mask = (chunks * chunk_pages * INDEX_ENTRIES_PER_SLOT).next_power_of_two() - 1;
     }
 
     /// Are as many chunks queued as should be? The pages in them have their second chance; the
     /// other chunks are for what comes while those are compressed.
     pub fn holds_enough(&self) -> bool {
         self.queued * 2 >= self.chunks
-    }
-
-    /// Frames held here at most, for the accounts: a chunk's frames are freed together.
-    pub fn held_pages(&self) -> usize {
-        self.queued * CHUNK_PAGES + self.filled
     }
 
     /// The free slots of the chunk being filled, in a row: where the next pages can go. Empty
@@ -84,7 +82,7 @@ impl Staging {
             return 0..0;
         }
         let first = (self.head + self.queued) % self.chunks * CHUNK_PAGES;
-        (first + self.filled) as u16..(first + CHUNK_PAGES) as u16
+        (first + self.filled) as u16..(first + self.chunk_pages) as u16
     }
 
     /// Notes that `page` is in the first free slot. What an older slot holds of it is outdated.
@@ -104,7 +102,7 @@ impl Staging {
     pub fn skip_slot(&mut self) {
         assert!(!self.free_slots().is_empty(), "a free slot");
         self.filled += 1;
-        if self.filled == CHUNK_PAGES {
+        if self.filled == self.chunk_pages {
             self.seal_chunk();
         }
     }
@@ -112,6 +110,7 @@ impl Staging {
     /// Queues the chunk that is being filled as it is, if it holds anything.
     pub fn seal_chunk(&mut self) {
         if self.filled > 0 {
+            self.frames[(self.head + self.queued) % self.chunks] = self.filled as u8;
             self.filled = 0;
             self.queued += 1;
         }
@@ -151,8 +150,8 @@ impl Staging {
     }
 
     /// A claimed chunk holds no live page any more and its frames are freed: it can be filled again
-    /// once those before it can.
-    pub fn retire(&mut self, chunk: usize) {
+    /// once those before it can. Returns how many frames that were.
+    pub fn retire(&mut self, chunk: usize) -> usize {
         assert!(self.claimed & 1 << chunk != 0 && self.live[chunk] == 0, "a claimed, empty chunk");
         self.done |= 1 << chunk;
         while self.done & 1 << self.head != 0 {
@@ -161,6 +160,7 @@ impl Staging {
             self.head = (self.head + 1) % self.chunks;
             self.queued -= 1;
         }
+        usize::from(self.frames[chunk])
     }
 
     /// First live slot of a chunk at or behind a slot number within it.
@@ -321,7 +321,7 @@ mod tests {
     fn staging(chunks: usize) -> Box<Staging> {
         // SAFETY: all zero is an empty staging area.
         let mut staging = unsafe { Box::<Staging>::new_zeroed().assume_init() };
-        staging.set_chunks(chunks);
+        staging.set_size(chunks, CHUNK_PAGES);
         staging
     }
 
@@ -398,7 +398,6 @@ mod tests {
             staging.push(page);
         }
         assert!(staging.free_slots().is_empty());
-        assert_eq!(staging.held_pages(), 2 * CHUNK_PAGES);
         assert_eq!((staging.claim_oldest(), staging.claim_oldest()), (Some(0), Some(1)));
         assert_eq!(staging.claim_oldest(), None);
         staging.release(1);
