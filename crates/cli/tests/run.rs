@@ -463,6 +463,31 @@ print("right")
 }
 
 #[test]
+fn a_stream_goes_right_over_the_borders_of_mappings() {
+    needs_userfaultfd!();
+    // One call of the kernel copies pages within one mapping only.
+    const SCRIPT: &str = r#"
+import ctypes, mmap, struct
+pages = 15000
+memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for page in range(pages):
+    memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+libc = ctypes.CDLL(None, use_errno=True)
+base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+for page in range(0, pages, 26):
+    # Left out of core dumps: so they are mappings of their own.
+    assert libc.madvise(ctypes.c_void_p(base + page * 4096), ctypes.c_size_t(13 * 4096), 16) == 0
+for order in range(pages), range(pages - 1, -1, -1):
+    for page in order:
+        assert struct.unpack_from("Q", memory, page * 4096 + 56)[0] == page * 977, page
+print("right")
+"#;
+    let (ended, stats) = run_python("24M", SCRIPT);
+    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+    assert!(stats["pages_prefetched"].as_u64() > Some(10_000), "{stats}");
+}
+
+#[test]
 fn a_guard_in_the_way_of_a_stream_stays() {
     needs_userfaultfd!();
     const SCRIPT: &str = r#"
