@@ -89,6 +89,8 @@ const PUBLISH_NS: u64 = 10_000_000;
 /// likely to do so a moment later.
 const BACK_OFF_NS_MIN: u64 = 100_000_000;
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
+/// Or until the program has grown by as much as the cap / this.
+const RETRY_SHARE: u64 = 16;
 /// Between two looks whether the program's last thread is gone.
 const THREAD_CHECK_NS: u64 = 1_000_000_000;
 
@@ -522,7 +524,7 @@ impl Monitor {
         }
         self.retry_ns = time::monotonic_ns() + self.back_off_ns;
         let growth = (marks.cap - marks.high) / 4 * (self.back_off_ns / BACK_OFF_NS_MIN);
-        self.retry_cost_bytes = self.cost_bytes() + growth.min(marks.cap / 4);
+        self.retry_cost_bytes = self.cost_bytes() + growth.min(marks.cap / RETRY_SHARE);
         self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
         let cap = agent.session().memory_cap_bytes.load(Ordering::Relaxed);
         let total = cost::others_cost(agent) + self.cost_bytes();
