@@ -24,6 +24,7 @@ use crate::aim::Aims;
 use crate::cost::Watermarks;
 use crate::dropped::DroppedRanges;
 use crate::fault::Handler;
+use crate::probation::Probation;
 use crate::reclaim::Reclaimer;
 use crate::regions::Regions;
 use crate::session::{Once, Process, Session};
@@ -38,6 +39,7 @@ use crate::sweep::Sweep;
 pub struct Core {
     pub regions: Regions,
     pub staging: Staging,
+    pub probation: Probation,
     pub sweep: Sweep,
     pub dropped: DroppedRanges,
     pub aims: Aims,

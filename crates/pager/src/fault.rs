@@ -366,6 +366,9 @@ impl Handler {
             };
         }
         self.streams.note_brought(brought);
+        if pages > 1 {
+            core.probation.push(page, stride, brought);
+        }
         counters.pages_prefetched.fetch_add(brought as u64 - 1, Ordering::Relaxed);
         Served::Done
     }

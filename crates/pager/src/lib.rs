@@ -5,9 +5,9 @@
 //! the parts without kernel in them are tested. With it, it is what `LD_PRELOAD` loads.
 //!
 //! The life of a page, file by file: [`monitor`] notices that memory runs short and registers the
-//! program's mappings ([`regions`]); the [`sweep`] takes pages into [`staging`]; [`reclaim`] compresses
-//! what waited there; [`fault`] brings back what the program touches, with what a [`stream`] of faults
-//! wants next; [`event`] keeps up with changes
+//! program's mappings ([`regions`]); the [`sweep`] takes pages into [`staging`], those on [`probation`]
+//! first and those with a [`mark`] later; [`reclaim`] compresses what waited there; [`fault`] brings back
+//! what the program touches, with what a [`stream`] of faults wants next; [`event`] keeps up with changes
 //! of the address space; [`fork`] gives a child its own agent.
 
 #![cfg_attr(not(test), no_std)]
@@ -33,6 +33,7 @@ pub mod monitor;
 pub mod page;
 pub mod placement;
 pub mod privileges;
+pub mod probation;
 pub mod reclaim;
 pub mod regions;
 pub mod session;

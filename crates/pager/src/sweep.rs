@@ -13,6 +13,7 @@ use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
+use crate::cost::Watermarks;
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
@@ -26,6 +27,11 @@ const STACK_PAGES_MAX: usize = 8;
 /// How far to go on behind a page that is refused because a relative still has it too, or because
 /// of its mapping: such pages lie together, and each refusal takes a while.
 const REFUSED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
+
+/// What streams have brought in waits in as much as the cap / this.
+const PROBATION_SHARE: usize = 16;
+/// Or in so much: a few streams' windows.
+const PROBATION_PAGES_MIN: usize = 128;
 
 /// A round in which not one of so many pages could be stored gains too little: those that could are
 /// the ones the program cannot do without, and come back at once.
@@ -129,9 +135,15 @@ impl Sweep {
 
 /// Takes a batch of pages into staging, or passes some by.
 pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
-    let full = core.staging.free_slots().is_empty();
-    let found = if full { Err(Taken::Full) } else { find_victims(active, core) };
-    if let Err(taken) = found {
+    if core.staging.free_slots().is_empty() {
+        return Taken::Full;
+    }
+    let cap = Watermarks::of(agent.session()).cap as usize;
+    let limit = (cap / PAGE_SIZE / PROBATION_SHARE).max(PROBATION_PAGES_MIN);
+    if let Some((first, pages)) = core.probation.beyond(limit) {
+        return take_streamed(agent, active, core, first, pages);
+    }
+    if let Err(taken) = find_victims(active, core) {
         core.sweep.blocked |= taken == Taken::Nothing;
         return taken;
     }
@@ -140,6 +152,33 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     core.sweep.skip(bytes);
     core.sweep.blocked = matches!(taken, Taken::Busy(_));
     taken
+}
+
+/// Takes pages that a stream has left behind. What stands in the way is left to the sweep.
+fn take_streamed(
+    agent: &Agent,
+    active: &Active,
+    core: &mut Core,
+    first: PageNumber,
+    pages: usize,
+) -> Taken {
+    let is_out = |page| core.staging.find(page).is_some() || active.store.contains(page);
+    let out = (first..first + pages as u64).take_while(|&page| is_out(page)).count();
+    if out > 0 {
+        core.probation.skip(out);
+        return Taken::Passed;
+    }
+    let start = page::address_of(first);
+    match take(agent, active, core, start..start + pages * PAGE_SIZE) {
+        (Taken::Changing, _) => return Taken::Changing,
+        (Taken::Pages, bytes) => {
+            core.probation.skip(bytes / PAGE_SIZE);
+            return Taken::Pages;
+        }
+        (Taken::Passed, bytes) if bytes > 0 => core.probation.skip(bytes / PAGE_SIZE),
+        _ => core.probation.drop_oldest(),
+    }
+    Taken::Passed
 }
 
 /// Takes the lowest pages of a stack that are in memory: its thread stops at the next call or
