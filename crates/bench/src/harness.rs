@@ -8,7 +8,6 @@ use crate::calibrate::{Cost, find_limit, warn_of_drift};
 use crate::cgroup::Swapping;
 use crate::host::Host;
 use crate::interrupt::{self, Interrupted};
-use crate::latency::Latency;
 use crate::measure::{Launch, OutOfMemory, Outcome, measure};
 use crate::peers::{Account, Budget, NONE, Peer};
 use crate::progress::Progress;
@@ -32,7 +31,8 @@ pub struct Harness<'a> {
     pub host: &'a Host,
     pub peers: &'a [Box<dyn Peer>],
     pub settings: &'a Settings,
-    pub memory: Memory,
+    /// Total memory, one after the other.
+    pub memories: &'a [Memory],
     pub runs: usize,
     pub keep_going: bool,
     pub time_limit: Duration,
@@ -68,12 +68,20 @@ struct Reference {
 
 impl Harness<'_> {
     /// Runs shown by a progress line for one workload; calibrations come on top.
-    pub fn planned_count(&self) -> usize {
-        1 + self.peers.len() * self.runs
+    pub fn planned_count(&self, workload: &dyn Workload) -> usize {
+        1 + self.memories_for(workload).len() * self.peers.len() * self.runs
     }
 
-    /// Measures one workload under every peer. An interruption is an error;
-    /// other failures are too unless `keep_going`, when they are in the rows.
+    /// Some workloads have a total of their own, whatever is asked.
+    fn memories_for(&self, workload: &dyn Workload) -> Vec<Memory> {
+        let mut memories: Vec<_> =
+            self.memories.iter().map(|&asked| workload.memory(asked)).collect();
+        memories.dedup();
+        memories
+    }
+
+    /// Measures one workload under every peer at every total. An interruption is an error; other
+    /// failures are too unless `keep_going`, when they are in the rows.
     pub fn measure(&self, workload: &dyn Workload, progress: &mut Progress) -> Result<Vec<Row>> {
         let name = workload.name();
         progress.show(&format!("{name}: preparing"));
@@ -84,7 +92,22 @@ impl Harness<'_> {
         let reference =
             self.reference(&prepared).with_context(|| format!("{name} without a cap"))?;
         progress.advance();
-        let total_bytes = workload.memory(self.memory).of(reference.need_bytes);
+        let mut rows = Vec::new();
+        for memory in self.memories_for(workload) {
+            rows.extend(self.measure_in(memory, name, &prepared, &reference, progress)?);
+        }
+        Ok(rows)
+    }
+
+    fn measure_in(
+        &self,
+        memory: Memory,
+        name: &str,
+        prepared: &Prepared,
+        reference: &Reference,
+        progress: &mut Progress,
+    ) -> Result<Vec<Row>> {
+        let total_bytes = memory.of(reference.need_bytes);
         if total_bytes < 1 << 20 {
             bail!("{name}: {} of total memory is too little to measure with", Size(total_bytes));
         }
@@ -98,8 +121,7 @@ impl Harness<'_> {
                 error: None,
             };
             if peer.budget(self.host) == Budget::LimitAndPool {
-                let found =
-                    self.calibrate(peer, name, &prepared, &reference, total_bytes, progress);
+                let found = self.calibrate(peer, name, prepared, reference, total_bytes, progress);
                 match found {
                     Ok(limit_bytes) => cell.limit_bytes = limit_bytes,
                     Err(error) => self.fail(&mut cell, name, error, progress)?,
@@ -115,13 +137,13 @@ impl Harness<'_> {
                 let cell = &mut cells[index];
                 if cell.error.is_none() {
                     progress.show(&format!(
-                        "{name} under {}, run {} of {}",
+                        "{name} in {memory} under {}, run {} of {}",
                         cell.peer.name(),
                         run + 1,
                         self.runs
                     ));
                     let (result, killed_count) =
-                        self.attempt(cell.peer, &prepared, reference.need_bytes, cell.limit_bytes);
+                        self.attempt(cell.peer, prepared, reference.need_bytes, cell.limit_bytes);
                     cell.killed_count += killed_count;
                     match result {
                         Ok(sample) => {
@@ -137,7 +159,8 @@ impl Harness<'_> {
             }
         }
         let mut rows: Vec<Row> =
-            cells.into_iter().map(|cell| self.row(name, cell, &reference, total_bytes)).collect();
+            cells.into_iter().map(|cell| self.row(name, cell, reference, total_bytes)).collect();
+        rows.iter_mut().for_each(|row| row.memory = memory.to_string());
         compare(&mut rows);
         Ok(rows)
     }
@@ -308,6 +331,7 @@ impl Harness<'_> {
                 .collect();
             median(&counts).map(|count| count as u64).filter(|_| swaps)
         };
+        let timed = median_report(&samples);
         let messages = samples.iter().rev().map(|sample| sample.outcome.errors.trim());
         Row {
             workload: workload.to_owned(),
@@ -354,7 +378,10 @@ impl Harness<'_> {
                     .filter_map(|sample| Some(sample.report.as_ref()?.ns_per_access))
                     .collect::<Vec<_>>(),
             ),
-            latency: median_latency(&samples),
+            latency: timed.and_then(|report| report.latency),
+            latency_histogram: timed
+                .map(|report| report.latency_histogram.clone())
+                .unwrap_or_default(),
             lz4_percent: samples.last().and_then(|sample| sample.report.as_ref()?.lz4_percent),
             ramfold: samples.last().and_then(|sample| sample.account.statistics.clone()),
             messages: messages.filter(|text| !text.is_empty()).map(str::to_owned).next(),
@@ -364,12 +391,13 @@ impl Harness<'_> {
     }
 }
 
-/// The latency of the run whose p99 is the median one (the upper of two).
-fn median_latency(samples: &[Sample]) -> Option<Latency> {
-    let mut all: Vec<Latency> =
-        samples.iter().filter_map(|sample| sample.report.as_ref()?.latency).collect();
-    all.sort_by_key(|latency| latency.p99_ns);
-    all.get(all.len() / 2).copied()
+/// The report of the run whose p99 is the median one (the upper of two).
+fn median_report(samples: &[Sample]) -> Option<&ChildReport> {
+    let reports = samples.iter().filter_map(|sample| sample.report.as_ref());
+    let mut timed: Vec<_> =
+        reports.filter_map(|report| Some((report.latency?.p99_ns, report))).collect();
+    timed.sort_by_key(|(p99_ns, _)| *p99_ns);
+    Some(timed.get(timed.len() / 2)?.1)
 }
 
 fn child_report(prepared: &Prepared, outcome: &Outcome) -> Result<Option<ChildReport>> {

@@ -15,6 +15,9 @@ pub struct Histogram {
     max_ns: u64,
 }
 
+/// The largest value of a bucket, in nanoseconds, and how many values lie in it.
+pub type Bucket = (u64, u64);
+
 /// Quantiles of a histogram, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
@@ -55,6 +58,12 @@ impl Histogram {
             p999_ns: self.quantile(0.999),
             max_ns: self.max_ns,
         })
+    }
+
+    /// The buckets that hold something, ascending.
+    pub fn buckets(&self) -> Vec<Bucket> {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(index, &count)| (upper_bound(index).min(self.max_ns), count)).collect()
     }
 
     /// The largest value of the bucket that holds the quantile.
@@ -125,6 +134,10 @@ mod tests {
         assert!((500..=516).contains(&latency.p50_ns), "{latency:?}");
         assert!((990..=1000).contains(&latency.p99_ns), "{latency:?}");
         assert_eq!(latency.max_ns, 1000);
+        let buckets = histogram.buckets();
+        assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 1000);
+        assert_eq!((buckets[0], buckets.last().unwrap().0), ((1, 1), 1000));
+        assert!(buckets.is_sorted_by(|one, other| one.0 < other.0));
         assert_eq!(Histogram::default().latency(), None);
     }
 }

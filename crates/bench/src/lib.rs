@@ -23,6 +23,7 @@ pub mod machine;
 pub mod measure;
 pub mod pages;
 pub mod peers;
+pub mod plot;
 pub mod progress;
 pub mod random;
 pub mod report;

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::latency::Latency;
+use crate::latency::{Bucket, Latency};
 use crate::machine::Environment;
 use crate::peers::{NONE, Statistics, ZRAM_LZ4, ZRAM_LZO_RLE};
 use crate::statistics::{Summary, summarise};
@@ -12,8 +12,6 @@ use crate::statistics::{Summary, summarise};
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub environment: Environment,
-    /// The asked total memory, as written.
-    pub memory: String,
     pub rows: Vec<Row>,
     pub skipped: Vec<Skipped>,
 }
@@ -31,6 +29,8 @@ pub struct Skipped {
 pub struct Row {
     pub workload: String,
     pub peer: String,
+    /// The asked total memory, as written.
+    pub memory: String,
     /// How many runs ended well.
     pub runs: usize,
     /// How often the kernel killed the program for want of memory.
@@ -75,6 +75,10 @@ pub struct Row {
     pub ns_per_access: Option<f64>,
     /// Of the run with the median of the p99s.
     pub latency: Option<Latency>,
+    /// All accesses of that run by how long they took: the largest time of each bucket in
+    /// nanoseconds, and how many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub latency_histogram: Vec<Bucket>,
     pub lz4_percent: Option<f64>,
     /// Of the last run.
     pub ramfold: Option<Statistics>,
@@ -108,6 +112,7 @@ pub fn table(report: &Report) -> String {
     table.set_header([
         "workload",
         "peer",
+        "memory",
         "runs",
         "seconds",
         "min",
@@ -123,7 +128,7 @@ pub fn table(report: &Report) -> String {
         "output",
     ]);
     for (index, column) in table.column_iter_mut().enumerate() {
-        if (2..=13).contains(&index) {
+        if (2..=14).contains(&index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -135,6 +140,7 @@ pub fn table(report: &Report) -> String {
         table.add_row([
             workload.to_owned(),
             row.peer.clone(),
+            row.memory.clone(),
             row.runs.to_string(),
             decimals(summary.map(|summary| summary.median), 3),
             decimals(summary.map(|summary| summary.min), 3),
@@ -242,7 +248,6 @@ mod tests {
         compare(&mut rows);
         let report = Report {
             environment: Environment::read("v1".to_owned(), true),
-            memory: "50%".to_owned(),
             rows,
             skipped: vec![Skipped { peer: "zswap".to_owned(), reason: "not here".to_owned() }],
         };

@@ -72,8 +72,8 @@ fn kernel_peers() -> Option<Vec<&'static str>> {
     Some(["swap", "zram-lz4", "zram-lzo-rle", "zswap"].into_iter().filter(works).collect())
 }
 
-fn python() -> bool {
-    Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success())
+fn works(command: &str) -> bool {
+    Command::new(command).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 #[test]
@@ -83,17 +83,23 @@ fn every_workload_runs_without_a_cap() {
     let mut names = vec![
         "sequential-ro",
         "sequential-rw",
+        "reverse-rw",
+        "strided-rw",
+        "streams-rw",
         "random-ro",
         "random-rw",
         "zipf-ro",
         "zipf-rw",
+        "phases-rw",
         "fit",
         "gnu-sort",
     ];
-    if python() {
-        names.push("python-demo");
-    } else {
-        println!("no python3: python-demo is left out");
+    for (name, command) in [("python-demo", "python3"), ("gcc", "gcc"), ("redis", "redis-server")] {
+        if works(command) {
+            names.push(name);
+        } else {
+            println!("no {command}: {name} is left out");
+        }
     }
     let workloads = names.join(",");
     let arguments = [
@@ -123,6 +129,30 @@ fn every_workload_runs_without_a_cap() {
         assert_eq!(row["ratio_to_none"], 1.0);
         assert_eq!(row["latency"].is_object(), name.contains("-r"), "{row}");
     }
+}
+
+#[test]
+fn a_plot_has_a_curve_for_each_amount_of_memory() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("plot.svg");
+    let common = ["--peer", "none", "--workload", "zipf-ro,fit", "--size", "8M", "--scale", "0.1"];
+    let common = [&common[..], &["--runs", "1", "--plot", plot.to_str().unwrap()]].concat();
+    let report = report(&[&common[..], &["--memory", "300%,400%", "--latency"]].concat());
+    let rows = report["rows"].as_array().unwrap();
+    let seen: Vec<_> =
+        rows.iter().map(|row| (row["workload"].clone(), row["memory"].clone())).collect();
+    let expected = [("zipf-ro", "300%"), ("zipf-ro", "400%"), ("fit", "150%")];
+    assert_eq!(seen, expected.map(|(workload, memory)| (workload.into(), memory.into())));
+    for row in rows {
+        assert_eq!(row["latency_histogram"].is_array(), row["workload"] != "fit", "{row}");
+    }
+    let drawn = fs::read_to_string(&plot).unwrap();
+    assert!(drawn.contains("zipf-ro in 400%: accesses"), "{drawn}");
+
+    let nothing = run(&[&common[..], &["--memory", "50%"]].concat());
+    let said = text(&nothing.stderr);
+    assert!(!nothing.status.success() && said.contains("--plot draws"), "{said}");
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub fn of_session(session: &Session, program: u32) -> Value {
     put("fault_ns_p50", json!(latency.quantile_ns(0.5)));
     put("fault_ns_p99", json!(latency.quantile_ns(0.99)));
     put("fault_ns_p999", json!(latency.quantile_ns(0.999)));
+    put("fault_ns_histogram", json!(latency.buckets().collect::<Vec<_>>()));
     for counters in
         std::iter::once(&session.retired).chain(session.used_processes().map(|p| &p.counters))
     {

@@ -53,6 +53,12 @@ impl Quantiles {
         self.counts.iter().sum()
     }
 
+    /// The upper ends of the buckets that hold something, ascending, and how many values they hold.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(index, &count)| (upper_end(index), count))
+    }
+
     /// The value below which the fraction `q` (0 to 1) of the values lies: the upper end of its
     /// bucket. Zero when nothing was counted.
     pub fn quantile_ns(&self, q: f64) -> u64 {

@@ -1,11 +1,12 @@
 //! `ramfold-bench run`: programs under every memory system, at equal total memory.
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::workload::positive;
@@ -14,10 +15,20 @@ use crate::host::Host;
 use crate::interrupt::Interrupted;
 use crate::machine::Environment;
 use crate::peers::{self, Ramfold};
+use crate::plot::plot;
 use crate::progress::{Progress, say};
 use crate::report::{Report, Row, Skipped, table};
 use crate::size::{Memory, Size};
 use crate::workloads::{self, Settings};
+
+const MEMORY_USUAL: [Memory; 1] = [Memory::Fraction(0.5)];
+const MEMORIES_PLOTTED: [Memory; 5] = [
+    Memory::Fraction(0.2),
+    Memory::Fraction(0.4),
+    Memory::Fraction(0.6),
+    Memory::Fraction(0.8),
+    Memory::Fraction(1.0),
+];
 
 /// Run programs under ramfold and under the kernel's own memory systems, in
 /// turn, at equal total memory, and compare the medians.
@@ -29,6 +40,7 @@ use crate::workloads::{self, Settings};
     sudo ramfold bench run --workload random-rw,zipf-rw\n  \
     ramfold bench run --peer none,ramfold --workload gnu-sort --memory 40%\n  \
     ramfold bench run --peer ramfold,ramfold:wkv,ramfold:zstd-1 --workload gnu-sort\n  \
+    sudo ramfold bench run --workload zipf-rw --latency --plot zipf.svg\n  \
     sudo ramfold bench run --workload fit --peer none,ramfold --runs 9 --json")]
 pub struct Options {
     /// Workloads to run [default: all]
@@ -38,9 +50,10 @@ pub struct Options {
     /// [default: all that work here]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     peer: Vec<String>,
-    /// Total memory: a share of what the workload needs without a cap, or a size
-    #[arg(long, value_name = "FRACTION|SIZE", default_value = "50%")]
-    memory: Memory,
+    /// Total memory, one or several: a share of what the workload needs without a cap, or a size
+    /// [default: 50%; with --plot 20%,40%,60%,80%,100%]
+    #[arg(long, value_name = "FRACTION|SIZE", value_delimiter = ',')]
+    memory: Vec<Memory>,
     /// Runs of each workload under each peer
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..))]
@@ -79,6 +92,9 @@ pub struct Options {
     /// Go on after a run that failed or gave wrong output
     #[arg(long)]
     keep_going: bool,
+    /// Draw time against memory, and with --latency how long accesses take, a curve for each peer
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -114,17 +130,28 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         pages: options.pages,
         demo: options.demo,
     };
+    let memories = match (&options.memory[..], &options.plot) {
+        ([], None) => &MEMORY_USUAL[..],
+        ([], Some(_)) => &MEMORIES_PLOTTED[..],
+        (given, _) => given,
+    };
+    if options.plot.is_some() && memories.len() < 2 && !options.latency {
+        bail!(
+            "--plot draws time against memory, for which --memory must name several, or --latency"
+        );
+    }
     let harness = Harness {
         host: &host,
         peers: &selection.peers,
         settings: &settings,
-        memory: options.memory,
+        memories,
         runs: usize::from(options.runs),
         keep_going: options.keep_going,
         time_limit: Duration::try_from_secs_f64(options.time_limit)
             .context("--time-limit is too long")?,
     };
-    let mut progress = Progress::new(workloads.len() * harness.planned_count());
+    let planned = workloads.iter().map(|workload| harness.planned_count(workload.as_ref()));
+    let mut progress = Progress::new(planned.sum());
     let mut rows: Vec<Row> = Vec::new();
     let mut failed = false;
     for workload in &workloads {
@@ -145,7 +172,6 @@ pub fn execute(options: Options) -> Result<ExitCode> {
     let skipped = selection.skipped.into_iter();
     let report = Report {
         environment: Environment::read(host.cgroup_description(), host.root),
-        memory: options.memory.to_string(),
         rows,
         skipped: skipped.map(|(peer, reason)| Skipped { peer, reason }).collect(),
     };
@@ -155,6 +181,10 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         table(&report)
     };
     writeln!(io::stdout().lock(), "{text}").context("cannot print the report")?;
+    if let Some(path) = &options.plot {
+        fs::write(path, plot(&report.rows))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -16,6 +16,8 @@ use crate::random::{Random, Zipf, mix};
 const LZ4_SAMPLE: usize = 512;
 /// The exponent YCSB made customary.
 const ZIPF_EXPONENT: f64 = 0.99;
+/// Accesses of one phase, for each page of the whole heap.
+const PHASE_ACCESSES_PER_PAGE: usize = 2;
 /// Accesses between two looks at the clock where time is the limit.
 const CLOCK_INTERVAL: u64 = 64;
 
@@ -30,30 +32,53 @@ pub struct Pattern {
 enum Order {
     /// Page after page, every word of each, over and over.
     Sequential,
+    /// The same from the last page to the first.
+    Reverse,
+    /// Every [`STRIDE`]th page, then the pages behind those, and so on.
+    Strided,
+    /// [`STREAMS`] parts of the heap in order, a page of each in turn.
+    Streams,
     /// Any page, all equally likely.
     Uniform,
     /// Popularity by Zipf's law, popular pages scattered over the heap.
     Zipf,
+    /// Any page of one part of the heap, then of the next.
+    Phases,
 }
 
+/// Pages from one to the next in [`Order::Strided`].
+const STRIDE: usize = 7;
+/// Parts of the heap in [`Order::Streams`].
+const STREAMS: usize = 4;
+/// Parts of the heap in [`Order::Phases`]: each fits into half of what the heap needs.
+const PHASES: usize = 4;
+
 impl Pattern {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 10] = [
         Self { order: Order::Sequential, writes: false },
         Self { order: Order::Sequential, writes: true },
+        Self { order: Order::Reverse, writes: true },
+        Self { order: Order::Strided, writes: true },
+        Self { order: Order::Streams, writes: true },
         Self { order: Order::Uniform, writes: false },
         Self { order: Order::Uniform, writes: true },
         Self { order: Order::Zipf, writes: false },
         Self { order: Order::Zipf, writes: true },
+        Self { order: Order::Phases, writes: true },
     ];
 
     pub fn name(self) -> &'static str {
         match (self.order, self.writes) {
             (Order::Sequential, false) => "sequential-ro",
             (Order::Sequential, true) => "sequential-rw",
+            (Order::Reverse, _) => "reverse-rw",
+            (Order::Strided, _) => "strided-rw",
+            (Order::Streams, _) => "streams-rw",
             (Order::Uniform, false) => "random-ro",
             (Order::Uniform, true) => "random-rw",
             (Order::Zipf, false) => "zipf-ro",
             (Order::Zipf, true) => "zipf-rw",
+            (Order::Phases, _) => "phases-rw",
         }
     }
 
@@ -61,10 +86,14 @@ impl Pattern {
         match (self.order, self.writes) {
             (Order::Sequential, false) => "read all pages in order, again and again",
             (Order::Sequential, true) => "read and change all pages in order, again and again",
+            (Order::Reverse, _) => "read and change all pages from the last to the first",
+            (Order::Strided, _) => "read and change every 7th page, then those behind them",
+            (Order::Streams, _) => "read and change four parts in order, a page of each in turn",
             (Order::Uniform, false) => "read pages picked uniformly at random",
             (Order::Uniform, true) => "read and change pages picked uniformly at random",
             (Order::Zipf, false) => "read pages picked by Zipf's law with exponent 0.99",
             (Order::Zipf, true) => "read and change pages picked by Zipf's law, exponent 0.99",
+            (Order::Phases, _) => "read and change random pages of one quarter, then of the next",
         }
     }
 
@@ -72,9 +101,9 @@ impl Pattern {
     /// seconds in half the memory at 10 to 20 us a fault.
     pub fn accesses_per_page(self) -> f64 {
         match self.order {
-            Order::Sequential => 4.0,
-            Order::Uniform => 4.0,
             Order::Zipf => 8.0,
+            Order::Phases => PHASE_ACCESSES_PER_PAGE as f64 * 4.0,
+            _ => 4.0,
         }
     }
 
@@ -82,9 +111,14 @@ impl Pattern {
     /// resident, which is not what random picking would leave. For a scan it is.
     fn warm_up_per_page(self) -> f64 {
         match self.order {
-            Order::Sequential => 0.0,
             Order::Uniform | Order::Zipf => 0.5,
+            _ => 0.0,
         }
+    }
+
+    /// Are the pages read whole, as by a program that goes over an array?
+    fn scans(self) -> bool {
+        !matches!(self.order, Order::Uniform | Order::Zipf | Order::Phases)
     }
 }
 
@@ -251,10 +285,7 @@ impl Stretch<'_> {
         let index = self.first + place;
         let page = &mut self.pages[place];
         let write_count = check(page, index, self.born_zero[place], self.seed)?;
-        let read = match pattern.order {
-            Order::Sequential => page.sum(),
-            Order::Uniform | Order::Zipf => page.word(random.below(PAGE_WORDS)),
-        };
+        let read = if pattern.scans() { page.sum() } else { page.word(random.below(PAGE_WORDS)) };
         black_box(read);
         if pattern.writes {
             // Beside the stamp a word moves within the page, so that the page
@@ -269,38 +300,55 @@ impl Stretch<'_> {
 }
 
 /// Picks the next page.
-enum Picker {
-    Sequential { next: usize, page_count: usize },
-    Uniform { page_count: usize },
-    Zipf { zipf: Zipf, page_count: usize, stride: usize },
+struct Picker {
+    page_count: usize,
+    /// Pages picked so far.
+    picked: usize,
+    order: Order,
+    zipf: Option<(Zipf, usize)>,
 }
 
 impl Picker {
     fn new(order: Order, page_count: usize) -> Self {
-        match order {
-            Order::Sequential => Self::Sequential { next: 0, page_count },
-            Order::Uniform => Self::Uniform { page_count },
-            Order::Zipf => Self::Zipf {
-                zipf: Zipf::new(page_count, ZIPF_EXPONENT),
-                page_count,
-                stride: scattering_stride(page_count),
-            },
-        }
+        let zipf = (order == Order::Zipf)
+            .then(|| (Zipf::new(page_count, ZIPF_EXPONENT), scattering_stride(page_count)));
+        Self { page_count, picked: 0, order, zipf }
     }
 
     #[inline]
     fn pick(&mut self, random: &mut Random) -> usize {
-        match self {
-            Self::Sequential { next, page_count } => {
-                let place = *next;
-                *next = if place + 1 == *page_count { 0 } else { place + 1 };
-                place
+        let (pages, nth) = (self.page_count, self.picked % self.page_count);
+        self.picked += 1;
+        match (self.order, &self.zipf) {
+            (Order::Zipf, Some((zipf, stride))) => {
+                (zipf.sample(random) as u128 * *stride as u128 % pages as u128) as usize
             }
-            Self::Uniform { page_count } => random.below(*page_count),
-            Self::Zipf { zipf, page_count, stride } => {
-                (zipf.sample(random) as u128 * *stride as u128 % *page_count as u128) as usize
+            (Order::Sequential, _) => nth,
+            (Order::Reverse, _) => pages - 1 - nth,
+            (Order::Strided, _) => in_strides(nth, pages, STRIDE),
+            (Order::Streams, _) => in_strides(nth, pages, pages.div_ceil(STREAMS)),
+            (Order::Uniform | Order::Zipf, _) => random.below(pages),
+            (Order::Phases, _) => {
+                let part = pages.div_ceil(PHASES);
+                let phase = (self.picked - 1) / (PHASE_ACCESSES_PER_PAGE * pages) % PHASES;
+                let first = (phase * part).min(pages - 1);
+                first + random.below(part.min(pages - first))
             }
         }
+    }
+}
+
+/// The `nth` of `count` places, taken at a distance of `stride` from the first one on, then from
+/// the second, and so on.
+fn in_strides(nth: usize, count: usize, stride: usize) -> usize {
+    // Passes from these first places on come to one place more than the others.
+    let longest = count.div_ceil(stride);
+    let long_passes = count - (longest - 1) * stride;
+    if nth < long_passes * longest {
+        nth / longest + nth % longest * stride
+    } else {
+        let rest = nth - long_passes * longest;
+        long_passes + rest / (longest - 1) + rest % (longest - 1) * stride
     }
 }
 
@@ -412,9 +460,42 @@ mod tests {
     #[test]
     fn a_walk_by_time_ends() {
         let mut heap = heap(20);
-        let walk = heap.walk(Pattern::ALL[3], Quota::Seconds(0.01), 2, 1, false).unwrap();
+        let walk = heap.walk(Pattern::ALL[6], Quota::Seconds(0.01), 2, 1, false).unwrap();
         assert!(walk.access_count > 0);
         heap.verify(walk.write_count).unwrap();
+    }
+
+    #[test]
+    fn scans_visit_every_page_once_a_round() {
+        let scans = Pattern::ALL.into_iter().filter(|pattern| pattern.scans());
+        for (pattern, count) in scans.flat_map(|pattern| {
+            [1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 50, 1001].map(|count| (pattern, count))
+        }) {
+            let mut picker = Picker::new(pattern.order, count);
+            for _ in 0..2 {
+                let mut seen = vec![false; count];
+                for _ in 0..count {
+                    let place = picker.pick(&mut Random::new(1));
+                    assert!(!seen[place], "{} of {count}: {place} twice", pattern.name());
+                    seen[place] = true;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn orders_are_what_they_are_called() {
+        let order = |name: &str, count: usize| {
+            let pattern = Pattern::ALL.into_iter().find(|pattern| pattern.name() == name).unwrap();
+            let mut picker = Picker::new(pattern.order, count);
+            let mut random = Random::new(1);
+            (0..count).map(|_| picker.pick(&mut random)).collect::<Vec<_>>()
+        };
+        assert_eq!(order("reverse-rw", 4), [3, 2, 1, 0]);
+        assert_eq!(order("strided-rw", 16)[..6], [0, 7, 14, 1, 8, 15]);
+        assert_eq!(order("streams-rw", 16)[..6], [0, 4, 8, 12, 1, 5]);
+        let (phases, part) = (order("phases-rw", 1000), 250);
+        assert!(phases.iter().all(|place| *place < part));
     }
 
     #[test]

@@ -5,9 +5,11 @@
 //! start to end and known by the hash of their output.
 
 mod fit;
+mod gcc;
 mod gnu_sort;
 mod heap;
 mod python_demo;
+mod redis;
 mod synthetic;
 
 use std::path::PathBuf;
@@ -16,7 +18,7 @@ use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::latency::Latency;
+use crate::latency::{Bucket, Latency};
 use crate::measure::Program;
 use crate::size::Memory;
 
@@ -95,6 +97,8 @@ pub struct ChildReport {
     /// Wall time of the measured phase over the accesses of one thread.
     pub ns_per_access: f64,
     pub latency: Option<Latency>,
+    /// All accesses by how long they took; empty where they were not timed.
+    pub latency_histogram: Vec<Bucket>,
     /// Compressed size of a sample of the heap in percent, as LZ4 makes it.
     pub lz4_percent: Option<f64>,
     /// Of the final contents: equal for equal seeds, sizes and counts.
@@ -110,6 +114,8 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     all.push(Box::new(synthetic::FitWorkload));
     all.push(Box::new(python_demo::PythonDemo));
     all.push(Box::new(gnu_sort::GnuSort));
+    all.push(Box::new(gcc::Gcc));
+    all.push(Box::new(redis::Redis));
     all
 }
 

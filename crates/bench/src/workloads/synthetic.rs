@@ -8,8 +8,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use super::heap::Heap;
+use super::redis::{self, REDIS};
 use super::{ChildReport, Pattern, PhaseSeconds, Prepared, Settings, Timing, Workload, fit};
 use crate::host::Host;
+use crate::latency::Histogram;
 use crate::measure::Program;
 use crate::pages::{PAGE_BYTES, PageSource};
 use crate::size::Memory;
@@ -69,7 +71,7 @@ impl Workload for FitWorkload {
     }
 }
 
-fn prepared(
+pub fn prepared(
     host: &Host,
     settings: &Settings,
     name: &str,
@@ -111,8 +113,10 @@ pub struct ChildOptions {
 
 /// The started process: does the work and says what it did.
 pub fn child(options: &ChildOptions) -> Result<ChildReport> {
-    if options.name == FIT {
-        return run_fit(options);
+    match options.name.as_str() {
+        FIT => return run_fit(options),
+        REDIS => return redis::run(options),
+        _ => {}
     }
     let pattern = Pattern::ALL
         .into_iter()
@@ -139,6 +143,7 @@ fn run_fit(options: &ChildOptions) -> Result<ChildReport> {
         access_count: rounds,
         ns_per_access: measured * 1e9 / rounds as f64,
         latency: None,
+        latency_histogram: Vec::new(),
         lz4_percent: None,
         hash,
     })
@@ -182,7 +187,8 @@ fn run_heap(pattern: Pattern, options: &ChildOptions) -> Result<ChildReport> {
         },
         access_count: walk.access_count,
         ns_per_access: measured * 1e9 * options.thread_count as f64 / walk.access_count as f64,
-        latency: walk.histogram.and_then(|histogram| histogram.latency()),
+        latency: walk.histogram.as_ref().and_then(Histogram::latency),
+        latency_histogram: walk.histogram.as_ref().map(Histogram::buckets).unwrap_or_default(),
         lz4_percent: Some(lz4_percent),
         hash,
     })
