@@ -379,7 +379,7 @@ impl Agent {
 
     /// Memory was freed.
     pub fn subtract_cost(&self, bytes: u64) {
-        let _ = self.cost_estimate.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |cost| {
+        let _ = self.cost_estimate.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |cost| {
             Some(cost.saturating_sub(bytes))
         });
     }

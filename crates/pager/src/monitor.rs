@@ -116,8 +116,10 @@ pub struct Monitor {
     main_stack: Range<usize>,
     /// Between the last two looks it grew by more than was brought in for it.
     grew_unseen: bool,
-    /// What the store cost at the last of these.
+    /// What the store cost before each of these, and [`Agent::progress`] before the last.
+    store_bytes_before: u64,
     store_bytes: u64,
+    progress: u32,
     /// Times the program was stopped since there was room last.
     stops: u32,
     /// The program has outrun reclaim lately: look more often until then.
@@ -179,7 +181,9 @@ impl Monitor {
                 mapped_bytes_at_scan: 0,
                 main_stack: 0..0,
                 grew_unseen: false,
+                store_bytes_before: 0,
                 store_bytes: 0,
+                progress: 0,
                 stops: 0,
                 growing_until_ns: 0,
                 seen: (memory, 0),
@@ -239,6 +243,9 @@ impl Monitor {
     }
 
     fn ask(&mut self) {
+        self.store_bytes_before = self.store_bytes;
+        self.store_bytes = self.store_cost();
+        self.progress = self.agent.progress.load(Ordering::Acquire);
         // A process that cannot read its own account any more keeps its last word.
         if let Ok(memory) = self.statm.read() {
             self.memory = memory;
@@ -249,10 +256,16 @@ impl Monitor {
     /// brought in for it and than the store grew.
     fn correct_estimate(&mut self) -> bool {
         let cost = self.cost_bytes();
-        let store = self.agent.active().map_or(0, |active| active.store.cost_bytes() as u64);
-        let store_before = core::mem::replace(&mut self.store_bytes, store);
-        let before = self.agent.cost_estimate.swap(cost, Ordering::Relaxed);
-        cost + store_before > before + store + UNSEEN_GROWTH_BYTES
+        let before = self.agent.cost_estimate.swap(cost, Ordering::AcqRel);
+        // The fault handler stores and frees meanwhile: what of that one count has and the other has not
+        // is no growth of the program's.
+        let grew =
+            cost + self.store_bytes_before > before + self.store_cost() + UNSEEN_GROWTH_BYTES;
+        grew && self.agent.progress.load(Ordering::Acquire) == self.progress
+    }
+
+    fn store_cost(&self) -> u64 {
+        self.agent.active().map_or(0, |active| active.store.cost_bytes() as u64)
     }
 
     /// What the process costs: its resident anonymous pages, less what its relatives pay of them.

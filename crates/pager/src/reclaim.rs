@@ -447,8 +447,9 @@ impl Reclaimer {
         let frames = core.staging.retire(chunk);
         self.claimed = None;
         drop(core);
+        // In this order: the monitor must not take what is freed between two of its looks for growth.
+        agent.progress.fetch_add(1, Ordering::AcqRel);
         agent.subtract_cost((frames * PAGE_SIZE) as u64);
-        agent.progress.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
         Batch::Freed
     }
