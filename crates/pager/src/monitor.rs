@@ -66,8 +66,9 @@ const NICE_STEPS: i32 = 10;
 const SHARING_NS_MIN: u64 = 2_000_000;
 const SHARING_SHARE: u64 = 10;
 /// A program that grows this much between two looks, in memory that is not registered yet, may
-/// outrun reclaim.
-const UNSEEN_GROWTH_BYTES: u64 = 64 << 10;
+/// outrun reclaim. The kernel counts in batches of 32 pages for each processor, and is off by so much
+/// where one frees what another allocates.
+const UNSEEN_GROWTH_BYTES: u64 = 256 << 10;
 /// A program that was stopped this often and still has no room is not stopped any more: that is
 /// not why memory is short.
 const STOPS_MAX: u32 = 8;
@@ -116,8 +117,9 @@ pub struct Monitor {
     main_stack: Range<usize>,
     /// Between the last two looks it grew by more than was brought in for it.
     grew_unseen: bool,
-    /// What the store cost before each of these, and [`Agent::progress`] before the last.
+    /// What the store cost then, the less of before and after.
     store_bytes_before: u64,
+    /// What it cost before the kernel was asked last, and [`Agent::progress`].
     store_bytes: u64,
     progress: u32,
     /// Times the program was stopped since there was room last.
@@ -243,7 +245,6 @@ impl Monitor {
     }
 
     fn ask(&mut self) {
-        self.store_bytes_before = self.store_bytes;
         self.store_bytes = self.store_cost();
         self.progress = self.agent.progress.load(Ordering::Acquire);
         // A process that cannot read its own account any more keeps its last word.
@@ -259,8 +260,10 @@ impl Monitor {
         let before = self.agent.cost_estimate.swap(cost, Ordering::AcqRel);
         // The fault handler stores and frees meanwhile: what of that one count has and the other has not
         // is no growth of the program's.
-        let grew =
-            cost + self.store_bytes_before > before + self.store_cost() + UNSEEN_GROWTH_BYTES;
+        let store = self.store_cost();
+        let (least, most) = (store.min(self.store_bytes), store.max(self.store_bytes));
+        let store_before = core::mem::replace(&mut self.store_bytes_before, least);
+        let grew = cost + store_before > before + most + UNSEEN_GROWTH_BYTES;
         grew && self.agent.progress.load(Ordering::Acquire) == self.progress
     }
 
