@@ -25,6 +25,7 @@ pub mod event;
 pub mod fault;
 pub mod foreign;
 pub mod fork;
+pub mod growth;
 pub mod histogram;
 pub mod kept;
 pub mod locked_growth;

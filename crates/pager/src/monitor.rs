@@ -20,6 +20,7 @@ use rustix::thread::{Timespec, futex, sched_yield};
 use crate::agent::{Active, Agent, STAGING_MODE, Stack};
 use crate::cost::{self, Watermarks};
 use crate::fork;
+use crate::growth::{self, Growth};
 use crate::kept;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Reclaimer, Step};
@@ -65,10 +66,6 @@ const NICE_STEPS: i32 = 10;
 /// takes.
 const SHARING_NS_MIN: u64 = 2_000_000;
 const SHARING_SHARE: u64 = 10;
-/// A program that grows this much between two looks, in memory that is not registered yet, may
-/// outrun reclaim. The kernel counts in batches of 32 pages for each processor, and is off by so much
-/// where one frees what another allocates.
-const UNSEEN_GROWTH_BYTES: u64 = 256 << 10;
 /// A program that was stopped this often and still has no room is not stopped any more: that is
 /// not why memory is short.
 const STOPS_MAX: u32 = 8;
@@ -115,8 +112,8 @@ pub struct Monitor {
     scan_took_ns: u64,
     mapped_bytes_at_scan: u64,
     main_stack: Range<usize>,
-    /// Between the last two looks it grew by more than was brought in for it.
-    grew_unseen: bool,
+    /// By more than was brought in for it.
+    growth: Growth,
     /// What the store cost then, the less of before and after.
     store_bytes_before: u64,
     /// What it cost before the kernel was asked last, and [`Agent::progress`].
@@ -182,7 +179,7 @@ impl Monitor {
                 scan_took_ns: 0,
                 mapped_bytes_at_scan: 0,
                 main_stack: 0..0,
-                grew_unseen: false,
+                growth: Growth::default(),
                 store_bytes_before: 0,
                 store_bytes: 0,
                 progress: 0,
@@ -240,7 +237,7 @@ impl Monitor {
     pub fn look(&mut self) {
         self.ask();
         self.measure_sharing();
-        self.grew_unseen = self.correct_estimate();
+        self.correct_estimate();
         self.publish();
     }
 
@@ -253,9 +250,9 @@ impl Monitor {
         }
     }
 
-    /// Corrects the estimate by the kernel's count. `true` when the process grew by more than was
-    /// brought in for it and than the store grew.
-    fn correct_estimate(&mut self) -> bool {
+    /// Corrects the estimate by the kernel's count. What is more than was brought in for the process and
+    /// than the store grew is growth.
+    fn correct_estimate(&mut self) {
         let cost = self.cost_bytes();
         let before = self.agent.cost_estimate.swap(cost, Ordering::AcqRel);
         // The fault handler stores and frees meanwhile: what of that one count has and the other has not
@@ -263,8 +260,10 @@ impl Monitor {
         let store = self.store_cost();
         let (least, most) = (store.min(self.store_bytes), store.max(self.store_bytes));
         let store_before = core::mem::replace(&mut self.store_bytes_before, least);
-        let grew = cost + store_before > before + most + UNSEEN_GROWTH_BYTES;
-        grew && self.agent.progress.load(Ordering::Acquire) == self.progress
+        if self.agent.progress.load(Ordering::Acquire) == self.progress {
+            let grown = (cost + store_before) as i64 - (before + most) as i64;
+            self.growth.note(time::monotonic_ns(), grown);
+        }
     }
 
     fn store_cost(&self) -> u64 {
@@ -588,10 +587,11 @@ impl Monitor {
     fn watch(&mut self, active: &Active, hard: u64) {
         let agent = self.agent;
         self.ask();
-        let grew = self.correct_estimate() | core::mem::take(&mut self.grew_unseen);
+        self.correct_estimate();
         // What the program maps meanwhile grows unseen until it is registered.
         self.scan_mappings_if_grown();
-        if self.cost_bytes() > hard && grew && self.stops < STOPS_MAX {
+        if self.cost_bytes() > hard && self.growth.is_fast() && self.stops < STOPS_MAX {
+            self.growth = Growth::default();
             self.stops += 1;
             let core = &mut *agent.lock_core();
             sweep::stop_thread(agent, active, core, self.main_stack.clone());
@@ -610,7 +610,7 @@ impl Monitor {
             return;
         }
         // The program may need this thread meanwhile.
-        let (statm, most) = (&self.statm, self.memory.anonymous_bytes + UNSEEN_GROWTH_BYTES);
+        let (statm, most) = (&self.statm, self.memory.anonymous_bytes + growth::FAST_BYTES);
         let mut leaves = 0u32;
         active.store.compact(|| {
             leaves += 1;
