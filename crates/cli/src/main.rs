@@ -5,6 +5,7 @@
 mod agent_library;
 mod awake;
 mod commands;
+mod duration;
 mod file_pressure;
 mod program;
 mod size;

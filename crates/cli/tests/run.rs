@@ -524,6 +524,54 @@ print("right")
 }
 
 #[test]
+fn what_nobody_touches_is_compressed_though_there_is_room() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = r#"
+import mmap, struct, time
+pages = 20000
+def fill():
+    memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for page in range(pages):
+        memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+    return memory
+def anonymous():
+    total, shared = map(int, open("/proc/self/statm").read().split()[1:3])
+    return (total - shared) * 4096
+cold, hot = fill(), fill()
+full = anonymous()
+end = time.monotonic() + 60
+# The rest is small.
+while anonymous() > full - pages * 4096 * 3 // 4 and time.monotonic() < end:
+    for page in range(pages):
+        assert hot[page * 4096] == page * 977 % 256
+print(anonymous() / full)
+for memory in cold, hot:
+    for page in range(pages):
+        assert struct.unpack_from("Q", memory, page * 4096 + 56)[0] == page * 977, page
+"#;
+    let options = ["--memory", "1G", "--cold-after", "1s", "--slowdown", "20%"];
+    let (ended, stats) = run_python_with(&options, SCRIPT);
+    let (said, errors) = (text(&ended.output.stdout), text(&ended.output.stderr));
+    let share: f64 = said.trim().parse().unwrap_or_else(|_| panic!("{said} {errors}"));
+    assert!(share < 0.65, "{share}: {stats}");
+    let count = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}"));
+    assert!(count("pages_cold") > 10_000 && count("cold_probes") > 300, "{stats}");
+    // What is in use is probed, and little else of it is taken.
+    assert!(count("pages_swapped_in") < 40_000, "{stats}");
+}
+
+#[test]
+fn options_of_proactive_mode_are_checked() {
+    for (options, said) in
+        [(["--cold-after", "soon"], "span of time"), (["--slowdown", "2%"], "--cold-after")]
+    {
+        let ended = run(ramfold(options).args(["--", "true"]));
+        assert_eq!(ended.output.status.code(), Some(125));
+        assert!(text(&ended.output.stderr).contains(said), "{}", text(&ended.output.stderr));
+    }
+}
+
+#[test]
 fn data_that_does_not_compress_is_said_once_and_is_right() {
     needs_userfaultfd!();
     let script = "

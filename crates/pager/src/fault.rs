@@ -41,6 +41,10 @@ const AGAIN_USUAL: u32 = 32;
 const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const DURING_COPY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
+/// What a fault costs the program beside what the handler does: until its message is read, and after
+/// it was answered.
+const KERNEL_NS: u64 = 5_000;
+
 /// How long a fault waits for room at most; and if the program grows faster than reclaim.
 const STALL_NS: u64 = 2_000_000;
 const STALL_OUTRUN_NS: u64 = 20_000_000;
@@ -185,8 +189,10 @@ impl Handler {
         Self::take_ahead(agent, active, &mut core);
         let served = self.serve(agent, active, &mut core, address, write);
         let process = agent.process();
+        let took = time::monotonic_ns() - started;
         process.counters.faults.fetch_add(1, Ordering::Relaxed);
-        process.fault_ns.record(time::monotonic_ns() - started);
+        process.counters.fault_ns_total.fetch_add(took + KERNEL_NS, Ordering::Relaxed);
+        process.fault_ns.record(took);
         if served == Served::Again {
             if !self.read_until_event(agent, active, &mut core, address) {
                 self.again += 1;
@@ -350,6 +356,8 @@ impl Handler {
         let counters = &agent.process().counters;
         counters.pages_prefetch_wasted.fetch_add(wasted.into(), Ordering::Relaxed);
         let ahead = if pages > 1 { room_ahead(agent).min(pages - 1) } else { 0 };
+        // A guard page in the way would be overwritten.
+        let ahead = active.pagemap.empty_pages_ahead(address, stride as isize, ahead).unwrap_or(0);
         let mut brought = match stride {
             1 | -1 if ahead > 0 => self.bring_run(agent, active, core, page, stride, ahead),
             _ => 0,
@@ -384,15 +392,8 @@ impl Handler {
         stride: i64,
         ahead: usize,
     ) -> usize {
-        let address = page::address_of(page);
         let upwards = stride > 0;
-        // A guard page would be overwritten.
-        let empty = if upwards {
-            active.pagemap.empty_pages(address + PAGE_SIZE, ahead)
-        } else {
-            active.pagemap.empty_pages_before(address, ahead)
-        };
-        let wanted = 1 + empty.unwrap_or(0);
+        let wanted = 1 + ahead;
         let mut brought = 0;
         if !upwards {
             self.pages[BATCH_PAGES] = self.pages[0];
@@ -444,11 +445,7 @@ impl Handler {
     ) -> usize {
         for brought in 0..ahead {
             let page = page.wrapping_add_signed(stride * (brought as i64 + 1));
-            // A guard page would be overwritten.
-            if active.pagemap.empty_pages(page::address_of(page), 1) != Ok(1)
-                || !self.fetch(agent, active, core, page, 0)
-                || self.copy(active, page, 0, 1).is_err()
-            {
+            if !self.fetch(agent, active, core, page, 0) || self.copy(active, page, 0, 1).is_err() {
                 return brought;
             }
             note_returned(agent, active, core, page, true);
@@ -663,11 +660,10 @@ fn pages_never_seen(active: &Active, core: &Core, address: usize, wanted: usize)
         return 1;
     }
     let wanted = active.pagemap.empty_pages(address, wanted).unwrap_or(1);
-    let seen = |page: PageNumber| core.staging.find(page).is_some() || active.store.contains(page);
     let first = page::number_of(address);
     let mut pages = 1;
     while pages < wanted
-        && !seen(first + pages as u64)
+        && !sweep::is_out(active, core, first + pages as u64)
         && core.regions.contains(&(address..address + (pages + 1) * PAGE_SIZE))
     {
         pages += 1;

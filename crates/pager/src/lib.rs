@@ -6,9 +6,9 @@
 //!
 //! The life of a page, file by file: [`monitor`] notices that memory runs short and registers the
 //! program's mappings ([`regions`]); the [`sweep`] takes pages into [`staging`], those on [`probation`]
-//! first and those with a [`mark`] later; [`reclaim`] compresses what waited there; [`fault`] brings back
-//! what the program touches, with what a [`stream`] of faults wants next; [`event`] keeps up with changes
-//! of the address space; [`fork`] gives a child its own agent.
+//! first and those with a [`mark`] later, and [`cold`] those that nobody touches; [`reclaim`] compresses
+//! what waited there; [`fault`] brings back what the program touches, with what a [`stream`] of faults
+//! wants next; [`event`] keeps up with changes of the address space; [`fork`] gives a child its own agent.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -17,6 +17,7 @@ compile_error!("ramfold's agent knows the system calls of x86_64 and aarch64 onl
 
 pub mod agent;
 pub mod aim;
+pub mod cold;
 pub mod cost;
 pub mod density;
 pub mod dropped;
@@ -26,6 +27,7 @@ pub mod fault;
 pub mod foreign;
 pub mod fork;
 pub mod growth;
+pub mod hand;
 pub mod histogram;
 pub mod kept;
 pub mod locked_growth;

@@ -18,6 +18,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, STAGING_MODE, Stack};
+use crate::cold::{self, Cold, Pace};
 use crate::cost::{self, Watermarks};
 use crate::fork;
 use crate::growth::{self, Growth};
@@ -74,6 +75,8 @@ const STOPS_MAX: u32 = 8;
 const GROWING_NS: u64 = 500_000_000;
 /// Share of the monitor's time that may go into looking at mappings, as 1 / this.
 const SCAN_SHARE: u64 = 20;
+/// Looks at mappings, in proactive mode, in the time in which all memory is looked at once.
+const SCANS_PER_ROUND: u64 = 4;
 /// The pool is compacted when as much as the cap / this lies unused in it, and then not for so many
 /// times as long as it took.
 const COMPACTION_SHARE: u64 = 32;
@@ -129,6 +132,8 @@ pub struct Monitor {
     quiet_looks: u32,
     threads_checked_ns: u64,
     privileges: Privileges,
+    /// Where pages are compressed that nobody touches.
+    cold: Option<(Cold, Pace)>,
     published_ns: u64,
     /// Reclaim found nothing more to take: not tried again before this time, or before the cost
     /// reaches this much.
@@ -189,6 +194,7 @@ impl Monitor {
                 quiet_looks: 0,
                 threads_checked_ns: time::monotonic_ns(),
                 privileges: Privileges::default(),
+                cold: None,
                 published_ns: 0,
                 retry_ns: 0,
                 retry_cost_bytes: 0,
@@ -220,6 +226,7 @@ impl Monitor {
             self.look();
             if self.reclaimer.is_some() {
                 self.keep_below_cap();
+                self.compress_cold();
             } else if self.should_activate() {
                 match self.activate() {
                     Ok(()) => continue,
@@ -362,7 +369,7 @@ impl Monitor {
     fn should_activate(&self) -> bool {
         let marks = Watermarks::of(self.agent.session());
         let total = cost::others_cost(self.agent) + self.cost_bytes();
-        total > marks.activation
+        (total > marks.activation || self.cold_after_ns() > 0)
             && self.cost_bytes() > PROCESS_BYTES_MIN.min(marks.cap / 4)
             && !self.agent.gave_up.load(Ordering::Relaxed)
     }
@@ -583,6 +590,49 @@ impl Monitor {
         exhausted
     }
 
+    fn cold_after_ns(&self) -> u64 {
+        self.agent.session().cold_after_ns.load(Ordering::Relaxed)
+    }
+
+    /// In proactive mode: compresses what nobody has touched for a while.
+    fn compress_cold(&mut self) {
+        let agent = self.agent;
+        let cold_after_ns = self.cold_after_ns();
+        if cold_after_ns == 0 {
+            return;
+        }
+        let Some(active) = agent.active() else { return };
+        let Some(reclaimer) = self.reclaimer.take() else { return };
+        let now = time::monotonic_ns();
+        let fault_ns = agent.process().counters.fault_ns_total.load(Ordering::Relaxed);
+        let (mut cold, mut pace) = self.cold.take().unwrap_or_else(|| {
+            let slowdown_ppm = agent.session().slowdown_ppm.load(Ordering::Relaxed);
+            (Cold::START, Pace::new(cold_after_ns, slowdown_ppm, now, fault_ns))
+        });
+        let resident_bytes = self.cost_bytes().saturating_sub(self.store_cost());
+        let mut due = pace.pages_due(now, resident_bytes / PAGE_SIZE as u64, fault_ns);
+        // Where memory is short that comes first.
+        let high = Watermarks::of(agent.session()).for_estimate(agent).high;
+        while due > 0 && self.cost_bytes() <= high {
+            let step = cold.step(agent, active, &mut agent.lock_core());
+            match step {
+                cold::Step::Looked(pages) => due = due.saturating_sub(pages),
+                cold::Step::Full => {
+                    reclaimer.drain(active);
+                    self.look();
+                }
+                cold::Step::Round => {
+                    agent.lock_core().staging.seal_chunk();
+                    break;
+                }
+                cold::Step::Changing => break,
+            }
+        }
+        reclaimer.drain(active);
+        self.reclaimer = Some(reclaimer);
+        self.cold = Some((cold, pace));
+    }
+
     /// During reclaim: notices how the program grows, and stops it when it outruns reclaim.
     fn watch(&mut self, active: &Active, hard: u64) {
         let agent = self.agent;
@@ -638,7 +688,15 @@ impl Monitor {
         let changed = self.memory.mapped_bytes != self.mapped_bytes_at_scan
             || self.agent.lock_core().rescan_wanted;
         let since = time::monotonic_ns() - self.scanned_ns;
-        if changed && since > self.scan_took_ns * SCAN_SHARE {
+        let total = cost::others_cost(self.agent) + self.cost_bytes();
+        // Memory that is registered grows more slowly: as long as there is room, what is new may first
+        // show whether it stays.
+        let patience = if total < Watermarks::of(self.agent.session()).activation {
+            self.cold_after_ns() / SCANS_PER_ROUND
+        } else {
+            0
+        };
+        if changed && since > (self.scan_took_ns * SCAN_SHARE).max(patience) {
             self.scan_mappings();
         } else {
             self.scan_mappings_if_grown();

@@ -52,6 +52,8 @@ pub struct Reclaimer {
     other: [u8; OBJECT_BYTES_MAX],
     /// Faults there had been when staging was last found empty.
     faults_seen: u64,
+    /// Every page for density.
+    dense: bool,
 }
 
 /// What a page has become.
@@ -114,6 +116,7 @@ impl Reclaimer {
             objects: [[0; OBJECT_BYTES_MAX]; BATCH_PAGES],
             other: [0; OBJECT_BYTES_MAX],
             faults_seen: 0,
+            dense: false,
         }))
     }
 
@@ -154,16 +157,29 @@ impl Reclaimer {
                 }
             }
         }
-        if active.store.reserve_low() {
-            // Under the lock, so that a fork never copies a pool that is half-way through.
-            let core = agent.lock_core();
-            if active.store.refill_reserve().is_err() {
-                // No loss yet: objects go into what there is, and faults do not depend on it.
-                counters.pool_refills_failed.fetch_add(1, Ordering::Relaxed);
-            }
-            drop(core);
-        }
+        self.refill_reserve(active);
         Step::More
+    }
+
+    /// For the monitor, where there is time: compresses the chunks that are full, as densely as it can.
+    pub fn drain(&mut self, active: &Active) {
+        self.dense = true;
+        while let Batch::Pages | Batch::Freed = self.batch(active) {}
+        self.dense = false;
+        self.refill_reserve(active);
+    }
+
+    fn refill_reserve(&self, active: &Active) {
+        if !active.store.reserve_low() {
+            return;
+        }
+        // Under the lock, so that a fork never copies a pool that is half-way through.
+        let _core = self.agent.lock_core();
+        if active.store.refill_reserve().is_err() {
+            // No loss yet: objects go into what there is, and faults do not depend on it.
+            let counters = &self.agent.process().counters;
+            counters.pool_refills_failed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Takes pages until half of the chunks are full. `false` when no page could be taken.
@@ -250,7 +266,11 @@ impl Reclaimer {
             drop(core);
             return self.free_frames(active, chunk);
         }
-        let aim = if self.pool_takes_most(active) { Aim::Density } else { core.aims.best() };
+        let aim = if self.dense || self.pool_takes_most(active) {
+            Aim::Density
+        } else {
+            core.aims.best()
+        };
         let has_aims = self.codec.has_aims();
         let trials = slots.iter().filter(|_| has_aims && core.aims.is_trial()).count();
         drop(core);

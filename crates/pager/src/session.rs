@@ -25,7 +25,7 @@ use crate::histogram::Histogram;
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x03");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x04");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -75,8 +75,14 @@ counters! {
     pages_staged,
     /// Times the monitor left taking pages to the fault handler.
     reclaim_left,
+    /// Pages taken because nobody had touched them for a while, their blocks' probes not counted.
+    pages_cold,
+    /// Pages taken to see whether they come back.
+    cold_probes,
     /// Faults on registered ranges, of every kind.
     faults,
+    /// What they have cost the program, in nanoseconds, the kernel's part as far as it is known.
+    fault_ns_total,
     /// Of the faults: a page that was never touched before, filled with zeros.
     faults_zero_filled,
     /// Zero pages supplied ahead of a growing run of first touches.
@@ -191,6 +197,11 @@ pub struct Session {
     pub target_bytes: AtomicU64,
     /// As [`Choice::number`] makes it.
     codec: AtomicU32,
+    /// Pages that nobody has touched for so long are compressed even where there is room for them;
+    /// zero: never.
+    pub cold_after_ns: AtomicU64,
+    /// How much of the time faults may take then, in millionths.
+    pub slowdown_ppm: AtomicU64,
     /// Bits of [`Once`].
     said: AtomicU32,
     /// Futex: counts messages.

@@ -14,6 +14,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
 use crate::cost::Watermarks;
+use crate::hand::Hand;
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
@@ -21,7 +22,6 @@ use crate::staging::Slot;
 /// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
 /// take about 10 us when another core has to be told to forget them.
 const BATCH_PAGES: usize = 32;
-const RUNS_MAX: usize = 64;
 /// Pages of a stack that are in use at a time, as a rule.
 const STACK_PAGES_MAX: usize = 8;
 /// How far to go on behind a page that is refused because a relative still has it too, or because
@@ -41,12 +41,7 @@ const FRUITLESS_ROUNDS_MAX: u32 = 2;
 /// Where the sweep is. All zero is a sweep that has not begun.
 #[repr(C)]
 pub struct Sweep {
-    /// Where the next look for victims begins.
-    hand: usize,
-    /// Candidates found by the last look.
-    runs: [PageRegion; RUNS_MAX],
-    runs_found: usize,
-    runs_used: usize,
+    hand: Hand,
     /// The sweep has come round this often, one after the other, with too little gained.
     fruitless_rounds: u32,
     /// Rounds so far.
@@ -92,8 +87,8 @@ impl Sweep {
     /// `in_flight`: of the pages that were taken some are not compressed yet, so that it cannot be
     /// said what this round has gained.
     fn begin_round(&mut self, in_flight: bool) {
-        self.round = self.round.wrapping_add(1);
-        self.hand = 0;
+        self.note_round();
+        self.hand.restart();
         if in_flight {
             return;
         }
@@ -101,6 +96,11 @@ impl Sweep {
         self.fruitless_rounds = if gained { 0 } else { self.fruitless_rounds + 1 };
         self.seen = 0;
         self.stored = 0;
+    }
+
+    /// A hand has been everywhere.
+    pub fn note_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
     }
 
     /// Number of the round.
@@ -116,8 +116,7 @@ impl Sweep {
 
     /// Passes by a page that was called busy, if the sweep still stands before it.
     pub fn skip_busy(&mut self, address: usize) {
-        let run = self.runs[..self.runs_found].get(self.runs_used);
-        if run.is_some_and(|run| run.start == address as u64) {
+        if self.hand.run().is_some_and(|run| run.start == address) {
             self.skip(PAGE_SIZE);
             self.blocked = false;
         }
@@ -125,11 +124,7 @@ impl Sweep {
 
     fn skip(&mut self, bytes: usize) {
         self.seen += (bytes / PAGE_SIZE) as u64;
-        let run = &mut self.runs[self.runs_used];
-        run.start += bytes as u64;
-        if run.start >= run.end {
-            self.runs_used += 1;
-        }
+        self.hand.skip(bytes);
     }
 }
 
@@ -143,15 +138,22 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     if let Some((first, pages)) = core.probation.beyond(limit) {
         return take_streamed(agent, active, core, first, pages);
     }
-    if let Err(taken) = find_victims(active, core) {
-        core.sweep.blocked |= taken == Taken::Nothing;
-        return taken;
-    }
-    let run = core.sweep.runs[core.sweep.runs_used];
-    let (taken, bytes) = take(agent, active, core, run.start as usize..run.end as usize);
+    let run = match find_victims(active, core) {
+        Ok(run) => run,
+        Err(taken) => {
+            core.sweep.blocked |= taken == Taken::Nothing;
+            return taken;
+        }
+    };
+    let (taken, bytes) = take(agent, active, core, run);
     core.sweep.skip(bytes);
     core.sweep.blocked = matches!(taken, Taken::Busy(_));
     taken
+}
+
+/// Was this page taken, and has not come back?
+pub fn is_out(active: &Active, core: &Core, page: PageNumber) -> bool {
+    core.staging.find(page).is_some() || active.store.contains(page)
 }
 
 /// Takes pages that a stream has left behind. What stands in the way is left to the sweep.
@@ -162,8 +164,7 @@ fn take_streamed(
     first: PageNumber,
     pages: usize,
 ) -> Taken {
-    let is_out = |page| core.staging.find(page).is_some() || active.store.contains(page);
-    let out = (first..first + pages as u64).take_while(|&page| is_out(page)).count();
+    let out = (first..first + pages as u64).take_while(|&page| is_out(active, core, page)).count();
     if out > 0 {
         core.probation.skip(out);
         return Taken::Passed;
@@ -201,16 +202,12 @@ pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range
 /// Looks for pages in memory behind the hand, a stretch at a time. [`Taken::Looked`] when there are
 /// none in it, [`Taken::Nothing`] after two rounds that gained too little: the first may only have
 /// cleared marks.
-fn find_victims(active: &Active, core: &mut Core) -> Result<(), Taken> {
+fn find_victims(active: &Active, core: &mut Core) -> Result<Range<usize>, Taken> {
     let Core { sweep, regions, staging, .. } = core;
-    if sweep.runs_used < sweep.runs_found {
-        return Ok(());
+    if let Some(run) = sweep.hand.run() {
+        return Ok(run);
     }
-    sweep.runs_used = 0;
-    sweep.runs_found = 0;
-    if let Some(runs) = active.find_present(regions, &mut sweep.hand, &mut sweep.runs) {
-        sweep.runs_found = runs;
-    } else {
+    if !sweep.hand.look(active, regions) {
         // What was taken in this round may be all there is.
         staging.seal_chunk();
         let in_flight = staging.queued() > 0;
@@ -219,12 +216,17 @@ fn find_victims(active: &Active, core: &mut Core) -> Result<(), Taken> {
         }
         sweep.begin_round(in_flight);
     }
-    if sweep.runs_found > 0 { Ok(()) } else { Err(Taken::Looked) }
+    sweep.hand.run().ok_or(Taken::Looked)
 }
 
 /// Takes a batch from the start of a run of present pages. Returns also how many bytes of the run
 /// are dealt with.
-fn take(agent: &Agent, active: &Active, core: &mut Core, run: Range<usize>) -> (Taken, usize) {
+pub fn take(
+    agent: &Agent,
+    active: &Active,
+    core: &mut Core,
+    run: Range<usize>,
+) -> (Taken, usize) {
     let first = page::number_of(run.start);
     let pages = run.len() / PAGE_SIZE;
     // In a second round having been used lately is no protection any more: everything was.
@@ -246,7 +248,7 @@ fn take(agent: &Agent, active: &Active, core: &mut Core, run: Range<usize>) -> (
 }
 
 /// Takes up to so many pages from the start of a run, whatever their marks say.
-fn move_start(
+pub fn move_start(
     agent: &Agent,
     active: &Active,
     core: &mut Core,

@@ -102,18 +102,42 @@ impl Pagemap {
         Ok(entries[..read].iter().take_while(|&&entry| is_empty(entry)).count())
     }
 
-    /// The same of the pages before `address`, downwards.
+    /// How many of the pages at a distance of `stride` pages, twice that, and so on from `address`, at
+    /// most `most`, the kernel has nothing at.
     ///
     /// # Errors
     /// What pread(2) says.
-    pub fn empty_pages_before(&self, address: usize, most: usize) -> Result<usize, Errno> {
-        let most = most.min(ENTRIES_MAX).min(address / PAGE_SIZE);
+    pub fn empty_pages_ahead(
+        &self,
+        address: usize,
+        stride: isize,
+        most: usize,
+    ) -> Result<usize, Errno> {
+        let distance = stride.unsigned_abs().max(1);
+        // There is nothing below the first page.
+        let most = if stride < 0 { most.min(address / PAGE_SIZE / distance) } else { most };
+        let most_at_once = (ENTRIES_MAX / distance).max(1);
         let mut entries = [0; ENTRIES_MAX];
-        let read = self.entries(address - most * PAGE_SIZE, &mut entries[..most])?;
-        if read < most {
-            return Ok(0);
+        let mut empty = 0;
+        while empty < most {
+            let pages = most_at_once.min(most - empty);
+            let furthest = if stride < 0 { empty + pages } else { empty + 1 };
+            let first = address.wrapping_add_signed(stride * (furthest * PAGE_SIZE) as isize);
+            let entries = &mut entries[..(pages - 1) * distance + 1];
+            if self.entries(first, entries)? < entries.len() {
+                return Ok(empty);
+            }
+            let is_empty_at = |nth: usize| {
+                let place = if stride < 0 { pages - 1 - nth } else { nth };
+                is_empty(entries[place * distance])
+            };
+            let more = (0..pages).take_while(|&nth| is_empty_at(nth)).count();
+            empty += more;
+            if more < pages {
+                break;
+            }
         }
-        Ok(entries[..most].iter().rev().take_while(|&&entry| is_empty(entry)).count())
+        Ok(empty)
     }
 
     fn entry(&self, address: usize) -> Result<u64, Errno> {
@@ -262,6 +286,39 @@ mod tests {
         assert_eq!(empty(11), Ok(1));
     }
 
+    #[test]
+    fn what_is_empty_is_counted_at_a_distance() {
+        let r = touched();
+        let map = Pagemap::open().unwrap();
+        let ahead = |page: usize, stride, most| {
+            map.empty_pages_ahead(r.as_ptr() as usize + page * PAGE_SIZE, stride, most).unwrap()
+        };
+        assert_eq!((ahead(3, 1, 2), ahead(3, 1, 9), ahead(0, 1, 9)), (2, 3, 0));
+        assert_eq!((ahead(7, -1, 2), ahead(7, -1, 9), ahead(4, -1, 9)), (2, 3, 0));
+        assert_eq!((ahead(2, 2, 9), ahead(1, 3, 9), ahead(1, 5, 1)), (4, 1, 1));
+        assert_eq!((ahead(10, -2, 9), ahead(14, -3, 9), ahead(15, -7, 9)), (3, 3, 1));
+        assert_eq!(map.empty_pages_ahead(3 * PAGE_SIZE, -1, 9), Ok(3));
+        assert_eq!(map.empty_pages_ahead(3 * PAGE_SIZE, -2, 9), Ok(1));
+    }
+
+    #[test]
+    fn many_pages_are_counted_in_several_looks() {
+        let r = Reservation::new(2000 * PAGE_SIZE).unwrap();
+        r.commit(0, r.len()).unwrap();
+        let at = |page: usize| r.as_ptr().wrapping_add(page * PAGE_SIZE);
+        let map = Pagemap::open().unwrap();
+        for (full, from, stride, empty) in
+            [(700, 300, 1, 399), (700, 0, 100, 6), (300, 1500, -300, 3), (299, 1500, -1, 1200)]
+        {
+            // SAFETY: a committed page of our own.
+            unsafe { at(full).write(1) };
+            let found = map.empty_pages_ahead(at(from) as usize, stride, 1900);
+            assert_eq!(found, Ok(empty), "{full} from {from} by {stride}");
+            // SAFETY: as above.
+            unsafe { libc::madvise(at(full).cast(), PAGE_SIZE, libc::MADV_DONTNEED) };
+        }
+    }
+
     /// MADV_GUARD_INSTALL, Linux 6.13.
     #[test]
     fn a_guard_page_is_not_empty() {
@@ -278,9 +335,8 @@ mod tests {
         }
         let at = |page: usize| r.as_ptr() as usize + page * PAGE_SIZE;
         assert_eq!(map.empty_pages(at(4), 3), Ok(2));
-        assert_eq!(map.empty_pages_before(at(6), 2), Ok(2));
-        assert_eq!(map.empty_pages_before(at(7), 3), Ok(0));
-        assert_eq!(map.empty_pages_before(0, 3), Ok(0));
+        assert_eq!(map.empty_pages_ahead(at(3), 1, 4), Ok(2));
+        assert_eq!(map.empty_pages_ahead(at(7), -1, 3), Ok(0));
     }
 
     #[test]

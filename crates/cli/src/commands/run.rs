@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
@@ -23,6 +24,7 @@ use signal_hook::low_level::siginfo::{Cause, Sent};
 use crate::agent_library;
 use crate::awake;
 use crate::commands::doctor;
+use crate::duration::{duration, millionths};
 use crate::file_pressure;
 use crate::program::{self, NotRunnable};
 use crate::size::Size;
@@ -41,6 +43,7 @@ const MARGIN: f64 = 0.1;
 #[command(after_help = "Examples:
   ramfold run --memory 2G -- python3 train.py
   ramfold run --memory 40% --stats stats.json -- make -j4
+  ramfold run --cold-after 30s --slowdown 1% -- redis-server
 
 Exit status: the program's own, 128 + N when signal N ended it; 125 when ramfold itself failed,
 126 when the program cannot be executed, 127 when it was not found.")]
@@ -54,6 +57,16 @@ pub struct Arguments {
     /// spares many faults
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = codec_names())]
     codec: String,
+
+    /// Compress what was not touched for so long even where there is room for it: 30s, 5m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    cold_after: Option<Duration>,
+
+    /// With --cold-after: how much of its time the program may lose by that, as measured by its
+    /// faults
+    #[arg(long, value_name = "PERCENT", value_parser = millionths, default_value = "2%",
+          requires = "cold_after")]
+    slowdown: u64,
 
     /// Write what happened to FILE as JSON when the program ends, and whenever this process gets
     /// SIGUSR2
@@ -92,6 +105,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         check_writable(file)?;
     }
     let session = Arc::new(OwnedSession::create(cap, codec).context("making the session")?);
+    if let Some(cold_after) = arguments.cold_after {
+        let ns = u64::try_from(cold_after.as_nanos()).unwrap_or(u64::MAX);
+        session.cold_after_ns.store(ns, Ordering::Relaxed);
+        session.slowdown_ppm.store(arguments.slowdown, Ordering::Relaxed);
+    }
     if let Some(reason) = reason_to_run_without(&path) {
         say(format_args!("runs without ramfold: {reason}"));
         session.note_said(Once::NoUserfaultfd);

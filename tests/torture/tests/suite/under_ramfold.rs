@@ -3,12 +3,13 @@
 //!
 //! RAMFOLD_TORTURE_SEEDS=FIRST..LAST runs other seeds, ten seconds each.
 
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
 use crate::program::{End, PROGRAM, end};
 
-fn under_ramfold(cap: &str, arguments: &str) -> End {
+fn under_ramfold(options: &str, arguments: &str) -> End {
     let ramfold = Path::new(PROGRAM).with_file_name("ramfold");
     assert!(ramfold.exists(), "{} is missing: cargo build --release -p ramfold", ramfold.display());
     let doctor = Command::new(&ramfold).arg("doctor").output().expect("ramfold starts");
@@ -16,36 +17,51 @@ fn under_ramfold(cap: &str, arguments: &str) -> End {
         eprintln!("SKIPPED in part: ramfold cannot look after memory here (`ramfold doctor`)");
     }
     let mut command = Command::new(ramfold);
-    command.args(["run", "--memory", cap, "--", PROGRAM, "--allow-split"]);
+    command.arg("run").args(options.split_ascii_whitespace());
+    command.args(["--", PROGRAM, "--allow-split"]);
     command.args(arguments.split_ascii_whitespace());
     end(command).expect("ramfold starts")
 }
 
-#[test]
-fn every_byte_is_right() {
-    let seeds = match std::env::var("RAMFOLD_TORTURE_SEEDS") {
+fn seeds(usual: Range<u64>) -> Range<u64> {
+    match std::env::var("RAMFOLD_TORTURE_SEEDS") {
         Ok(text) => {
             let (first, last) = text.split_once("..").expect("FIRST..LAST");
             first.parse::<u64>().expect("a seed")..last.parse().expect("a seed")
         }
-        Err(_) => 1..4,
-    };
-    for seed in seeds {
-        under_ramfold("64M", &format!("--seconds 10 --seed {seed}")).passed();
+        Err(_) => usual,
+    }
+}
+
+#[test]
+fn every_byte_is_right() {
+    for seed in seeds(1..4) {
+        under_ramfold("--memory 64M", &format!("--seconds 10 --seed {seed}")).passed();
+    }
+}
+
+/// Everything is cold most of the time, with memory short and with room for all.
+#[test]
+fn every_byte_is_right_in_proactive_mode() {
+    for seed in seeds(23..24) {
+        for cap in ["64M", "2G"] {
+            let options = format!("--memory {cap} --cold-after 50ms --slowdown 100%");
+            under_ramfold(&options, &format!("--seconds 8 --seed {seed}")).passed();
+        }
     }
 }
 
 #[test]
 fn every_byte_is_right_with_much_that_does_not_compress() {
-    under_ramfold("64M", "--seconds 8 --seed 20 --incompressible 60").passed();
+    under_ramfold("--memory 64M", "--seconds 8 --seed 20 --incompressible 60").passed();
 }
 
 #[test]
 fn every_byte_is_right_in_a_crowd() {
-    under_ramfold("64M", "--seconds 8 --seed 21 --threads 12 --children 8").passed();
+    under_ramfold("--memory 64M", "--seconds 8 --seed 21 --threads 12 --children 8").passed();
 }
 
 #[test]
 fn every_byte_is_right_when_descriptors_are_closed() {
-    under_ramfold("64M", "--seconds 8 --seed 22 --close-descriptors").passed();
+    under_ramfold("--memory 64M", "--seconds 8 --seed 22 --close-descriptors").passed();
 }
