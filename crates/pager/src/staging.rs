@@ -214,6 +214,11 @@ impl Staging {
         });
     }
 
+    /// How many pages wait here.
+    pub fn live_pages(&self) -> u64 {
+        self.live.iter().map(|slots| u64::from(slots.count_ones())).sum()
+    }
+
     /// Every live slot.
     pub fn for_each_live(&self, mut f: impl FnMut(Slot, PageNumber)) {
         for chunk in 0..self.chunks {
@@ -384,6 +389,7 @@ mod tests {
                     let mut live = HashMap::new();
                     staging
                         .for_each_live(|slot, page| assert!(live.insert(page, slot.0).is_none()));
+                    assert_eq!(staging.live_pages(), live.len() as u64);
                     assert_eq!(live, model);
                 }
                 _ => {}

@@ -84,16 +84,19 @@ impl Sweep {
         self.stored += 1;
     }
 
-    /// `in_flight`: of the pages that were taken some are not compressed yet, so that it cannot be
-    /// said what this round has gained.
-    fn begin_round(&mut self, in_flight: bool) {
+    /// `waiting`: so many of the pages that were taken are not compressed yet.
+    fn begin_round(&mut self, waiting: u64) {
         self.note_round();
         self.hand.restart();
-        if in_flight {
+        let pays = |stored: u64| stored > 0 && stored * GAIN_SHARE >= self.seen;
+        if pays(self.stored) {
+            self.fruitless_rounds = 0;
+        } else if pays(self.stored + waiting) {
+            // It cannot be said yet.
             return;
+        } else {
+            self.fruitless_rounds += 1;
         }
-        let gained = self.stored > 0 && self.stored * GAIN_SHARE >= self.seen;
-        self.fruitless_rounds = if gained { 0 } else { self.fruitless_rounds + 1 };
         self.seen = 0;
         self.stored = 0;
     }
@@ -210,23 +213,17 @@ fn find_victims(active: &Active, core: &mut Core) -> Result<Range<usize>, Taken>
     if !sweep.hand.look(active, regions) {
         // What was taken in this round may be all there is.
         staging.seal_chunk();
-        let in_flight = staging.queued() > 0;
-        if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX && !in_flight {
+        if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX {
             return Err(Taken::Nothing);
         }
-        sweep.begin_round(in_flight);
+        sweep.begin_round(staging.live_pages());
     }
     sweep.hand.run().ok_or(Taken::Looked)
 }
 
 /// Takes a batch from the start of a run of present pages. Returns also how many bytes of the run
 /// are dealt with.
-pub fn take(
-    agent: &Agent,
-    active: &Active,
-    core: &mut Core,
-    run: Range<usize>,
-) -> (Taken, usize) {
+pub fn take(agent: &Agent, active: &Active, core: &mut Core, run: Range<usize>) -> (Taken, usize) {
     let first = page::number_of(run.start);
     let pages = run.len() / PAGE_SIZE;
     // In a second round having been used lately is no protection any more: everything was.
@@ -347,4 +344,38 @@ fn pass_by(active: &Active, page: PageNumber, tolerant: bool) -> bool {
 /// Does a mark say to leave a page alone? `tolerant`: not for having been used lately.
 fn is_spared(mark: Mark, tolerant: bool) -> bool {
     mark.passed().is_some() && !(tolerant && mark.compresses())
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::MaybeUninit;
+
+    use super::*;
+
+    fn fruitless_after(rounds: u32, seen: u64, stored: u64, waiting: u64) -> u32 {
+        // SAFETY: all zero is a sweep that has not begun.
+        let mut sweep: Sweep = unsafe { MaybeUninit::zeroed().assume_init() };
+        for _ in 0..rounds {
+            sweep.seen += seen;
+            sweep.stored += stored;
+            sweep.begin_round(waiting);
+        }
+        sweep.fruitless_rounds
+    }
+
+    #[test]
+    fn a_round_that_gains_too_little_is_fruitless() {
+        assert_eq!(fruitless_after(3, 3200, 0, 0), 3);
+        assert_eq!(fruitless_after(3, 3200, 99, 0), 3);
+        assert_eq!(fruitless_after(3, 3200, 100, 0), 0);
+        assert_eq!(fruitless_after(3, 0, 0, 0), 3);
+    }
+
+    /// Threads that go on faulting keep a few pages waiting for ever.
+    #[test]
+    fn what_waits_delays_the_verdict_only_where_it_matters() {
+        assert_eq!(fruitless_after(1, 3200, 0, 100), 0);
+        assert_eq!(fruitless_after(3, 3200, 1, 3), 3);
+        assert!(fruitless_after(100, 3200, 0, 100) > 40);
+    }
 }
