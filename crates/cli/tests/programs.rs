@@ -8,7 +8,7 @@ use std::path::Path;
 
 use support::{LimitedGroup, RAMFOLD, needs_userfaultfd, run, stats, text};
 
-/// Sizes are a part of what `RAMFOLD_TESTS_FULL=1` runs: 200 MB of text, 200,000 lines of C,
+/// Sizes are a part of what `RAMFOLD_TESTS_FULL=1` runs: 200 MB of text, 100,000 lines of C,
 /// 400,000 keys. That takes half an hour.
 fn sized(full: usize) -> usize {
     if is_full() { full } else { full * 3 / 10 }
@@ -89,12 +89,10 @@ fn gnu_sort() {
     same_in_half("sort", &["env", "LC_ALL=C", "sort", "--parallel=2", "-S", "4G", &input]);
 }
 
-#[test]
-fn gcc() {
-    needs_userfaultfd!();
-    let folder = tempfile::tempdir().unwrap();
+/// A C source of so many functions.
+fn c_source(functions: usize) -> String {
     let mut source = String::from("#include <stdint.h>\nstatic uint32_t state[64];\n");
-    for function in 0..sized(40_000) as u64 {
+    for function in 0..functions as u64 {
         source.push_str(&format!(
             "uint32_t f{function}(uint32_t a, uint32_t b) {{\n  uint32_t c = a * {}u + b;\n  \
              for (int i = 0; i < {}; i++) {{ c ^= state[(c + i) % 64] + b; state[c % 64] += i; }}\n  \
@@ -103,8 +101,41 @@ fn gcc() {
             function % 13 + 2,
         ));
     }
+    source
+}
+
+#[test]
+fn gcc() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    let source = c_source(sized(20_000));
     let input = write(folder.path(), "large.c", &source);
     same_in_half("gcc", &["gcc", "-O2", "-S", "-o", "-", &input]);
+}
+
+/// Programs of a build share the cap, large ones and many that are small.
+#[test]
+fn make_with_two_jobs() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = [6, 1, 40, 1, 2, 40, 1, 20, 1, 3].map(|part| sized(1000) * part / 10);
+    for (file, functions) in sizes.into_iter().enumerate() {
+        write(folder.path(), &format!("part{file}.c"), &c_source(functions));
+    }
+    let makefile = "OBJECTS := $(patsubst %.c,%.s,$(sort $(wildcard *.c)))
+sum: $(OBJECTS)
+\t@cat $(OBJECTS) | sha256sum
+%.s: %.c
+\t@gcc -O2 -S -o $@ $<
+";
+    write(folder.path(), "Makefile", makefile);
+    let folder = folder.path().to_str().unwrap();
+    let stats = same_in_half(
+        "make -j2",
+        &["make", "-s", "-B", "-j2", "--no-print-directory", "-C", folder],
+    );
+    assert!(stats["processes_started"].as_u64().unwrap() > 20, "{stats}");
+    assert!(stats["processes_activated"].as_u64().unwrap() >= 2, "{stats}");
 }
 
 #[test]
@@ -175,6 +206,16 @@ fn python_with_threads_and_forks() {
     let folder = tempfile::tempdir().unwrap();
     let script = write(folder.path(), "many.py", include_str!("many.py"));
     same_in_half("python", &["/usr/bin/python3", &script]);
+}
+
+#[test]
+fn a_server_that_forks() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    let script = write(folder.path(), "server.py", include_str!("server.py"));
+    let rows = sized(600_000).to_string();
+    let stats = same_in_half("forking server", &["/usr/bin/python3", &script, &rows]);
+    assert!(stats["processes_started"].as_u64().unwrap() > 24, "{stats}");
 }
 
 fn redis(name: &str, mode: &[&str]) -> serde_json::Value {
