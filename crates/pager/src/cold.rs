@@ -10,7 +10,6 @@
 //!
 //! How fast the hand goes is also bounded by what faults cost the program (`--slowdown`).
 
-use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use ramfold_sys::PAGE_SIZE;
@@ -176,19 +175,19 @@ impl Cold {
                 Some(mark) => {
                     active.store.set_mark(page, mark.0);
                 }
-                None => self.probe(agent, active, core, page),
+                None => probe(agent, active, core, page),
             }
             return Verdict::Leave;
         }
         Verdict::Leave
     }
+}
 
-    fn probe(&self, agent: &Agent, active: &Active, core: &mut Core, page: PageNumber) {
-        let range: Range<usize> = page::address_of(page)..page::address_of(page + 1);
-        // Where that is refused the next round tries again.
-        if let (Taken::Pages, _) = sweep::move_start(agent, active, core, range, 1) {
-            agent.process().counters.cold_probes.fetch_add(1, Ordering::Relaxed);
-        }
+fn probe(agent: &Agent, active: &Active, core: &mut Core, page: PageNumber) {
+    let range = page::address_of(page)..page::address_of(page + 1);
+    // Where that is refused the next round tries again.
+    if let (Taken::Pages, _) = sweep::move_start(agent, active, core, range, 1) {
+        agent.process().counters.cold_probes.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -355,9 +355,13 @@ impl Handler {
         let Window { stride, pages, wasted } = self.streams.window_at(page);
         let counters = &agent.process().counters;
         counters.pages_prefetch_wasted.fetch_add(wasted.into(), Ordering::Relaxed);
-        let ahead = if pages > 1 { room_ahead(agent).min(pages - 1) } else { 0 };
-        // A guard page in the way would be overwritten.
-        let ahead = active.pagemap.empty_pages_ahead(address, stride as isize, ahead).unwrap_or(0);
+        let ahead = if pages > 1 {
+            let room = room_ahead(agent).min(pages - 1);
+            // A guard page in the way would be overwritten.
+            active.pagemap.empty_pages_ahead(address, stride as isize, room).unwrap_or(0)
+        } else {
+            0
+        };
         let mut brought = match stride {
             1 | -1 if ahead > 0 => self.bring_run(agent, active, core, page, stride, ahead),
             _ => 0,
