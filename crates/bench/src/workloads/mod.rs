@@ -8,6 +8,8 @@ mod fit;
 mod gcc;
 mod gnu_sort;
 mod heap;
+mod matrix;
+mod media;
 mod python_demo;
 mod redis;
 mod synthetic;
@@ -116,6 +118,10 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     all.push(Box::new(gnu_sort::GnuSort));
     all.push(Box::new(gcc::Gcc));
     all.push(Box::new(redis::Redis));
+    all.push(Box::new(media::Adpcm));
+    all.push(Box::new(media::Jpeg));
+    all.push(Box::new(media::Mpeg2));
+    all.push(Box::new(synthetic::MatrixWorkload));
     all
 }
 

@@ -9,7 +9,9 @@ use anyhow::{Context, Result, bail};
 
 use super::heap::Heap;
 use super::redis::{self, REDIS};
-use super::{ChildReport, Pattern, PhaseSeconds, Prepared, Settings, Timing, Workload, fit};
+use super::{
+    ChildReport, Pattern, PhaseSeconds, Prepared, Settings, Timing, Workload, fit, matrix,
+};
 use crate::host::Host;
 use crate::latency::Histogram;
 use crate::measure::Program;
@@ -19,6 +21,11 @@ use crate::size::Memory;
 const FIT: &str = "fit";
 /// Rounds of `fit` for a scale of 1: about four seconds with 256 MiB.
 const FIT_ROUNDS: f64 = 2.0;
+const MATRIX: &str = "matrix";
+/// The three matrices take as much as --size / this.
+const MATRIX_SIZE_SHARE: u64 = 8;
+/// Multiplications for a scale of 1: some seconds with 256 MiB.
+const MATRIX_ROUNDS: f64 = 8.0;
 /// The share of its need that `fit` is given: it must never come near the cap.
 const FIT_MEMORY: Memory = Memory::Fraction(1.5);
 
@@ -34,6 +41,9 @@ pub struct HeapWorkload(pub Pattern);
 
 /// A program that needs less than the cap.
 pub struct FitWorkload;
+
+/// Multiplication of matrices.
+pub struct MatrixWorkload;
 
 impl Workload for HeapWorkload {
     fn name(&self) -> &'static str {
@@ -67,6 +77,21 @@ impl Workload for FitWorkload {
     fn prepare(&self, host: &Host, settings: &Settings) -> Result<Prepared> {
         let rounds = FIT_ROUNDS * settings.scale;
         // Start and end belong to what must cost nothing.
+        Ok(prepared(host, settings, self.name(), rounds, Timing::Whole))
+    }
+}
+
+impl Workload for MatrixWorkload {
+    fn name(&self) -> &'static str {
+        MATRIX
+    }
+
+    fn about(&self) -> &'static str {
+        "multiplies matrices of whole numbers that take an eighth of --size"
+    }
+
+    fn prepare(&self, host: &Host, settings: &Settings) -> Result<Prepared> {
+        let rounds = MATRIX_ROUNDS * settings.scale;
         Ok(prepared(host, settings, self.name(), rounds, Timing::Whole))
     }
 }
@@ -114,7 +139,7 @@ pub struct ChildOptions {
 /// The started process: does the work and says what it did.
 pub fn child(options: &ChildOptions) -> Result<ChildReport> {
     match options.name.as_str() {
-        FIT => return run_fit(options),
+        FIT | MATRIX => return run_rounds(options),
         REDIS => return redis::run(options),
         _ => {}
     }
@@ -125,14 +150,21 @@ pub fn child(options: &ChildOptions) -> Result<ChildReport> {
     run_heap(pattern, options)
 }
 
-fn run_fit(options: &ChildOptions) -> Result<ChildReport> {
+/// A workload whose operations are rounds of all of its work.
+fn run_rounds(options: &ChildOptions) -> Result<ChildReport> {
+    let is_fit = options.name == FIT;
     let rounds = match options.quota {
         Some(Quota::Accesses(count)) => count,
-        Some(Quota::Seconds(_)) => bail!("fit takes --operations, not --seconds"),
-        None => FIT_ROUNDS as u64,
+        Some(Quota::Seconds(_)) => bail!("{} takes --operations, not --seconds", options.name),
+        None => (if is_fit { FIT_ROUNDS } else { MATRIX_ROUNDS }) as u64,
     };
     let start = Instant::now();
-    let hash = fit::work(usize::try_from(options.size_bytes)?, rounds, options.seed);
+    let hash = if is_fit {
+        fit::work(usize::try_from(options.size_bytes)?, rounds, options.seed)
+    } else {
+        let order = matrix::order(options.size_bytes / MATRIX_SIZE_SHARE);
+        matrix::work(order, rounds, options.seed)
+    };
     let measured = start.elapsed().as_secs_f64();
     Ok(ChildReport {
         workload: options.name.clone(),
@@ -212,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_synthetic_workload_runs_and_reports() {
-        for name in Pattern::ALL.map(Pattern::name).into_iter().chain([FIT]) {
+        for name in Pattern::ALL.map(Pattern::name).into_iter().chain([FIT, MATRIX]) {
             let report = child(&options(name)).unwrap();
             assert_eq!(report.access_count, 2);
             assert_eq!(report.hash, child(&options(name)).unwrap().hash, "{name}");
