@@ -17,8 +17,10 @@ const REFAULTS_MAX: u64 = 100;
 const STEP_DOWN: u64 = 32;
 const STEP_UP: u64 = 64;
 const KEPT: u64 = 2;
-/// Quiet time before something is taken back; doubled when that was too early.
-const QUIET_MIN: Duration = Duration::from_secs(2);
+/// Quiet time before something is taken back: half as long when that did no harm (what a program reads
+/// as it starts is no reason to stay small for long), twice as long when it did.
+const QUIET_FIRST: Duration = Duration::from_secs(2);
+const QUIET_MIN: Duration = Duration::from_millis(250);
 const QUIET_MAX: Duration = Duration::from_secs(64);
 
 /// Watches until `ended`. The thread that runs this is to be unparked then.
@@ -47,13 +49,13 @@ struct Governor {
     target: u64,
     quiet_since: Option<Instant>,
     quiet_needed: Duration,
-    /// The last step was up.
+    /// The last step was up, and has done no harm so far.
     tried_up: bool,
 }
 
 impl Governor {
     fn new(cap: u64) -> Self {
-        Governor { cap, target: cap, quiet_since: None, quiet_needed: QUIET_MIN, tried_up: false }
+        Governor { cap, target: cap, quiet_since: None, quiet_needed: QUIET_FIRST, tried_up: false }
     }
 
     fn next(&mut self, refaults: u64, now: Instant) -> u64 {
@@ -68,7 +70,9 @@ impl Governor {
             if now - since >= self.quiet_needed {
                 self.target = (self.target + self.cap / STEP_UP).min(self.cap);
                 self.quiet_since = None;
-                self.tried_up = true;
+                if std::mem::replace(&mut self.tried_up, true) {
+                    self.quiet_needed = (self.quiet_needed / 2).max(QUIET_MIN);
+                }
             }
         }
         self.target
@@ -80,20 +84,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_way_at_once_and_comes_back_slowly() {
+    fn gives_way_at_once_and_comes_back_ever_faster() {
         let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
+        let at = |seconds| start + Duration::from_secs_f64(seconds);
         let mut governor = Governor::new(3200);
-        assert_eq!(governor.next(0, at(0)), 3200);
-        assert_eq!(governor.next(1000, at(1)), 3100);
-        assert_eq!(governor.next(1000, at(2)), 3000);
-        assert_eq!(governor.next(5, at(3)), 3000);
-        assert_eq!(governor.next(5, at(5)), 3050);
+        assert_eq!(governor.next(0, at(0.0)), 3200);
+        assert_eq!(governor.next(1000, at(1.0)), 3100);
+        assert_eq!(governor.next(1000, at(2.0)), 3000);
+        assert_eq!(governor.next(5, at(3.0)), 3000);
+        assert_eq!(governor.next(5, at(5.0)), 3050);
+        assert_eq!(governor.next(5, at(5.1)), 3050);
+        assert_eq!(governor.next(5, at(7.1)), 3100);
+        assert_eq!(governor.next(5, at(7.2)), 3100);
+        assert_eq!(governor.next(5, at(8.2)), 3150);
         // Too early: the next attempt waits twice as long.
-        assert_eq!(governor.next(1000, at(6)), 2950);
-        assert_eq!(governor.next(0, at(7)), 2950);
-        assert_eq!(governor.next(0, at(10)), 2950);
-        assert_eq!(governor.next(0, at(11)), 3000);
+        assert_eq!(governor.next(1000, at(8.3)), 3050);
+        assert_eq!(governor.next(0, at(9.0)), 3050);
+        assert_eq!(governor.next(0, at(9.9)), 3050);
+        assert_eq!(governor.next(0, at(10.0)), 3100);
     }
 
     #[test]
