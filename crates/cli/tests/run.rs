@@ -468,6 +468,31 @@ print("right")
 }
 
 #[test]
+fn a_loop_that_fits_stays_in_memory_beside_what_is_touched_seldom() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = r#"
+import mmap, struct
+def fill(pages):
+    memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for page in range(pages):
+        memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+    return memory
+loop, seldom = fill(2500), fill(6000)
+for round in range(1000):
+    for page in range(2500):
+        assert loop[page * 4096] == page * 977 % 256
+    for page in range(round * 5, round * 5 + 5):
+        assert struct.unpack_from("Q", seldom, page * 4096 + 56)[0] == page * 977, page
+print("right")
+"#;
+    let (ended, stats) = run_python("24M", SCRIPT);
+    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+    // The best that can be had is 5000 pages at most, and the loop once more.
+    let brought = stats["pages_swapped_in"].as_u64().unwrap();
+    assert!(brought < 30_000, "{stats}");
+}
+
+#[test]
 fn a_stream_goes_right_over_the_borders_of_mappings() {
     needs_userfaultfd!();
     // One call of the kernel copies pages within one mapping only.

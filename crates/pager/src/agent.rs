@@ -30,6 +30,7 @@ use crate::regions::Regions;
 use crate::session::{Once, Process, Session};
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::sweep::Sweep;
+use crate::victims::Victims;
 
 /// What the fault handler and the reclaimer must see alike. Whoever reads a message from the
 /// userfaultfd or moves pages holds this.
@@ -40,6 +41,7 @@ pub struct Core {
     pub regions: Regions,
     pub staging: Staging,
     pub probation: Probation,
+    pub victims: Victims,
     pub sweep: Sweep,
     pub dropped: DroppedRanges,
     pub aims: Aims,

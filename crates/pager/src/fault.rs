@@ -27,6 +27,7 @@ use crate::session::Counters;
 use crate::staging::CHUNK_PAGES;
 use crate::stream::{Streams, WINDOW_MAX, Window};
 use crate::sweep::{self, Taken};
+use crate::victims::Kind;
 use crate::{event, foreign, kept, locked_growth};
 
 /// Most zero pages supplied at once to a run of first touches.
@@ -624,8 +625,8 @@ impl Handler {
     }
 }
 
-/// A page is in memory again, for itself or as one of a stream: of those each will be as long in
-/// coming back as the others, and none is spared.
+/// A page is in memory again, for itself or as one of a stream. Where streams go over more than there
+/// is room for, each of their pages will be as long in coming back as the others, and none is spared.
 fn note_returned(
     agent: &Agent,
     active: &Active,
@@ -634,7 +635,8 @@ fn note_returned(
     is_streamed: bool,
 ) {
     let counters = &agent.process().counters;
-    let mark = if is_streamed {
+    core.victims.note_returned(page);
+    let mark = if is_streamed && core.victims.preferred() == Kind::Streamed {
         Mark::default()
     } else {
         Mark(active.store.mark(page)).returned(core.sweep.round())

@@ -6,9 +6,10 @@
 //!
 //! The life of a page, file by file: [`monitor`] notices that memory runs short and registers the
 //! program's mappings ([`regions`]); the [`sweep`] takes pages into [`staging`], those on [`probation`]
-//! first and those with a [`mark`] later, and [`cold`] those that nobody touches; [`reclaim`] compresses
-//! what waited there; [`fault`] brings back what the program touches, with what a [`stream`] of faults
-//! wants next; [`event`] keeps up with changes of the address space; [`fork`] gives a child its own agent.
+//! first where [`victims`] says so and those with a [`mark`] later, and [`cold`] those that nobody
+//! touches; [`reclaim`] compresses what waited there; [`fault`] brings back what the program touches,
+//! with what a [`stream`] of faults wants next; [`event`] keeps up with changes of the address space;
+//! [`fork`] gives a child its own agent.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -43,3 +44,4 @@ pub mod session;
 pub mod staging;
 pub mod stream;
 pub mod sweep;
+pub mod victims;

@@ -1,4 +1,5 @@
-//! What streams have brought in, in the order in which they did: taken out again before anything else.
+//! What streams have brought in, in the order in which they did: taken out again before anything else,
+//! unless that does not pay ([`crate::victims`]).
 //!
 //! A program that goes over more memory than there is room for comes back to each page when all others
 //! have been there. To take the oldest page, which is the one that it needs soonest, is the worst

@@ -18,6 +18,7 @@ use crate::hand::Hand;
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
+use crate::victims::{Choice, Kind};
 
 /// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
 /// take about 10 us when another core has to be told to forget them.
@@ -32,6 +33,9 @@ const REFUSED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
 const PROBATION_SHARE: usize = 16;
 /// Or in so much: a few streams' windows.
 const PROBATION_PAGES_MIN: usize = 128;
+
+/// A trial takes a page in another of so many parts of what the cap holds than the last.
+const TRIAL_PLACES: usize = 64;
 
 /// A round in which not one of so many pages could be stored gains too little: those that could are
 /// the ones the program cannot do without, and come back at once.
@@ -50,6 +54,8 @@ pub struct Sweep {
     seen: u64,
     stored: u64,
     blocked: bool,
+    /// Where a page was last taken as a trial.
+    tried: usize,
 }
 
 /// What one step of the sweep came to.
@@ -136,19 +142,40 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     if core.staging.free_slots().is_empty() {
         return Taken::Full;
     }
-    let cap = Watermarks::of(agent.session()).cap as usize;
-    let limit = (cap / PAGE_SIZE / PROBATION_SHARE).max(PROBATION_PAGES_MIN);
-    if let Some((first, pages)) = core.probation.beyond(limit) {
-        return take_streamed(agent, active, core, first, pages);
+    let cap_pages = Watermarks::of(agent.session()).cap as usize / PAGE_SIZE;
+    let limit = (cap_pages / PROBATION_SHARE).max(PROBATION_PAGES_MIN);
+    let streamed = core.probation.beyond(limit);
+    if let Some((first, pages)) = streamed {
+        let mut choice = core.victims.choose(cap_pages as u64);
+        if core.sweep.blocked {
+            choice.kind = Kind::Streamed;
+        }
+        match (choice.kind, choice.is_trial) {
+            (Kind::Streamed, false) => {
+                return take_streamed(agent, active, core, first, pages, choice);
+            }
+            (Kind::Streamed, true) => return take_streamed(agent, active, core, first, 1, choice),
+            (Kind::Swept, true) => return try_page(agent, active, core, cap_pages, choice),
+            (Kind::Swept, false) => {}
+        }
+        // What has waited for long is like any other page.
+        while core.probation.beyond(2 * limit).is_some() {
+            core.probation.drop_oldest();
+        }
     }
     let run = match find_victims(active, core) {
         Ok(run) => run,
         Err(taken) => {
-            core.sweep.blocked |= taken == Taken::Nothing;
+            core.sweep.blocked = taken == Taken::Nothing;
             return taken;
         }
     };
+    let first = page::number_of(run.start);
     let (taken, bytes) = take(agent, active, core, run);
+    if streamed.is_some() && taken == Taken::Pages {
+        let choice = Choice { kind: Kind::Swept, is_trial: false };
+        core.victims.note_taken(first, bytes / PAGE_SIZE, choice);
+    }
     core.sweep.skip(bytes);
     core.sweep.blocked = matches!(taken, Taken::Busy(_));
     taken
@@ -166,6 +193,7 @@ fn take_streamed(
     core: &mut Core,
     first: PageNumber,
     pages: usize,
+    choice: Choice,
 ) -> Taken {
     let out = (first..first + pages as u64).take_while(|&page| is_out(active, core, page)).count();
     if out > 0 {
@@ -176,6 +204,7 @@ fn take_streamed(
     match take(agent, active, core, start..start + pages * PAGE_SIZE) {
         (Taken::Changing, _) => return Taken::Changing,
         (Taken::Pages, bytes) => {
+            core.victims.note_taken(first, bytes / PAGE_SIZE, choice);
             core.probation.skip(bytes / PAGE_SIZE);
             return Taken::Pages;
         }
@@ -183,6 +212,45 @@ fn take_streamed(
         _ => core.probation.drop_oldest(),
     }
     Taken::Passed
+}
+
+/// Takes one page somewhere, a good way behind the last that was taken so: any page that the sweep could
+/// come by.
+fn try_page(
+    agent: &Agent,
+    active: &Active,
+    core: &mut Core,
+    cap_pages: usize,
+    choice: Choice,
+) -> Taken {
+    let Core { sweep, regions, .. } = core;
+    let at = sweep.tried + (cap_pages / TRIAL_PLACES).max(1) * PAGE_SIZE;
+    let Some(region) = regions.at_or_after(at).or_else(|| regions.at_or_after(0)) else {
+        return Taken::Passed;
+    };
+    let start = if at < region.end { region.start.max(at) } else { region.start };
+    sweep.tried = start;
+    let mut runs = [PageRegion::default()];
+    let found = active.pagemap.present_anonymous(start..region.end, 1, &mut runs);
+    if !found.is_ok_and(|found| found.runs > 0) {
+        sweep.tried = region.end;
+        return Taken::Passed;
+    }
+    let first = runs[0].start as usize;
+    sweep.tried = first;
+    if is_spared(Mark(active.store.mark(page::number_of(first))), false) {
+        return Taken::Passed;
+    }
+    match move_start(agent, active, core, first..first + PAGE_SIZE, 1) {
+        (Taken::Changing, _) => Taken::Changing,
+        (Taken::Pages, _) => {
+            core.victims.note_taken(page::number_of(first), 1, choice);
+            // In its place stays one that a stream has left behind.
+            core.probation.skip(1);
+            Taken::Pages
+        }
+        _ => Taken::Passed,
+    }
 }
 
 /// Takes the lowest pages of a stack that are in memory: its thread stops at the next call or
