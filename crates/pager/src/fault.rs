@@ -22,7 +22,7 @@ use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 use crate::placement::Placement;
 use crate::privileges::Privileges;
-use crate::reclaim::{Batch, By, Reclaimer};
+use crate::reclaim::{By, Chunk, Reclaimer};
 use crate::session::Counters;
 use crate::staging::CHUNK_PAGES;
 use crate::stream::{Streams, WINDOW_MAX, Window};
@@ -81,6 +81,9 @@ pub struct Handler {
     /// supply then.
     growth_next: usize,
     growth_pages: usize,
+    /// Where threads wait for pages of a stream that are there by now. Not before all are, and the lock
+    /// is free: a thread goes on in place of the handler, or of the monitor that waits for the lock.
+    wake_later: Option<Range<usize>>,
 }
 
 /// What became of a fault.
@@ -113,6 +116,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
         (&raw mut (*handler).privileges).write(Privileges::default());
         (&raw mut (*handler).decompressor).write(None);
         (&raw mut (*handler).direct).write(None);
+        (&raw mut (*handler).wake_later).write(None);
         for slot in 0..DELAYED_MAX {
             (&raw mut (*handler).delayed[slot]).write(None);
         }
@@ -126,7 +130,8 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
     }
     // SAFETY: the cell is the handler's.
     let cell = unsafe { &mut *agent.direct.get() };
-    match Reclaimer::new_in(cell, agent, By::Handler, scratch.direct) {
+    // SAFETY: the agent begins as zeros.
+    match unsafe { Reclaimer::new_in(cell, agent, By::Handler, scratch.direct) } {
         Ok(direct) => handler.direct = Some(direct),
         Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
     }
@@ -205,7 +210,11 @@ impl Handler {
         }
         self.again = 0;
         drop(core);
-        self.placement.follow(thread, agent.monitor_thread());
+        if let Some(range) = self.wake_later.take() {
+            // It fails only for ranges that cannot be.
+            let _ = active.uffd.wake(range);
+        }
+        self.placement.follow(thread, took + KERNEL_NS, agent.monitor_thread());
         self.density.note_fault(agent.session(), started);
         self.privileges.follow(agent, started);
     }
@@ -356,106 +365,104 @@ impl Handler {
         let Window { stride, pages, wasted } = self.streams.window_at(page);
         let counters = &agent.process().counters;
         counters.pages_prefetch_wasted.fetch_add(wasted.into(), Ordering::Relaxed);
-        let ahead = if pages > 1 {
-            let room = room_ahead(agent).min(pages - 1);
-            // A guard page in the way would be overwritten.
-            active.pagemap.empty_pages_ahead(address, stride as isize, room).unwrap_or(0)
-        } else {
-            0
-        };
-        let mut brought = match stride {
-            1 | -1 if ahead > 0 => self.bring_run(agent, active, core, page, stride, ahead),
-            _ => 0,
-        };
-        if brought == 0 {
-            let served = settle(agent, active, address, self.copy(active, page, 0, 1));
-            if served != Served::Done {
-                return served;
-            }
-            note_returned(agent, active, core, page, pages > 1);
-            brought = match stride {
-                1 | -1 => 1,
-                _ => 1 + self.bring_scattered(agent, active, core, page, stride, ahead),
-            };
-        }
-        self.streams.note_brought(brought);
+        // A bit for each place of the stream, that of the fault first, that has no page, nor a guard page,
+        // which would be overwritten.
+        let mut places = 1;
+        let mut most = 1;
         if pages > 1 {
-            core.probation.push(page, stride, brought);
+            let empty = active.pagemap.empty_ahead(address, stride as isize, 2 * pages - 1);
+            places |= empty.unwrap_or(0) << 1;
+            most += room_ahead(agent).min(pages - 1);
         }
+        let (mut brought, mut place) = (0, 0);
+        while brought < most {
+            let rest = places.checked_shr(place).unwrap_or(0);
+            if rest == 0 {
+                break;
+            }
+            let together =
+                if stride.abs() == 1 { (rest >> rest.trailing_zeros()).trailing_ones() } else { 1 };
+            place += rest.trailing_zeros();
+            let first = page.wrapping_add_signed(stride * i64::from(place));
+            let together = (together as usize).min(most - brought);
+            let mut done = match pages {
+                1 => 0,
+                _ => self.bring(agent, active, core, first, stride, together, place == 0),
+            };
+            if done == 0 && place > 0 {
+                break;
+            }
+            if done == 0 {
+                let served = settle(agent, active, address, self.copy(active, page));
+                if served != Served::Done {
+                    return served;
+                }
+                note_returned(agent, active, core, page, pages > 1);
+                done = 1;
+            }
+            if pages > 1 {
+                core.probation.push(first, stride, done);
+            }
+            brought += done;
+            place += done as u32;
+        }
+        if pages > 1 {
+            let last = page.wrapping_add_signed(stride * i64::from(place - 1));
+            self.wake_later =
+                Some(page::address_of(page.min(last))..page::address_of(page.max(last) + 1));
+        }
+        self.streams.note_brought(brought, place as usize - 1);
         counters.pages_prefetched.fetch_add(brought as u64 - 1, Ordering::Relaxed);
         Served::Done
     }
 
-    /// Brings in a page that was fetched and up to `ahead` neighbours of it in one direction. Returns
-    /// how many in all, none where the page itself could not be brought in so.
-    fn bring_run(
+    /// Brings in a page and up to so many of its neighbours in one direction, as many as lie behind one
+    /// another and fit the buffer, and wakes nobody. Returns how many. `is_fetched`: the first one is in
+    /// the buffer.
+    #[expect(clippy::too_many_arguments)]
+    fn bring(
         &mut self,
         agent: &'static Agent,
         active: &'static Active,
         core: &mut Core,
-        page: PageNumber,
+        nearest: PageNumber,
         stride: i64,
-        ahead: usize,
+        together: usize,
+        is_fetched: bool,
     ) -> usize {
         let upwards = stride > 0;
-        let wanted = 1 + ahead;
-        let mut brought = 0;
-        if !upwards {
+        let mut pages = usize::from(is_fetched);
+        if !upwards && is_fetched {
             self.pages[BATCH_PAGES] = self.pages[0];
         }
-        while brought < wanted {
-            let mut pages = usize::from(brought == 0);
-            while pages < BATCH_PAGES.min(wanted - brought) {
-                let page = page.wrapping_add_signed(stride * (brought + pages) as i64);
-                let place = if upwards { pages } else { BATCH_PAGES - pages };
-                if !self.fetch(agent, active, core, page, place) {
-                    break;
-                }
-                pages += 1;
-            }
-            if pages == 0 {
+        while pages < together.min(BATCH_PAGES) {
+            let page = nearest.wrapping_add_signed(stride * pages as i64);
+            let place = if upwards { pages } else { BATCH_PAGES - pages };
+            if !self.fetch(agent, active, core, page, place) {
                 break;
             }
-            let nearest = page.wrapping_add_signed(stride * brought as i64);
-            let (first, place) = if upwards {
-                (nearest, 0)
-            } else {
-                (nearest - (pages as u64 - 1), BATCH_PAGES + 1 - pages)
-            };
-            let done = match self.copy(active, first, place, pages) {
-                Ok(()) => pages,
-                Err(partial) => partial.done / PAGE_SIZE,
-            };
-            for page in first..first + done as u64 {
-                note_returned(agent, active, core, page, true);
-            }
-            if done < pages {
-                return brought + if upwards { done } else { 0 };
-            }
-            brought += pages;
+            pages += 1;
         }
-        brought
-    }
-
-    /// Brings in up to so many pages at this distance from each other behind `page`. Returns how
-    /// many.
-    fn bring_scattered(
-        &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
-        page: PageNumber,
-        stride: i64,
-        ahead: usize,
-    ) -> usize {
-        for brought in 0..ahead {
-            let page = page.wrapping_add_signed(stride * (brought as i64 + 1));
-            if !self.fetch(agent, active, core, page, 0) || self.copy(active, page, 0, 1).is_err() {
-                return brought;
-            }
+        if pages == 0 {
+            return 0;
+        }
+        let (first, place) = if upwards {
+            (nearest, 0)
+        } else {
+            (nearest - (pages as u64 - 1), BATCH_PAGES + 1 - pages)
+        };
+        let source = self.pages[place..place + pages].as_ptr().cast();
+        let (address, len) = (page::address_of(first), pages * PAGE_SIZE);
+        // SAFETY: the buffer was filled with the content of these pages.
+        let done = match unsafe { active.uffd.copy_without_wake(address, source, len) } {
+            Ok(()) => pages,
+            Err(partial) => partial.done / PAGE_SIZE,
+        };
+        for page in first..first + done as u64 {
             note_returned(agent, active, core, page, true);
         }
-        ahead
+        // The one that is asked for is the last of them.
+        if upwards || done == pages { done } else { 0 }
     }
 
     /// Puts a page's content among the pages to copy from. `false` where neither staging nor the
@@ -486,17 +493,11 @@ impl Handler {
         }
     }
 
-    /// Copies pages that were fetched to where the program wants them.
-    fn copy(
-        &self,
-        active: &Active,
-        first: PageNumber,
-        place: usize,
-        pages: usize,
-    ) -> Result<(), Partial> {
-        let source = self.pages[place..place + pages].as_ptr().cast();
-        // SAFETY: the buffer was filled with the content of these pages.
-        unsafe { active.uffd.copy(page::address_of(first), source, pages * PAGE_SIZE) }
+    /// Copies a page that was fetched to where the program wants it.
+    fn copy(&self, active: &Active, page: PageNumber) -> Result<(), Partial> {
+        let source = self.pages[0].as_ptr();
+        // SAFETY: the buffer was filled with the content of the page.
+        unsafe { active.uffd.copy(page::address_of(page), source, PAGE_SIZE) }
     }
 
     /// First touch: the page of zeros for a read, memory of its own for a write. A program that
@@ -591,12 +592,13 @@ impl Handler {
             if agent.monitor_sleeps.swap(false, Ordering::SeqCst) {
                 agent.process().wake_agent();
             }
-            match self.direct.as_mut().map(|direct| direct.batch(active)) {
-                Some(Batch::Pages) => {}
-                Some(Batch::Freed) => {
+            let goes_on = &mut || cost() > mark;
+            match self.direct.as_mut().map(|direct| direct.chunk(active, goes_on)) {
+                Some(Chunk::Freed) => {
                     counters.reclaim_direct.fetch_add(1, Ordering::Relaxed);
                 }
-                None | Some(Batch::Nothing | Batch::Interrupted) => {
+                Some(Chunk::Interrupted) if cost() <= mark => {}
+                None | Some(Chunk::Nothing | Chunk::Interrupted) => {
                     let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
                     // Woken, timed out or interrupted: only progress counts.
                     let _ =

@@ -9,8 +9,10 @@
 use ramfold_sys::proc;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
-/// Faults between two looks at where a thread runs: a look costs about as much as a fault.
-const FAULTS_PER_LOOK: u32 = 64;
+/// Time spent on faults between two looks at where a thread runs, and when it is another thread's turn:
+/// a look takes about 10 us.
+const NS_PER_LOOK: u64 = 640_000;
+const NS_PER_LOOK_AT_ANOTHER: u64 = 80_000;
 
 /// Where the handler is and whom it follows.
 #[derive(Default)]
@@ -19,19 +21,20 @@ pub struct Placement {
     allowed: Option<CpuSet>,
     thread: u32,
     processor: Option<usize>,
-    faults: u32,
+    /// Time spent on faults since the last look.
+    fault_ns: u64,
 }
 
 impl Placement {
-    /// Takes note of a fault of this thread and moves after it when it is elsewhere; `monitor` is
-    /// sent away from there.
-    pub fn follow(&mut self, thread: u32, monitor: Option<Pid>) {
-        self.faults += 1;
-        let due = self.faults >= FAULTS_PER_LOOK || (thread != self.thread && self.faults >= 8);
-        if self.processor.is_some() && !due {
+    /// Takes note of a fault of this thread, which took so long, and moves after it when it is
+    /// elsewhere; `monitor` is sent away from there.
+    pub fn follow(&mut self, thread: u32, took_ns: u64, monitor: Option<Pid>) {
+        self.fault_ns += took_ns;
+        let patience = if thread == self.thread { NS_PER_LOOK } else { NS_PER_LOOK_AT_ANOTHER };
+        if self.processor.is_some() && self.fault_ns < patience {
             return;
         }
-        self.faults = 0;
+        self.fault_ns = 0;
         self.thread = thread;
         // A thread that is gone needs no handler near it.
         let Ok(processor) = proc::last_processor(thread) else { return };

@@ -10,7 +10,7 @@
 use crate::page::PageNumber;
 
 /// Windows of pages that can be remembered, and how many there should be at most.
-const RUNS: usize = 512;
+const RUNS: usize = 1024;
 const RUNS_USUAL: usize = RUNS / 4 * 3;
 
 /// Pages at the same distance from each other.

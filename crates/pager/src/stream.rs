@@ -106,12 +106,13 @@ impl Streams {
         Window { stride: stream.stride, pages: if follow { stream.window } else { 1 }, wasted }
     }
 
-    /// So many pages were brought in for the latest window, the page of the fault included.
-    pub fn note_brought(&mut self, pages: usize) {
+    /// So many pages were brought in for the latest window, the page of the fault included; the last is
+    /// so many steps behind that.
+    pub fn note_brought(&mut self, pages: usize, steps: usize) {
         let Some(index) = self.current else { return };
         let stream = &mut self.streams[index];
         stream.ahead = pages as u32 - 1;
-        stream.last = stream.last.wrapping_add_signed(stream.stride * i64::from(stream.ahead));
+        stream.last = stream.last.wrapping_add_signed(stream.stride * steps as i64);
         stream.window = (stream.window * 2).min(WINDOW_MAX);
     }
 
@@ -161,7 +162,7 @@ mod tests {
             for step in 0..window.pages as i64 {
                 present.insert(page.wrapping_add_signed(window.stride * step));
             }
-            streams.note_brought(window.pages);
+            streams.note_brought(window.pages, window.pages - 1);
         }
         faults
     }
@@ -205,9 +206,12 @@ mod tests {
         for page in 100..103 {
             streams.window_at(page);
         }
-        streams.note_brought(WINDOW_FIRST);
+        streams.note_brought(WINDOW_FIRST, WINDOW_FIRST - 1);
         let next = 102 + WINDOW_FIRST as u64 + 5;
         assert_eq!(streams.window_at(next).pages, 2 * WINDOW_FIRST);
+        // Some of the pages in between were passed by.
+        streams.note_brought(2 * WINDOW_FIRST, 40);
+        assert_eq!(streams.window_at(next + 41).pages, 4 * WINDOW_FIRST);
     }
 
     #[test]
@@ -226,7 +230,7 @@ mod tests {
         for start in random(1 << 30).take(10_000) {
             for page in start * 64..start * 64 + 3 {
                 let window = streams.window_at(page);
-                streams.note_brought(window.pages);
+                streams.note_brought(window.pages, window.pages - 1);
                 ahead += window.pages - 1;
                 wasted += window.wasted as usize;
             }

@@ -102,40 +102,32 @@ impl Pagemap {
         Ok(entries[..read].iter().take_while(|&&entry| is_empty(entry)).count())
     }
 
-    /// How many of the pages at a distance of `stride` pages, twice that, and so on from `address`, at
-    /// most `most`, the kernel has nothing at.
+    /// At which of the pages at a distance of `stride` pages, twice that, and so on from `address`, at
+    /// most `most` (up to 64), the kernel has nothing: the nearest is the lowest bit.
     ///
     /// # Errors
     /// What pread(2) says.
-    pub fn empty_pages_ahead(
-        &self,
-        address: usize,
-        stride: isize,
-        most: usize,
-    ) -> Result<usize, Errno> {
+    pub fn empty_ahead(&self, address: usize, stride: isize, most: usize) -> Result<u64, Errno> {
         let distance = stride.unsigned_abs().max(1);
+        let most = most.min(u64::BITS as usize);
         // There is nothing below the first page.
         let most = if stride < 0 { most.min(address / PAGE_SIZE / distance) } else { most };
         let most_at_once = (ENTRIES_MAX / distance).max(1);
         let mut entries = [0; ENTRIES_MAX];
-        let mut empty = 0;
-        while empty < most {
-            let pages = most_at_once.min(most - empty);
-            let furthest = if stride < 0 { empty + pages } else { empty + 1 };
+        let (mut empty, mut seen) = (0, 0);
+        while seen < most {
+            let pages = most_at_once.min(most - seen);
+            let furthest = if stride < 0 { seen + pages } else { seen + 1 };
             let first = address.wrapping_add_signed(stride * (furthest * PAGE_SIZE) as isize);
             let entries = &mut entries[..(pages - 1) * distance + 1];
             if self.entries(first, entries)? < entries.len() {
-                return Ok(empty);
-            }
-            let is_empty_at = |nth: usize| {
-                let place = if stride < 0 { pages - 1 - nth } else { nth };
-                is_empty(entries[place * distance])
-            };
-            let more = (0..pages).take_while(|&nth| is_empty_at(nth)).count();
-            empty += more;
-            if more < pages {
                 break;
             }
+            for nth in 0..pages {
+                let place = if stride < 0 { pages - 1 - nth } else { nth };
+                empty |= u64::from(is_empty(entries[place * distance])) << (seen + nth);
+            }
+            seen += pages;
         }
         Ok(empty)
     }
@@ -287,33 +279,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_counted_at_a_distance() {
+    fn what_is_empty_is_seen_at_a_distance() {
         let r = touched();
         let map = Pagemap::open().unwrap();
         let ahead = |page: usize, stride, most| {
-            map.empty_pages_ahead(r.as_ptr() as usize + page * PAGE_SIZE, stride, most).unwrap()
+            map.empty_ahead(r.as_ptr() as usize + page * PAGE_SIZE, stride, most).unwrap()
         };
-        assert_eq!((ahead(3, 1, 2), ahead(3, 1, 9), ahead(0, 1, 9)), (2, 3, 0));
-        assert_eq!((ahead(7, -1, 2), ahead(7, -1, 9), ahead(4, -1, 9)), (2, 3, 0));
-        assert_eq!((ahead(2, 2, 9), ahead(1, 3, 9), ahead(1, 5, 1)), (4, 1, 1));
-        assert_eq!((ahead(10, -2, 9), ahead(14, -3, 9), ahead(15, -7, 9)), (3, 3, 1));
-        assert_eq!(map.empty_pages_ahead(3 * PAGE_SIZE, -1, 9), Ok(3));
-        assert_eq!(map.empty_pages_ahead(3 * PAGE_SIZE, -2, 9), Ok(1));
+        assert_eq!((ahead(3, 1, 2), ahead(3, 1, 5), ahead(0, 1, 5)), (0b11, 0b10111, 0b11000));
+        assert_eq!((ahead(7, -1, 2), ahead(7, -1, 5), ahead(4, -1, 4)), (0b11, 0b00111, 0b1000));
+        assert_eq!((ahead(2, 2, 4), ahead(1, 3, 2), ahead(1, 5, 1)), (0b1111, 0b01, 1));
+        assert_eq!((ahead(10, -2, 4), ahead(14, -3, 3), ahead(15, -7, 2)), (0b0111, 0b111, 0b01));
+        assert_eq!(map.empty_ahead(3 * PAGE_SIZE, -1, 9), Ok(0b111));
+        assert_eq!(map.empty_ahead(3 * PAGE_SIZE, -2, 9), Ok(1));
     }
 
     #[test]
-    fn many_pages_are_counted_in_several_looks() {
-        let r = Reservation::new(2000 * PAGE_SIZE).unwrap();
+    fn many_pages_are_seen_in_several_looks() {
+        let r = Reservation::new(5000 * PAGE_SIZE).unwrap();
         r.commit(0, r.len()).unwrap();
         let at = |page: usize| r.as_ptr().wrapping_add(page * PAGE_SIZE);
         let map = Pagemap::open().unwrap();
-        for (full, from, stride, empty) in
-            [(700, 300, 1, 399), (700, 0, 100, 6), (300, 1500, -300, 3), (299, 1500, -1, 1200)]
+        for (full, from, stride, nth) in
+            [(340, 300, 1, 40), (700, 0, 50, 14), (300, 1500, -300, 4), (1460, 1500, -1, 40)]
         {
             // SAFETY: a committed page of our own.
             unsafe { at(full).write(1) };
-            let found = map.empty_pages_ahead(at(from) as usize, stride, 1900);
-            assert_eq!(found, Ok(empty), "{full} from {from} by {stride}");
+            let most = if stride == -300 { 4 } else { 100 };
+            let found = map.empty_ahead(at(from) as usize, stride, most).unwrap();
+            let all = u64::MAX >> (64 - most.min(64));
+            assert_eq!(found, all & !(1 << (nth - 1)), "{full} from {from} by {stride}");
             // SAFETY: as above.
             unsafe { libc::madvise(at(full).cast(), PAGE_SIZE, libc::MADV_DONTNEED) };
         }
@@ -335,8 +329,8 @@ mod tests {
         }
         let at = |page: usize| r.as_ptr() as usize + page * PAGE_SIZE;
         assert_eq!(map.empty_pages(at(4), 3), Ok(2));
-        assert_eq!(map.empty_pages_ahead(at(3), 1, 4), Ok(2));
-        assert_eq!(map.empty_pages_ahead(at(7), -1, 3), Ok(0));
+        assert_eq!(map.empty_ahead(at(3), 1, 4), Ok(0b0011));
+        assert_eq!(map.empty_ahead(at(7), -1, 3), Ok(0b110));
     }
 
     #[test]

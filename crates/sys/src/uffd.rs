@@ -228,8 +228,36 @@ impl Uffd {
     /// # Safety
     /// `src` must be readable for `len` bytes, and the pages at `dst` must be due that content.
     pub unsafe fn copy(&self, dst: usize, src: *const u8, len: usize) -> Result<(), Partial> {
+        // SAFETY: by the caller's word.
+        unsafe { self.copy_in_mode(dst, src, len, 0) }
+    }
+
+    /// The same, but who waits goes on waiting, until [`Uffd::wake`].
+    ///
+    /// # Errors
+    /// As [`Uffd::copy`].
+    ///
+    /// # Safety
+    /// As [`Uffd::copy`].
+    pub unsafe fn copy_without_wake(
+        &self,
+        dst: usize,
+        src: *const u8,
+        len: usize,
+    ) -> Result<(), Partial> {
+        // SAFETY: by the caller's word.
+        unsafe { self.copy_in_mode(dst, src, len, abi::COPY_MODE_DONTWAKE) }
+    }
+
+    unsafe fn copy_in_mode(
+        &self,
+        dst: usize,
+        src: *const u8,
+        len: usize,
+        mode: u64,
+    ) -> Result<(), Partial> {
         let mut copy =
-            abi::Copy { dst: dst as u64, src: src as u64, len: len as u64, mode: 0, copy: 0 };
+            abi::Copy { dst: dst as u64, src: src as u64, len: len as u64, mode, copy: 0 };
         // SAFETY: the structure fits the opcode; the caller vouches for source and destination.
         let result = unsafe { ioctl(self.as_fd(), abi::IOCTL_COPY, &mut copy) };
         partial(result, copy.copy)

@@ -120,6 +120,8 @@ pub struct Message {
 const UFFDIO: u32 = 0xAA;
 
 pub const IOCTL_API: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x3F, size_of::<Api>());
+pub const COPY_MODE_DONTWAKE: u64 = 1 << 0;
+
 pub const IOCTL_REGISTER: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x00, size_of::<Register>());
 pub const IOCTL_UNREGISTER: u32 = ioc(IOC_READ, UFFDIO, 0x01, size_of::<Range>());
 pub const IOCTL_WAKE: u32 = ioc(IOC_READ, UFFDIO, 0x02, size_of::<Range>());
