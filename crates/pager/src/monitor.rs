@@ -449,7 +449,8 @@ impl Monitor {
         let cell = unsafe { &mut *agent.monitor.get() };
         // SAFETY: the parts for compression are this thread's.
         let scratch = unsafe { agent.codec_scratch() };
-        match Reclaimer::new_in(cell, agent, By::Monitor, scratch.compress) {
+        // SAFETY: the agent begins as zeros.
+        match unsafe { Reclaimer::new_in(cell, agent, By::Monitor, scratch.compress) } {
             Ok(reclaimer) => self.reclaimer = Some(reclaimer),
             Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
         }

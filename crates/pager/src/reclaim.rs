@@ -28,9 +28,9 @@ const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
 /// became of its mapping waits behind faults.
 const PUT_BACK_NS: u64 = 10_000_000_000;
 
-/// Pages compressed between two moments at which the lock is taken: 20 to 100 us, in which a program
-/// can grow by 0.3 MB.
-const BATCH_PAGES: usize = 8;
+/// Pages compressed between two looks at the program (20 to 100 us, in which it can grow by 0.3 MB), and
+/// at the lock: if it is free, they are stored as long as the processor has them in its nearest cache.
+const WATCHED_PAGES: usize = 8;
 
 /// Whose reclaim it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +45,9 @@ pub struct Reclaimer {
     agent: &'static Agent,
     by: By,
     codec: Chosen<'static>,
-    /// The chunk that is this thread's, and from where on in it pages are to be compressed.
-    claimed: Option<(usize, usize)>,
-    objects: [[u8; OBJECT_BYTES_MAX]; BATCH_PAGES],
+    /// The chunk that is this thread's.
+    claimed: Option<usize>,
+    objects: [[u8; OBJECT_BYTES_MAX]; CHUNK_PAGES],
     /// Where a page is compressed for the other aim, to compare.
     other: [u8; OBJECT_BYTES_MAX],
     /// Faults there had been when staging was last found empty.
@@ -86,38 +86,41 @@ pub enum Step {
     Nothing,
 }
 
-/// What became of a batch.
+/// What became of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Batch {
-    /// Some pages of a chunk were dealt with.
-    Pages,
-    /// The last of a chunk were, and its frames are free.
+pub enum Chunk {
+    /// All pages of a chunk were dealt with, and its frames are free.
     Freed,
     /// No chunk is queued that is not somebody else's.
     Nothing,
-    /// The handler must do something else first.
+    /// There is something else to do first, or no need any more.
     Interrupted,
 }
 
 impl Reclaimer {
     /// # Errors
     /// When the scratch memory is too small for the codec.
-    pub fn new_in(
+    ///
+    /// # Safety
+    /// The cell must have been zeros once.
+    pub unsafe fn new_in(
         cell: &'static mut MaybeUninit<Reclaimer>,
         agent: &'static Agent,
         by: By,
         scratch: &'static mut [u8],
     ) -> Result<&'static mut Reclaimer, ScratchError> {
-        Ok(cell.write(Reclaimer {
-            agent,
-            by,
-            codec: Chosen::new(agent.session().codec(), scratch)?,
-            claimed: None,
-            objects: [[0; OBJECT_BYTES_MAX]; BATCH_PAGES],
-            other: [0; OBJECT_BYTES_MAX],
-            faults_seen: 0,
-            dense: false,
-        }))
+        let codec = Chosen::new(agent.session().codec(), scratch)?;
+        let reclaimer = cell.as_mut_ptr();
+        // SAFETY: every field is written but the buffers, which any bytes will do for.
+        unsafe {
+            (&raw mut (*reclaimer).agent).write(agent);
+            (&raw mut (*reclaimer).by).write(by);
+            (&raw mut (*reclaimer).codec).write(codec);
+            (&raw mut (*reclaimer).claimed).write(None);
+            (&raw mut (*reclaimer).faults_seen).write(0);
+            (&raw mut (*reclaimer).dense).write(false);
+            Ok(cell.assume_init_mut())
+        }
     }
 
     /// For the monitor: compresses the oldest chunk of staging. Where none is queued the fault
@@ -127,33 +130,31 @@ impl Reclaimer {
     pub fn step(&mut self, active: &Active, watch: &mut dyn FnMut()) -> Step {
         let agent = self.agent;
         let counters = &agent.process().counters;
-        loop {
-            match self.batch(active) {
-                Batch::Pages => watch(),
-                Batch::Freed => {
-                    counters.reclaim_background.fetch_add(1, Ordering::Relaxed);
-                    break;
+        match self.chunk(active, &mut || {
+            watch();
+            true
+        }) {
+            Chunk::Freed => {
+                counters.reclaim_background.fetch_add(1, Ordering::Relaxed);
+            }
+            Chunk::Nothing | Chunk::Interrupted => {
+                let faults = counters.faults.load(Ordering::Relaxed);
+                let faults_before = core::mem::replace(&mut self.faults_seen, faults);
+                let blocked = agent.lock_core().sweep.is_blocked();
+                let direct = agent.faults_wait.load(Ordering::Relaxed);
+                if (faults != faults_before || direct) && !blocked {
+                    counters.reclaim_left.fetch_add(1, Ordering::Relaxed);
+                    return Step::Leave;
                 }
-                Batch::Nothing | Batch::Interrupted => {
-                    let faults = counters.faults.load(Ordering::Relaxed);
-                    let faults_before = core::mem::replace(&mut self.faults_seen, faults);
-                    let blocked = agent.lock_core().sweep.is_blocked();
-                    let direct = agent.faults_wait.load(Ordering::Relaxed);
-                    if (faults != faults_before || direct) && !blocked {
-                        counters.reclaim_left.fetch_add(1, Ordering::Relaxed);
-                        return Step::Leave;
+                if !self.fill_staging(active) {
+                    // What waits in a half-filled chunk is the last of it.
+                    let mut core = agent.lock_core();
+                    core.staging.seal_chunk();
+                    if core.staging.oldest().is_none() {
+                        // The handler is compressing the rest.
+                        let rest = core.staging.queued() > 0;
+                        return if rest { Step::Leave } else { Step::Nothing };
                     }
-                    if !self.fill_staging(active) {
-                        // What waits in a half-filled chunk is the last of it.
-                        let mut core = agent.lock_core();
-                        core.staging.seal_chunk();
-                        if core.staging.oldest().is_none() {
-                            // The handler is compressing the rest.
-                            let rest = core.staging.queued() > 0;
-                            return if rest { Step::Leave } else { Step::Nothing };
-                        }
-                    }
-                    break;
                 }
             }
         }
@@ -164,7 +165,7 @@ impl Reclaimer {
     /// For the monitor, where there is time: compresses the chunks that are full, as densely as it can.
     pub fn drain(&mut self, active: &Active) {
         self.dense = true;
-        while let Batch::Pages | Batch::Freed = self.batch(active) {}
+        while self.chunk(active, &mut || true) == Chunk::Freed {}
         self.dense = false;
         self.refill_reserve(active);
     }
@@ -245,27 +246,24 @@ impl Reclaimer {
         }
     }
 
-    /// Compresses a few pages of a chunk that is this thread's, or, behind the last of them, frees
-    /// its frames.
-    pub fn batch(&mut self, active: &Active) -> Batch {
-        let Some(mut core) = self.lock() else { return Batch::Interrupted };
-        let claim = self.claimed.or_else(|| core.staging.claim_oldest().map(|chunk| (chunk, 0)));
-        let Some((chunk, mut from)) = claim else { return Batch::Nothing };
+    /// Compresses the pages of the oldest chunk, or of the one that this thread could not finish, and
+    /// frees its frames. The lock is taken seldom: the handler holds it while it brings in a window of
+    /// pages, and to sleep until it is free and be woken on another processor costs 25 to 75 us.
+    ///
+    /// `watch` is called every few pages; when it says `false` the rest is left for later.
+    pub fn chunk(&mut self, active: &Active, watch: &mut dyn FnMut() -> bool) -> Chunk {
+        let Some(mut core) = self.lock() else { return Chunk::Interrupted };
+        let claim = self.claimed.or_else(|| core.staging.claim_oldest());
+        let Some(chunk) = claim else { return Chunk::Nothing };
         self.claimed = claim;
-        let mut slots = [Slot(0); BATCH_PAGES];
-        let mut count = 0;
-        while count < BATCH_PAGES
-            && let Some(slot) = core.staging.next_live(chunk, from)
-        {
+        let mut slots = [Slot(0); CHUNK_PAGES];
+        let (mut count, mut from) = (0, 0);
+        while let Some(slot) = core.staging.next_live(chunk, from) {
             slots[count] = slot;
             count += 1;
             from = slot.0 as usize % CHUNK_PAGES + 1;
         }
         let slots = &slots[..count];
-        if slots.is_empty() {
-            drop(core);
-            return self.free_frames(active, chunk);
-        }
         let aim = if self.dense || self.pool_takes_most(active) {
             Aim::Density
         } else {
@@ -275,30 +273,48 @@ impl Reclaimer {
         let trials = slots.iter().filter(|_| has_aims && core.aims.is_trial()).count();
         drop(core);
 
-        let mut compressed = [Compressed::DoesNotFit; BATCH_PAGES];
-        for (index, &slot) in slots.iter().enumerate() {
-            compressed[index] = self.compress(active, slot, aim, index);
+        let mut compressed = [Compressed::DoesNotFit; CHUNK_PAGES];
+        let mut compared = [(0, 0); CHUNK_PAGES];
+        let (mut done, mut stored) = (0, 0);
+        while done < count {
+            let slot = slots[done];
+            compressed[done] = self.compress(active, slot, aim, done);
+            if done < trials {
+                compared[done] = self.compare(active, slot, aim, compressed[done]);
+            }
+            done += 1;
+            let watches = done % WATCHED_PAGES == 0;
+            let goes_on = !watches || watch();
+            let core = if done == count || !goes_on {
+                // What was compressed and not stored is compressed again later.
+                let Some(core) = self.lock() else { return Chunk::Interrupted };
+                Some(core)
+            } else if watches {
+                self.agent.core.try_lock()
+            } else {
+                None
+            };
+            if let Some(mut core) = core {
+                for index in stored..done {
+                    let object = &self.objects[index];
+                    self.store(active, &mut core, slots[index], compressed[index], object);
+                    if index < trials {
+                        let (speed_bytes, density_bytes) = compared[index];
+                        core.aims.note(speed_bytes, density_bytes);
+                    }
+                }
+                stored = done;
+            }
+            if !goes_on {
+                break;
+            }
         }
-        let mut compared = [(0, 0); BATCH_PAGES];
-        for (index, &slot) in slots[..trials].iter().enumerate() {
-            compared[index] = self.compare(active, slot, aim, compressed[index]);
-        }
-
-        // What was compressed is compressed again later.
-        let Some(mut core) = self.lock() else { return Batch::Interrupted };
-        self.claimed = Some((chunk, from));
-        for &(speed_bytes, density_bytes) in &compared[..trials] {
-            core.aims.note(speed_bytes, density_bytes);
-        }
-        for (index, &slot) in slots.iter().enumerate() {
-            self.store(active, &mut core, slot, compressed[index], &self.objects[index]);
-        }
-        Batch::Pages
+        if done < count { Chunk::Interrupted } else { self.free_frames(active, chunk) }
     }
 
     /// Leaves a chunk that this thread has not done with to others.
     pub fn release(&mut self, core: &mut Core) {
-        if let Some((chunk, _)) = self.claimed.take() {
+        if let Some(chunk) = self.claimed.take() {
             core.staging.release(chunk);
         }
     }
@@ -418,18 +434,18 @@ impl Reclaimer {
     /// Frees the frames of a chunk whose pages are all stored, returned or dropped. Staging is
     /// registered, and giving up registered memory would raise an event to ourselves; so the
     /// chunk is unregistered for that moment.
-    fn free_frames(&mut self, active: &Active, chunk: usize) -> Batch {
+    fn free_frames(&mut self, active: &Active, chunk: usize) -> Chunk {
         let agent = self.agent;
         let mut deadline = None;
         loop {
             {
-                let Some(mut core) = self.lock() else { return Batch::Interrupted };
+                let Some(mut core) = self.lock() else { return Chunk::Interrupted };
                 let Some(slot) = core.staging.next_live(chunk, 0) else { break };
                 if let Err(errno) = self.put_back(active, &mut core, slot) {
                     if self.by == By::Handler {
                         core.staging.release(chunk);
                         self.claimed = None;
-                        return Batch::Interrupted;
+                        return Chunk::Interrupted;
                     }
                     if time::monotonic_ns()
                         > *deadline.get_or_insert_with(|| time::monotonic_ns() + PUT_BACK_NS)
@@ -463,7 +479,7 @@ impl Reclaimer {
             agent.fail(format_args!("cannot free the frames of staging: {errno}"));
         }
         // Where that must wait, nothing is lost by freeing them once more.
-        let Some(mut core) = self.lock() else { return Batch::Interrupted };
+        let Some(mut core) = self.lock() else { return Chunk::Interrupted };
         let frames = core.staging.retire(chunk);
         self.claimed = None;
         drop(core);
@@ -471,7 +487,7 @@ impl Reclaimer {
         agent.progress.fetch_add(1, Ordering::AcqRel);
         agent.subtract_cost((frames * PAGE_SIZE) as u64);
         let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
-        Batch::Freed
+        Chunk::Freed
     }
 }
 
