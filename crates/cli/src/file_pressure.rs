@@ -17,11 +17,13 @@ const REFAULTS_MAX: u64 = 100;
 const STEP_DOWN: u64 = 32;
 const STEP_UP: u64 = 64;
 const KEPT: u64 = 2;
-/// Quiet time before something is taken back: half as long when that did no harm (what a program reads
-/// as it starts is no reason to stay small for long), twice as long when it did.
+/// Quiet time before something is taken back. Half as long each time that it did no harm: what a program
+/// reads as it starts is no reason to stay small for long.
 const QUIET_FIRST: Duration = Duration::from_secs(2);
 const QUIET_MIN: Duration = Duration::from_millis(250);
-const QUIET_MAX: Duration = Duration::from_secs(64);
+/// And before what did harm the last time is tried again: twice as long each time that it does.
+const QUIET_HARMFUL_FIRST: Duration = Duration::from_secs(4);
+const QUIET_HARMFUL_MAX: Duration = Duration::from_secs(64);
 
 /// Watches until `ended`. The thread that runs this is to be unparked then.
 pub fn watch(session: &Session, ended: &AtomicBool) {
@@ -51,28 +53,47 @@ struct Governor {
     quiet_needed: Duration,
     /// The last step was up, and has done no harm so far.
     tried_up: bool,
+    /// Where a step up did harm.
+    harmful: Option<u64>,
+    quiet_needed_there: Duration,
 }
 
 impl Governor {
     fn new(cap: u64) -> Self {
-        Governor { cap, target: cap, quiet_since: None, quiet_needed: QUIET_FIRST, tried_up: false }
+        Governor {
+            cap,
+            target: cap,
+            quiet_since: None,
+            quiet_needed: QUIET_FIRST,
+            tried_up: false,
+            harmful: None,
+            quiet_needed_there: QUIET_HARMFUL_FIRST,
+        }
     }
 
     fn next(&mut self, refaults: u64, now: Instant) -> u64 {
         if refaults > REFAULTS_MAX {
-            if std::mem::take(&mut self.tried_up) {
-                self.quiet_needed = (self.quiet_needed * 2).min(QUIET_MAX);
+            if std::mem::take(&mut self.tried_up) && self.harmful.replace(self.target).is_some() {
+                self.quiet_needed_there = (self.quiet_needed_there * 2).min(QUIET_HARMFUL_MAX);
             }
             self.target = (self.target - self.cap / STEP_DOWN).max(self.cap / KEPT);
             self.quiet_since = None;
-        } else if self.target < self.cap {
+        } else {
             let since = *self.quiet_since.get_or_insert(now);
-            if now - since >= self.quiet_needed {
-                self.target = (self.target + self.cap / STEP_UP).min(self.cap);
-                self.quiet_since = None;
-                if std::mem::replace(&mut self.tried_up, true) {
+            let higher = (self.target + self.cap / STEP_UP).min(self.cap);
+            let is_harmful = self.harmful.is_some_and(|harmful| higher >= harmful);
+            let needed = if is_harmful { self.quiet_needed_there } else { self.quiet_needed };
+            if now - since >= needed {
+                if std::mem::replace(&mut self.tried_up, higher > self.target) {
                     self.quiet_needed = (self.quiet_needed / 2).max(QUIET_MIN);
                 }
+                if self.harmful.is_some_and(|harmful| self.target >= harmful) {
+                    // It did none this time.
+                    self.harmful = None;
+                    self.quiet_needed_there = QUIET_HARMFUL_FIRST;
+                }
+                self.target = higher;
+                self.quiet_since = None;
             }
         }
         self.target
@@ -97,11 +118,51 @@ mod tests {
         assert_eq!(governor.next(5, at(7.1)), 3100);
         assert_eq!(governor.next(5, at(7.2)), 3100);
         assert_eq!(governor.next(5, at(8.2)), 3150);
-        // Too early: the next attempt waits twice as long.
+        // Too much: it is tried again later than what is below.
         assert_eq!(governor.next(1000, at(8.3)), 3050);
         assert_eq!(governor.next(0, at(9.0)), 3050);
-        assert_eq!(governor.next(0, at(9.9)), 3050);
-        assert_eq!(governor.next(0, at(10.0)), 3100);
+        assert_eq!(governor.next(0, at(9.5)), 3100);
+        assert_eq!(governor.next(0, at(9.6)), 3100);
+        assert_eq!(governor.next(0, at(13.5)), 3100);
+        assert_eq!(governor.next(0, at(13.6)), 3150);
+    }
+
+    /// How many looks, ten a second, find the program short of room for its files.
+    fn harms(
+        governor: &mut Governor,
+        start: Instant,
+        seconds: u64,
+        needs_below: impl Fn(u64) -> u64,
+    ) -> u64 {
+        let mut harms = 0;
+        for tenth in 0..10 * seconds {
+            let harm = governor.target > needs_below(tenth);
+            harms += u64::from(harm);
+            governor.next(if harm { 1000 } else { 0 }, start + Duration::from_millis(tenth * 100));
+        }
+        harms
+    }
+
+    #[test]
+    fn what_does_harm_again_and_again_is_tried_ever_less_often() {
+        let mut governor = Governor::new(3200);
+        let start = Instant::now();
+        let all = harms(&mut governor, start, 1000, |_| 2400);
+        assert!(all < 8 + 25, "{all}");
+        assert!((2300..=2400).contains(&governor.target), "{}", governor.target);
+        // Nor does it stay small for long when that is over.
+        harms(&mut governor, start + Duration::from_secs(1000), 200, |_| 3200);
+        assert_eq!(governor.target, 3200);
+    }
+
+    #[test]
+    fn harm_now_and_then_does_not_add_up() {
+        let mut governor = Governor::new(3200);
+        // A second of it, each two minutes.
+        let needs_below = |tenth| if tenth % 1200 < 10 { 2400 } else { 3200 };
+        let all = harms(&mut governor, Instant::now(), 3600, needs_below);
+        assert!(all >= 30 * 8, "{all}");
+        assert_eq!(governor.quiet_needed_there, QUIET_HARMFUL_FIRST);
     }
 
     #[test]
