@@ -144,7 +144,7 @@ const AGENT_OFFSET: usize = STACKS * STACK_STRIDE;
 
 /// How far one look for present pages reaches, and how many it finds: the kernel passes over memory
 /// that was never touched at 1 us for 1 GiB, over evicted pages at 1 us for 2 MiB.
-const WINDOW_BYTES: usize = 64 << 20;
+pub const WINDOW_BYTES: usize = 64 << 20;
 const WINDOW_PAGES: usize = 1024;
 
 /// MOVE wants staging registered. A page that is missing there after all must not be reported:
@@ -302,6 +302,11 @@ impl Agent {
             drop(core);
             sched_yield();
         }
+    }
+
+    /// Locks `core` like [`Agent::lock_core`], if that can be had at once.
+    pub fn try_lock_core(&self) -> Option<MutexGuard<'_, Core>> {
+        self.core.try_lock().filter(|_| !self.delayed.load(Ordering::Acquire))
     }
 
     /// This process now shares its memory with a child, or with the parent it was forked from.
@@ -471,4 +476,22 @@ pub struct CodecScratch {
 
 fn compress_scratch_bytes(session: &Session) -> usize {
     session.codec().scratch_bytes().next_multiple_of(PAGE_SIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_is_not_had_while_messages_wait_to_be_acted_upon() {
+        // SAFETY: zeroed memory is a valid start.
+        let agent = unsafe { Box::<Agent>::new_zeroed().assume_init() };
+        assert!(agent.try_lock_core().is_some());
+        agent.delayed.store(true, Ordering::Release);
+        assert!(agent.try_lock_core().is_none());
+        agent.delayed.store(false, Ordering::Release);
+        let core = agent.try_lock_core();
+        assert!(core.is_some(), "what was not had must not stay locked");
+        assert!(agent.try_lock_core().is_none());
+    }
 }

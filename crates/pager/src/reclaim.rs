@@ -290,7 +290,7 @@ impl Reclaimer {
                 let Some(core) = self.lock() else { return Chunk::Interrupted };
                 Some(core)
             } else if watches {
-                self.agent.core.try_lock()
+                self.agent.try_lock_core()
             } else {
                 None
             };
