@@ -52,6 +52,10 @@ const STALL_OUTRUN_NS: u64 = 20_000_000;
 /// Steps of the sweep in one fault: they may all pass pages by.
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
+/// Where a stream's pages are no further apart, a look at the page map goes twice as far as its window
+/// reaches, past pages that are in memory. A look at many places far apart takes longer than it spares.
+const NEAR_STRIDE: i64 = 8;
+
 /// Pages copied to the program at a time.
 const BATCH_PAGES: usize = 8;
 
@@ -368,11 +372,11 @@ impl Handler {
         // A bit for each place of the stream, that of the fault first, that has no page, nor a guard page,
         // which would be overwritten.
         let mut places = 1;
-        let mut most = 1;
-        if pages > 1 {
-            let empty = active.pagemap.empty_ahead(address, stride as isize, 2 * pages - 1);
+        let most = if pages > 1 { pages.min(1 + room_ahead(agent)) } else { 1 };
+        if most > 1 {
+            let ahead = if stride.abs() <= NEAR_STRIDE { 2 * most } else { most } - 1;
+            let empty = active.pagemap.empty_ahead(address, stride as isize, ahead);
             places |= empty.unwrap_or(0) << 1;
-            most += room_ahead(agent).min(pages - 1);
         }
         let (mut brought, mut place) = (0, 0);
         while brought < most {
@@ -592,7 +596,11 @@ impl Handler {
             if agent.monitor_sleeps.swap(false, Ordering::SeqCst) {
                 agent.process().wake_agent();
             }
-            let goes_on = &mut || cost() > mark;
+            let goes_on = &mut || {
+                cost() > mark
+                    && time::monotonic_ns() <= deadline
+                    && !agent.copying.load(Ordering::Acquire)
+            };
             match self.direct.as_mut().map(|direct| direct.chunk(active, goes_on)) {
                 Some(Chunk::Freed) => {
                     counters.reclaim_direct.fetch_add(1, Ordering::Relaxed);

@@ -9,9 +9,13 @@
 
 use crate::page::PageNumber;
 
-/// Windows of pages that can be remembered, and how many there should be at most.
+/// Runs that can be remembered, and how many there should be at most.
 const RUNS: usize = 1024;
 const RUNS_USUAL: usize = RUNS / 4 * 3;
+
+/// Pieces of a stream that continue each other are one run up to so many pages. Not more: from a stream
+/// that goes down the pages that came last would be taken first.
+const RUN_PAGES_MAX: usize = 32;
 
 /// Pages at the same distance from each other.
 #[derive(Clone, Copy)]
@@ -20,6 +24,21 @@ struct Run {
     next: PageNumber,
     stride: i64,
     pages: usize,
+}
+
+impl Run {
+    /// The page behind the last one, were it longer.
+    fn end(&self) -> PageNumber {
+        self.next.wrapping_add_signed(self.stride * self.pages as i64)
+    }
+
+    /// Both as one, where the other lies right behind this.
+    fn joined(&self, other: &Run) -> Option<Run> {
+        let pages = self.pages + other.pages;
+        let fits =
+            self.stride == other.stride && self.end() == other.next && pages <= RUN_PAGES_MAX;
+        fits.then_some(Run { pages, ..*self })
+    }
 }
 
 /// All zero is an empty one.
@@ -34,9 +53,6 @@ pub struct Probation {
 impl Probation {
     /// A stream has brought in these pages. What no place is left for is a page like any other.
     pub fn push(&mut self, first: PageNumber, stride: i64, pages: usize) {
-        if self.count == RUNS {
-            self.drop_oldest();
-        }
         // In ascending order, which is how pages are taken.
         let run = if stride > 0 {
             Run { next: first, stride, pages }
@@ -44,9 +60,19 @@ impl Probation {
             let last = first.wrapping_add_signed(stride * (pages as i64 - 1));
             Run { next: last, stride: -stride, pages }
         };
+        self.pages += pages;
+        if self.count > 0 {
+            let newest = &mut self.runs[(self.oldest + self.count - 1) % RUNS];
+            if let Some(joined) = newest.joined(&run).or_else(|| run.joined(newest)) {
+                *newest = joined;
+                return;
+            }
+        }
+        if self.count == RUNS {
+            self.drop_oldest();
+        }
         self.runs[(self.oldest + self.count) % RUNS] = run;
         self.count += 1;
-        self.pages += pages;
     }
 
     /// Where there are more than `limit` pages, or too many to remember: those to be taken next, one
@@ -108,6 +134,28 @@ mod tests {
         assert_eq!(probation.beyond(1), None);
         probation.skip(1);
         assert_eq!(probation.beyond(0), None);
+    }
+
+    #[test]
+    fn pieces_of_a_window_are_one_run() {
+        let mut probation = probation();
+        for (first, pages) in [(100, 8), (108, 8), (117, 4), (121, 1)] {
+            probation.push(first, 1, pages);
+        }
+        for (first, stride, pages) in [(250, -1, 8), (242, -1, 3), (300, 5, 1), (305, 5, 2)] {
+            probation.push(first, stride, pages);
+        }
+        let mut runs = Vec::new();
+        while let Some(run) = probation.beyond(0) {
+            runs.push(run);
+            probation.skip(run.1);
+        }
+        assert_eq!(runs, [(100, 16), (117, 5), (240, 11), (300, 1), (305, 1), (310, 1)]);
+        // A stream that goes down gives up what came first.
+        for piece in 0..10 {
+            probation.push(1000 - 8 * piece, -1, 8);
+        }
+        assert_eq!(probation.beyond(0), Some((969, 32)));
     }
 
     #[test]

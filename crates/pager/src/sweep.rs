@@ -12,7 +12,7 @@ use ramfold_sys::pagemap::PageRegion;
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Agent, Core, WINDOW_BYTES};
 use crate::cost::Watermarks;
 use crate::hand::Hand;
 use crate::mark::Mark;
@@ -146,10 +146,7 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     let limit = (cap_pages / PROBATION_SHARE).max(PROBATION_PAGES_MIN);
     let streamed = core.probation.beyond(limit);
     if let Some((first, pages)) = streamed {
-        let mut choice = core.victims.choose(cap_pages as u64);
-        if core.sweep.blocked {
-            choice.kind = Kind::Streamed;
-        }
+        let choice = core.victims.choose(cap_pages as u64);
         match (choice.kind, choice.is_trial) {
             (Kind::Streamed, false) => {
                 return take_streamed(agent, active, core, first, pages, choice);
@@ -165,8 +162,16 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     }
     let run = match find_victims(active, core) {
         Ok(run) => run,
+        Err(Taken::Nothing) => {
+            if let Some((first, pages)) = core.probation.beyond(limit) {
+                let choice = Choice { kind: Kind::Streamed, is_trial: false };
+                return take_streamed(agent, active, core, first, pages, choice);
+            }
+            core.sweep.blocked = true;
+            return Taken::Nothing;
+        }
         Err(taken) => {
-            core.sweep.blocked = taken == Taken::Nothing;
+            core.sweep.blocked = false;
             return taken;
         }
     };
@@ -231,9 +236,10 @@ fn try_page(
     let start = if at < region.end { region.start.max(at) } else { region.start };
     sweep.tried = start;
     let mut runs = [PageRegion::default()];
-    let found = active.pagemap.present_anonymous(start..region.end, 1, &mut runs);
+    let end = region.end.min(start + WINDOW_BYTES);
+    let found = active.pagemap.present_anonymous(start..end, 1, &mut runs);
     if !found.is_ok_and(|found| found.runs > 0) {
-        sweep.tried = region.end;
+        sweep.tried = end;
         return Taken::Passed;
     }
     let first = runs[0].start as usize;
