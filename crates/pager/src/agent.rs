@@ -174,7 +174,7 @@ impl Agent {
         let bytes = AGENT_OFFSET
             + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
             + 2 * compress_scratch_bytes(session)
-            + ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES.next_multiple_of(PAGE_SIZE)
+            + 2 * DECOMPRESS_SCRATCH_BYTES
             + PAGE_SIZE;
         let home = Reservation::new(bytes)?;
         for stack in 0..STACKS {
@@ -348,9 +348,15 @@ impl Agent {
             unsafe { core::slice::from_raw_parts_mut(part, bytes) }
         };
         CodecScratch {
-            compress: part(compress_scratch_bytes(self.session())),
-            direct: part(compress_scratch_bytes(self.session())),
-            decompress: part(ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES),
+            monitor: CompressScratch {
+                compress: part(compress_scratch_bytes(self.session())),
+                decompress: part(DECOMPRESS_SCRATCH_BYTES),
+            },
+            direct: CompressScratch {
+                compress: part(compress_scratch_bytes(self.session())),
+                decompress: &mut [],
+            },
+            decompress: part(DECOMPRESS_SCRATCH_BYTES),
         }
     }
 
@@ -466,13 +472,22 @@ impl Active {
     }
 }
 
-/// Working memory for compression (the monitor's, and the handler's in direct reclaim) and for
-/// decompression (the handler's).
+/// Working memory for what the monitor reclaims with, for what the handler does in direct reclaim, and
+/// for what it decompresses with.
 pub struct CodecScratch {
-    pub compress: &'static mut [u8],
-    pub direct: &'static mut [u8],
+    pub monitor: CompressScratch,
+    pub direct: CompressScratch,
     pub decompress: &'static mut [u8],
 }
+
+/// Working memory for compression, and for decompressing what is only compared.
+pub struct CompressScratch {
+    pub compress: &'static mut [u8],
+    pub decompress: &'static mut [u8],
+}
+
+const DECOMPRESS_SCRATCH_BYTES: usize =
+    ramfold_codec::MAX_DECOMPRESS_SCRATCH_BYTES.next_multiple_of(PAGE_SIZE);
 
 fn compress_scratch_bytes(session: &Session) -> usize {
     session.codec().scratch_bytes().next_multiple_of(PAGE_SIZE)

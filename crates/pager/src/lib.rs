@@ -39,6 +39,7 @@ pub mod placement;
 pub mod privileges;
 pub mod probation;
 pub mod reclaim;
+pub mod refaults;
 pub mod regions;
 pub mod session;
 pub mod staging;

@@ -15,7 +15,7 @@ use ramfold_sys::proc::{self, Memory, Statm};
 use ramfold_sys::thread::{self, Files};
 use ramfold_sys::uffd::{Uffd, feature, register_mode};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
-use rustix::thread::{Timespec, futex, sched_yield};
+use rustix::thread::{Timespec, futex, sched_getaffinity, sched_yield};
 
 use crate::agent::{Active, Agent, STAGING_MODE, Stack};
 use crate::cold::{self, Cold, Pace};
@@ -415,6 +415,8 @@ impl Monitor {
         // SAFETY: this is the monitor, and the agent is not active.
         unsafe { agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory }) };
         core.staging.set_size(chunks, chunk_pages);
+        // The monitor has not been sent anywhere yet.
+        core.aims.set_processors(sched_getaffinity(None).map_or(1, |set| set.count().into()));
         // Registered memory gets none; what is not registered yet grows by gigabytes a second with
         // them, more than is noticed in time.
         if thread::huge_pages_off() == Ok(false) && thread::set_huge_pages_off(true).is_ok() {
@@ -450,7 +452,7 @@ impl Monitor {
         // SAFETY: the parts for compression are this thread's.
         let scratch = unsafe { agent.codec_scratch() };
         // SAFETY: the agent begins as zeros.
-        match unsafe { Reclaimer::new_in(cell, agent, By::Monitor, scratch.compress) } {
+        match unsafe { Reclaimer::new_in(cell, agent, By::Monitor, scratch.monitor) } {
             Ok(reclaimer) => self.reclaimer = Some(reclaimer),
             Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
         }

@@ -8,14 +8,17 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
-use ramfold_codec::{Aim, Chosen, DoesNotFit, Encoding, Page, ScratchError, same_filled};
+use ramfold_codec::{
+    Aim, Chosen, Decompressor, DoesNotFit, Encoding, Page, ScratchError, same_filled,
+};
 use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::mm::{Advice, madvise, munlock};
 use rustix::thread::{futex, sched_yield};
 
-use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS, STAGING_MODE};
+use crate::agent::{Active, Agent, CompressScratch, Core, LOCK_PATIENCE_NS, STAGING_MODE};
+use crate::aim::Outcome;
 use crate::cost::Watermarks;
 use crate::mark::Mark;
 use crate::page;
@@ -48,12 +51,17 @@ pub struct Reclaimer {
     /// The chunk that is this thread's.
     claimed: Option<usize>,
     objects: [[u8; OBJECT_BYTES_MAX]; CHUNK_PAGES],
-    /// Where a page is compressed for the other aim, to compare.
+    /// Where a page is compressed for the other aim, to compare, and decompressed again.
     other: [u8; OBJECT_BYTES_MAX],
+    back: Page,
+    /// The monitor's, where there is something to compare.
+    decompressor: Option<Decompressor<'static>>,
     /// Faults there had been when staging was last found empty.
     faults_seen: u64,
     /// Every page for density.
     dense: bool,
+    /// Time that the last chunk took, for each of its pages.
+    page_ns: u64,
 }
 
 /// What a page has become.
@@ -107,18 +115,24 @@ impl Reclaimer {
         cell: &'static mut MaybeUninit<Reclaimer>,
         agent: &'static Agent,
         by: By,
-        scratch: &'static mut [u8],
+        scratch: CompressScratch,
     ) -> Result<&'static mut Reclaimer, ScratchError> {
-        let codec = Chosen::new(agent.session().codec(), scratch)?;
+        let codec = Chosen::new(agent.session().codec(), scratch.compress)?;
+        let decompressor = match by {
+            By::Monitor if codec.has_aims() => Some(Decompressor::new(scratch.decompress)?),
+            _ => None,
+        };
         let reclaimer = cell.as_mut_ptr();
         // SAFETY: every field is written but the buffers, which any bytes will do for.
         unsafe {
             (&raw mut (*reclaimer).agent).write(agent);
             (&raw mut (*reclaimer).by).write(by);
             (&raw mut (*reclaimer).codec).write(codec);
+            (&raw mut (*reclaimer).decompressor).write(decompressor);
             (&raw mut (*reclaimer).claimed).write(None);
             (&raw mut (*reclaimer).faults_seen).write(0);
             (&raw mut (*reclaimer).dense).write(false);
+            (&raw mut (*reclaimer).page_ns).write(0);
             Ok(cell.assume_init_mut())
         }
     }
@@ -267,20 +281,33 @@ impl Reclaimer {
         let aim = if self.dense || self.pool_takes_most(active) {
             Aim::Density
         } else {
-            core.aims.best()
+            let Core { aims, victims, .. } = &mut *core;
+            let cap = Watermarks::of(self.agent.session()).cap;
+            let out = self.agent.process().pages_stored.load(Ordering::Relaxed);
+            aims.best(out, &victims.refaults, cap / PAGE_SIZE as u64)
         };
-        let has_aims = self.codec.has_aims();
-        let trials = slots.iter().filter(|_| has_aims && core.aims.is_trial()).count();
+        let compares = self.decompressor.is_some();
+        let trials = slots.iter().filter(|_| compares && core.aims.is_trial()).count();
+        if compares {
+            let counters = &self.agent.process().counters;
+            let brought = counters.pages_swapped_in.load(Ordering::Relaxed)
+                + counters.pages_second_chance.load(Ordering::Relaxed);
+            core.aims.note_reclaim(core::mem::take(&mut self.page_ns));
+            core.aims.note_faults(brought, counters.fault_ns_total.load(Ordering::Relaxed));
+        }
         drop(core);
 
         let mut compressed = [Compressed::DoesNotFit; CHUNK_PAGES];
-        let mut compared = [(0, 0); CHUNK_PAGES];
+        let mut compared = [[Outcome::default(); 2]; CHUNK_PAGES];
         let (mut done, mut stored) = (0, 0);
+        let started_chunk = time::monotonic_ns();
         while done < count {
             let slot = slots[done];
+            let started = if done < trials { time::monotonic_ns() } else { 0 };
             compressed[done] = self.compress(active, slot, aim, done);
             if done < trials {
-                compared[done] = self.compare(active, slot, aim, compressed[done]);
+                let took = time::monotonic_ns() - started;
+                compared[done] = self.compare(active, slot, aim, compressed[done], done, took);
             }
             done += 1;
             let watches = done % WATCHED_PAGES == 0;
@@ -299,8 +326,8 @@ impl Reclaimer {
                     let object = &self.objects[index];
                     self.store(active, &mut core, slots[index], compressed[index], object);
                     if index < trials {
-                        let (speed_bytes, density_bytes) = compared[index];
-                        core.aims.note(speed_bytes, density_bytes);
+                        let [speed, density] = compared[index];
+                        core.aims.note(speed, density);
                     }
                 }
                 stored = done;
@@ -309,7 +336,12 @@ impl Reclaimer {
                 break;
             }
         }
-        if done < count { Chunk::Interrupted } else { self.free_frames(active, chunk) }
+        if done < count {
+            return Chunk::Interrupted;
+        }
+        let freed = self.free_frames(active, chunk);
+        self.page_ns = (time::monotonic_ns() - started_chunk) / count.max(1) as u64;
+        freed
     }
 
     /// Leaves a chunk that this thread has not done with to others.
@@ -338,25 +370,57 @@ impl Reclaimer {
         compressed(self.codec.compress(page, aim, &mut self.objects[place]))
     }
 
-    /// Compresses a page for the other aim too, to compare. Returns the bytes for speed and for
-    /// density.
+    /// Compresses a page that was compressed for one aim, in so long a time, for the other too, and
+    /// decompresses both. Returns what came of it for speed and for density.
     fn compare(
         &mut self,
         active: &Active,
         slot: Slot,
         aim: Aim,
         one: Compressed,
-    ) -> (usize, usize) {
+        place: usize,
+        compress_ns: u64,
+    ) -> [Outcome; 2] {
         if let Compressed::SameFilled(_) = one {
-            return (0, 0);
+            return [Outcome::default(); 2];
         }
         // SAFETY: as above.
         let page: &Page = unsafe { active.slot_page(slot) };
-        let mut other = |aim| compressed(self.codec.compress(page, aim, &mut self.other)).length();
+        let other_aim = match aim {
+            Aim::Speed => Aim::Density,
+            Aim::Density => Aim::Speed,
+        };
+        let started = time::monotonic_ns();
+        let other = compressed(self.codec.compress(page, other_aim, &mut self.other));
+        let other_ns = time::monotonic_ns() - started;
+        let outcomes = [(one, compress_ns, place), (other, other_ns, CHUNK_PAGES)].map(
+            |(compressed, compress_ns, place)| Outcome {
+                bytes: compressed.length(),
+                compress_ns,
+                decompress_ns: self.decompress(page, compressed, place),
+            },
+        );
         match aim {
-            Aim::Speed => (one.length(), other(Aim::Density)),
-            Aim::Density => (other(Aim::Speed), one.length()),
+            Aim::Speed => outcomes,
+            Aim::Density => [outcomes[1], outcomes[0]],
         }
+    }
+
+    /// How long it takes to make the page again. `place`: of its object.
+    fn decompress(&mut self, page: &Page, compressed: Compressed, place: usize) -> u64 {
+        let (Compressed::Object(encoding, length), Some(decompressor)) =
+            (compressed, self.decompressor.as_mut())
+        else {
+            return 0;
+        };
+        let object = self.objects.get(place).unwrap_or(&self.other);
+        let started = time::monotonic_ns();
+        let result = decompressor.decompress(encoding, &object[..length], &mut self.back);
+        let took = time::monotonic_ns() - started;
+        if result.is_err() || self.back != *page {
+            self.agent.fail(format_args!("a page compressed by {encoding:?} cannot be made again"));
+        }
+        took
     }
 
     /// Stores what a page was compressed to, or puts the page back where it does not compress. One

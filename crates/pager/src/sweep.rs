@@ -143,17 +143,18 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
         return Taken::Full;
     }
     let cap_pages = Watermarks::of(agent.session()).cap as usize / PAGE_SIZE;
+    core.victims.set_cap(cap_pages as u64);
     let limit = (cap_pages / PROBATION_SHARE).max(PROBATION_PAGES_MIN);
     let streamed = core.probation.beyond(limit);
     if let Some((first, pages)) = streamed {
-        let choice = core.victims.choose(cap_pages as u64);
+        let choice = core.victims.choose();
         match (choice.kind, choice.is_trial) {
             (Kind::Streamed, false) => {
                 return take_streamed(agent, active, core, first, pages, choice);
             }
             (Kind::Streamed, true) => return take_streamed(agent, active, core, first, 1, choice),
             (Kind::Swept, true) => return try_page(agent, active, core, cap_pages, choice),
-            (Kind::Swept, false) => {}
+            (Kind::Swept | Kind::SweptAlone, _) => {}
         }
         // What has waited for long is like any other page.
         while core.probation.beyond(2 * limit).is_some() {
@@ -177,9 +178,9 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     };
     let first = page::number_of(run.start);
     let (taken, bytes) = take(agent, active, core, run);
-    if streamed.is_some() && taken == Taken::Pages {
-        let choice = Choice { kind: Kind::Swept, is_trial: false };
-        core.victims.note_taken(first, bytes / PAGE_SIZE, choice);
+    if taken == Taken::Pages {
+        let kind = if streamed.is_some() { Kind::Swept } else { Kind::SweptAlone };
+        core.victims.note_taken(first, bytes / PAGE_SIZE, Choice { kind, is_trial: false });
     }
     core.sweep.skip(bytes);
     core.sweep.blocked = matches!(taken, Taken::Busy(_));

@@ -10,9 +10,11 @@
 //! that were taken.
 //!
 //! A ghost is looked at for a while only: pages that stay out for ever say nothing of those that are
-//! left to take. Nor do those that were taken while streams had left nothing behind.
+//! left to take. Nor do those that were taken while streams had left nothing behind, for which there
+//! was no choice. All ghosts tell how soon pages come back ([`crate::refaults`]).
 
 use crate::page::PageNumber;
+use crate::refaults::Refaults;
 
 /// Why a page was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ use crate::page::PageNumber;
 pub enum Kind {
     Streamed,
     Swept,
+    /// By the sweep, when streams had left nothing behind.
+    SweptAlone,
 }
 
 /// Where to take a page, and whether that is only to see what becomes of it.
@@ -77,7 +81,8 @@ impl Rate {
 #[repr(C)]
 pub struct Victims {
     ghosts: [Ghost; GHOSTS],
-    rates: [Rate; 2],
+    rates: [Rate; 3],
+    pub refaults: Refaults,
     preferred: Kind,
     /// Pages taken so far, and when the ghosts were last looked through.
     now: u64,
@@ -89,12 +94,17 @@ pub struct Victims {
 }
 
 impl Victims {
-    /// Where to take pages next. `cap_pages`: as many as the cap holds.
-    pub fn choose(&mut self, cap_pages: u64) -> Choice {
+    /// So many pages the cap holds.
+    pub fn set_cap(&mut self, cap_pages: u64) {
         self.cap_pages = cap_pages;
+    }
+
+    /// Where to take pages next.
+    pub fn choose(&mut self) -> Choice {
+        let cap_pages = self.cap_pages;
         if self.now - self.looked_at > cap_pages / LOOKS {
             self.look();
-            let [streamed, swept] = &self.rates;
+            let [streamed, swept, _] = &self.rates;
             let sweep = streamed.returned >= ENOUGH && swept.is_well_below(streamed);
             self.preferred = if sweep { Kind::Swept } else { Kind::Streamed };
         }
@@ -116,7 +126,7 @@ impl Victims {
         for page in first..first + pages as u64 {
             self.now += 1;
             let hash = hash(page);
-            if choice.is_trial || hash.is_multiple_of((self.cap_pages / SAMPLES).max(1)) {
+            if choice.is_trial || self.is_sampled(hash) {
                 let ghost = Ghost { page, taken_at: self.now, kind: choice.kind };
                 self.ghosts[place(hash)] = ghost;
             }
@@ -125,12 +135,21 @@ impl Victims {
 
     /// The program asked for this page again.
     pub fn note_returned(&mut self, page: PageNumber) {
-        let index = place(hash(page));
+        let hash = hash(page);
+        let index = place(hash);
         if self.ghosts[index].page == page {
             self.count_out(index);
-            self.rates[self.ghosts[index].kind as usize].returned += 1;
+            let Ghost { taken_at, kind, .. } = self.ghosts[index];
+            self.rates[kind as usize].returned += 1;
+            self.refaults.note(self.now - taken_at, self.cap_pages);
             self.ghosts[index].page = 0;
+        } else if self.is_sampled(hash) {
+            self.refaults.note(u64::MAX, self.cap_pages);
         }
+    }
+
+    fn is_sampled(&self, hash: u64) -> bool {
+        hash.is_multiple_of((self.cap_pages / SAMPLES).max(1))
     }
 
     /// Adds the time that a page was out since the last look.
@@ -183,6 +202,7 @@ mod tests {
     fn misses(order: &[PageNumber], count: usize) -> usize {
         // SAFETY: all zero is to know nothing.
         let mut victims = unsafe { Box::<Victims>::new_zeroed().assume_init() };
+        victims.set_cap(CAP);
         let mut present = HashSet::new();
         let mut streamed = VecDeque::new();
         let pages = order.iter().max().unwrap() + 1;
@@ -195,7 +215,7 @@ mod tests {
             victims.note_returned(page);
             streamed.push_back(page);
             while present.len() as u64 > CAP {
-                let choice = match victims.choose(CAP) {
+                let choice = match victims.choose() {
                     choice if streamed.len() > WAITING => choice,
                     _ => Choice { kind: Kind::Swept, is_trial: false },
                 };
