@@ -6,7 +6,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
     Bytes(u64),
-    /// Of the machine's RAM, 0 to 1.
+    /// Of the machine's RAM (or what else it is of), 0 to 1.
     Fraction(f64),
 }
 
@@ -16,11 +16,11 @@ pub enum Size {
 pub struct SizeError(String);
 
 impl Size {
-    /// The amount on a machine with so much RAM.
-    pub fn bytes(self, machine_memory_bytes: u64) -> u64 {
+    /// The amount, where the whole is so much.
+    pub fn bytes(self, whole_bytes: u64) -> u64 {
         match self {
             Size::Bytes(bytes) => bytes,
-            Size::Fraction(fraction) => (machine_memory_bytes as f64 * fraction) as u64,
+            Size::Fraction(fraction) => (whole_bytes as f64 * fraction) as u64,
         }
     }
 }

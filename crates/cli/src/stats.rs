@@ -38,6 +38,7 @@ pub fn of_session(session: &Session, program: u32) -> Value {
     put("resident_bytes", json!(cost.saturating_sub(pool_total + metadata + staging)));
     put("pool_used_bytes", json!(sum(|p| &p.pool_used_bytes)));
     put("pool_total_bytes", json!(pool_total));
+    put("pool_bytes_max", json!(load(&session.pool_bytes_max)));
     put("metadata_bytes", json!(metadata));
     put("staging_bytes", json!(staging));
     put("compressed_bytes", json!(sum(|p| &p.compressed_bytes)));

@@ -493,6 +493,58 @@ print("right")
 }
 
 #[test]
+fn what_one_process_leaves_alone_another_gets() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = r#"
+import mmap, struct, subprocess, sys
+def fill(pages):
+    memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for page in range(pages):
+        memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+    return memory
+def check(memory):
+    for page in range(len(memory) // 4096):
+        assert memory[page * 4096] == page * 977 % 256, page
+if sys.argv[1:]:
+    busy = fill(6000)
+    for round in range(100):
+        check(busy)
+else:
+    idle = fill(15000)
+    subprocess.run([sys.executable, "-c", open("/proc/self/cmdline").read().split("\0")[2], "busy"], check=True)
+    check(idle)
+    print("right")
+"#;
+    let (ended, stats) = run_python("48M", SCRIPT);
+    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+    // 100 rounds over 6000 pages; the idle ones come back once.
+    assert!(stats["pages_swapped_in"].as_u64() < Some(150_000), "{stats}");
+    assert!(stats["pages_swapped_out"].as_u64() > Some(10_000), "{stats}");
+}
+
+#[test]
+fn a_fixed_split_keeps_memory_for_the_pool() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = r#"
+memory = bytearray(40 << 20)
+for page in range(0, len(memory), 4096):
+    memory[page:page + 8] = page.to_bytes(8, "little")
+for page in range(0, len(memory), 4096):
+    assert memory[page:page + 8] == page.to_bytes(8, "little")
+print("right")
+"#;
+    let (ended, stats) = run_python_with(&["--memory", "32M", "--pool", "50%"], SCRIPT);
+    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+    let pool = stats["pool_bytes_max"].as_u64().unwrap();
+    let most = stats["cost_bytes_max"].as_u64().unwrap();
+    assert!(pool < 8 << 20 && most < (20 << 20) + pool, "{stats}");
+    let ended = run(ramfold(&["--memory", "100M", "--pool", "95M"]).args(["--", "true"]));
+    assert_eq!(ended.output.status.code(), Some(125));
+    let said = text(&ended.output.stderr);
+    assert!(said.contains("--pool 95 MiB leaves"), "{said}");
+}
+
+#[test]
 fn a_stream_goes_right_over_the_borders_of_mappings() {
     needs_userfaultfd!();
     // One call of the kernel copies pages within one mapping only.

@@ -55,7 +55,7 @@ impl Watermarks {
         }
     }
 
-    /// The same, but what others cost taken off; lower while the program outruns reclaim, by what
+    /// The same, but what others cost and what is kept for pools taken off; lower while the program outruns reclaim, by what
     /// it can grow until that is noticed.
     pub fn for_estimate(self, agent: &Agent) -> Self {
         let growth = if agent.outruns.load(Ordering::Relaxed) {
@@ -63,7 +63,7 @@ impl Watermarks {
         } else {
             0
         };
-        let off = others_cost(agent) + growth;
+        let off = others_cost(agent) + agent.session().unused_pool_bytes() + growth;
         Watermarks {
             hard: self.hard.saturating_sub(off),
             high: self.high.saturating_sub(off),

@@ -333,6 +333,7 @@ impl Monitor {
             self.fragmentation_bytes = store.pool_fragmentation_bytes;
             process.pool_used_bytes.store(store.pool_used_bytes, Ordering::Relaxed);
             process.pool_total_bytes.store(store.pool_total_bytes, Ordering::Relaxed);
+            session.pool_bytes_max.fetch_max(session.pool_bytes(), Ordering::Relaxed);
             process.compressed_bytes.store(store.object_bytes, Ordering::Relaxed);
             process.pages_stored.store(store.objects + store.same_filled, Ordering::Relaxed);
             process.counters.pool_reserve_misses.store(store.reserve_misses, Ordering::Relaxed);
@@ -368,7 +369,8 @@ impl Monitor {
 
     fn should_activate(&self) -> bool {
         let marks = Watermarks::of(self.agent.session());
-        let total = cost::others_cost(self.agent) + self.cost_bytes();
+        let kept = self.agent.session().unused_pool_bytes();
+        let total = cost::others_cost(self.agent) + self.cost_bytes() + kept;
         (total > marks.activation || self.cold_after_ns() > 0)
             && self.cost_bytes() > PROCESS_BYTES_MIN.min(marks.cap / 4)
             && !self.agent.gave_up.load(Ordering::Relaxed)

@@ -195,6 +195,9 @@ pub struct Session {
     pub memory_cap_bytes: AtomicU64,
     /// What they should cost at most for now: the cap, or less where files need the room.
     pub target_bytes: AtomicU64,
+    /// Of that, what no resident pages get, whether or not the pools need it: a fixed split, for
+    /// experiments. Zero: pools take what they need.
+    pub pool_kept_bytes: AtomicU64,
     /// As [`Choice::number`] makes it.
     codec: AtomicU32,
     /// Pages that nobody has touched for so long are compressed even where there is room for them;
@@ -218,7 +221,9 @@ pub struct Session {
     keeper_sleeps: AtomicU32,
     /// The most that all processes cost together.
     pub cost_bytes_max: AtomicU64,
-    /// The most by which that went over the cap.
+    /// The most that all pools took together.
+    pub pool_bytes_max: AtomicU64,
+    /// The most by which the cost went over the cap.
     pub over_cap_bytes_max: AtomicU64,
     messages: [Message; MESSAGES_MAX],
     /// What processes counted whose place was taken again.
@@ -228,6 +233,19 @@ pub struct Session {
 }
 
 impl Session {
+    /// Memory that the pools of all processes have from the system.
+    pub fn pool_bytes(&self) -> u64 {
+        self.used_processes().map(|process| process.pool_total_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Memory that is kept for pools, and that they do not need.
+    pub fn unused_pool_bytes(&self) -> u64 {
+        match self.pool_kept_bytes.load(Ordering::Relaxed) {
+            0 => 0,
+            kept => kept.saturating_sub(self.pool_bytes()),
+        }
+    }
+
     /// How pages are compressed.
     pub fn codec(&self) -> Choice {
         Choice::from_number(self.codec.load(Ordering::Relaxed) as u16).unwrap_or_default()

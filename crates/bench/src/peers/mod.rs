@@ -134,7 +134,7 @@ pub fn select(host: &Host, ramfold: Ramfold, names: &[String]) -> Result<Selecti
         if all.iter().any(|peer| peer.name() == name) {
             continue;
         }
-        match ramfold.with_codec(name) {
+        match ramfold.with_option(name) {
             Some(ramfold) => all.push(Box::new(ramfold?)),
             None => bail!("there is no peer '{name}' (ramfold-bench run --list names them)"),
         }

@@ -1,10 +1,11 @@
 //! The program under `ramfold run`.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use ramfold_codec::Choice;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,7 @@ pub struct Statistics {
     pub resident_bytes: Option<u64>,
     pub pool_used_bytes: Option<u64>,
     pub pool_total_bytes: Option<u64>,
+    pub pool_bytes_max: Option<u64>,
     pub metadata_bytes: Option<u64>,
     pub staging_bytes: Option<u64>,
     pub pages_swapped_out: Option<u64>,
@@ -40,29 +42,40 @@ pub struct Statistics {
     pub over_cap_bytes_max: Option<u64>,
 }
 
-/// The peer, with the place of the binary and the codec if they were given.
+/// The peer, with the place of the binary if that was given, and an option of `ramfold run`.
 #[derive(Clone, Debug)]
 pub struct Ramfold {
     given: Option<PathBuf>,
-    codec: Option<Choice>,
+    option: Option<[String; 2]>,
     name: String,
 }
 
 impl Ramfold {
-    /// With the codec that it chooses itself.
+    /// As it is.
     pub fn new(given: Option<PathBuf>) -> Self {
-        Self { given, codec: None, name: RAMFOLD.to_owned() }
+        Self { given, option: None, name: RAMFOLD.to_owned() }
     }
 
-    /// The same, with the codec that a name like `ramfold:lz4` ends in. `None` for other names.
-    pub fn with_codec(&self, name: &str) -> Option<Result<Self>> {
-        let codec = name.strip_prefix(RAMFOLD)?.strip_prefix(':')?;
-        let codec = codec.parse().with_context(|| {
-            let names: Vec<_> = Choice::names().collect();
-            format!("no codec '{codec}' in '{name}' (there are {})", names.join(", "))
-        });
+    /// The same, with what a name like `ramfold:lz4` or `ramfold:pool=30%` ends in. `None` for other
+    /// names.
+    pub fn with_option(&self, name: &str) -> Option<Result<Self>> {
+        let setting = name.strip_prefix(RAMFOLD)?.strip_prefix(':')?;
+        let option = match setting.split_once('=') {
+            Some(("pool", size)) => Ok(["--pool", size]),
+            Some((other, _)) => Err(anyhow!("no setting '{other}' in '{name}' (there is pool)")),
+            None => {
+                setting.parse().map(|codec: Choice| ["--codec", codec.name()]).with_context(|| {
+                    let names: Vec<_> = Choice::names().collect();
+                    format!("no codec '{setting}' in '{name}' (there are {})", names.join(", "))
+                })
+            }
+        };
         let given = self.given.clone();
-        Some(codec.map(|codec| Self { given, codec: Some(codec), name: name.to_owned() }))
+        Some(option.map(|option| Self {
+            given,
+            option: Some(option.map(str::to_owned)),
+            name: name.to_owned(),
+        }))
     }
 
     /// The binary: as given, beside this one, or in PATH.
@@ -95,7 +108,7 @@ impl Peer for Ramfold {
 
     fn about(&self) -> &'static str {
         "ramfold run --memory TOTAL, in a cgroup limited to TOTAL + 10 % without swap; \
-         ramfold:CODEC adds --codec CODEC"
+         ramfold:CODEC adds --codec CODEC, ramfold:pool=SIZE adds --pool SIZE"
     }
 
     fn needs_root(&self) -> bool {
@@ -124,14 +137,14 @@ impl Peer for Ramfold {
             _ => {}
         }
         let binary = self.find(&host.own_program)?;
-        Ok(Box::new(ActiveRamfold { binary, limit_bytes, codec: self.codec, statistics }))
+        Ok(Box::new(ActiveRamfold { binary, limit_bytes, option: self.option.clone(), statistics }))
     }
 }
 
 struct ActiveRamfold {
     binary: PathBuf,
     limit_bytes: u64,
-    codec: Option<Choice>,
+    option: Option<[String; 2]>,
     statistics: PathBuf,
 }
 
@@ -141,9 +154,7 @@ impl Active for ActiveRamfold {
         let mut command = vec![self.binary.clone().into(), "run".into()];
         command.extend(["--memory".into(), kilobytes.into()]);
         command.extend(["--stats".into(), self.statistics.clone().into()]);
-        if let Some(codec) = self.codec {
-            command.extend(["--codec".into(), codec.name().into()]);
-        }
+        command.extend(self.option.iter().flatten().map(OsString::from));
         command.push("--".into());
         command.extend(program.command.iter().cloned());
         Program { command, environment: program.environment.clone() }
@@ -167,7 +178,7 @@ impl Active for ActiveRamfold {
         let statistics: Statistics = serde_json::from_str(&text)
             .with_context(|| format!("{} run wrote bad statistics", self.binary.display()))?;
         Ok(Account {
-            pool_bytes_peak: statistics.pool_total_bytes.unwrap_or(0),
+            pool_bytes_peak: statistics.pool_bytes_max.unwrap_or(0),
             swap_in_pages: statistics.pages_swapped_in,
             swap_out_pages: statistics.pages_swapped_out,
             codec: statistics.codec.clone(),
@@ -201,15 +212,19 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_end_in_a_codec() {
+    fn a_name_may_end_in_an_option() {
         let ramfold = Ramfold::new(None);
-        let wkv = ramfold.with_codec("ramfold:wkv").unwrap().unwrap();
+        let wkv = ramfold.with_option("ramfold:wkv").unwrap().unwrap();
         assert_eq!(wkv.name(), "ramfold:wkv");
-        assert_eq!(wkv.codec.map(Choice::name), Some("wkv"));
+        assert_eq!(wkv.option, Some(["--codec".to_owned(), "wkv".to_owned()]));
+        let pool = ramfold.with_option("ramfold:pool=30%").unwrap().unwrap();
+        assert_eq!(pool.option, Some(["--pool".to_owned(), "30%".to_owned()]));
+        let error = ramfold.with_option("ramfold:pol=30%").unwrap().unwrap_err();
+        assert!(error.to_string().contains("there is pool"), "{error}");
         for other in ["ramfold", "ramfoldwkv", "zram-lz4", "zram:lz4"] {
-            assert!(ramfold.with_codec(other).is_none(), "{other}");
+            assert!(ramfold.with_option(other).is_none(), "{other}");
         }
-        let error = ramfold.with_codec("ramfold:best").unwrap().unwrap_err();
+        let error = ramfold.with_option("ramfold:best").unwrap().unwrap_err();
         assert!(error.to_string().contains("wkv"), "{error}");
     }
 }

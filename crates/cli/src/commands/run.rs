@@ -58,6 +58,11 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = codec_names())]
     codec: String,
 
+    /// Keep at least so much of the memory for compressed pages, used or not: 100M, 30% (of
+    /// --memory). For experiments: without it they take what they need
+    #[arg(long, value_name = "SIZE")]
+    pool: Option<Size>,
+
     /// Compress what was not touched for so long even where there is room for it: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     cold_after: Option<Duration>,
@@ -105,6 +110,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         check_writable(file)?;
     }
     let session = Arc::new(OwnedSession::create(cap, codec).context("making the session")?);
+    if let Some(pool) = arguments.pool {
+        let bytes = pool.bytes(cap);
+        if bytes > cap / 10 * 9 {
+            anyhow::bail!(
+                "--pool {} MiB leaves the program less than a tenth of the {} MiB of --memory",
+                bytes >> 20,
+                cap >> 20
+            );
+        }
+        session.pool_kept_bytes.store(bytes, Ordering::Relaxed);
+    }
     if let Some(cold_after) = arguments.cold_after {
         let ns = u64::try_from(cold_after.as_nanos()).unwrap_or(u64::MAX);
         session.cold_after_ns.store(ns, Ordering::Relaxed);
