@@ -538,7 +538,7 @@ print("right")
     let pool = stats["pool_bytes_max"].as_u64().unwrap();
     let most = stats["cost_bytes_max"].as_u64().unwrap();
     assert!(pool < 8 << 20 && most < (20 << 20) + pool, "{stats}");
-    let ended = run(ramfold(&["--memory", "100M", "--pool", "95M"]).args(["--", "true"]));
+    let ended = run(ramfold(["--memory", "100M", "--pool", "95M"]).args(["--", "true"]));
     assert_eq!(ended.output.status.code(), Some(125));
     let said = text(&ended.output.stderr);
     assert!(said.contains("--pool 95 MiB leaves"), "{said}");

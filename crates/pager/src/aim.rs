@@ -137,8 +137,8 @@ impl Aims {
         self.time_ns(density) * back * 100 < self.time_ns(speed) * 1000 * percent
     }
 
-    fn current(&self) -> &Record {
-        if self.current == Aim::Density { &self.density } else { &self.speed }
+    fn record(&self, aim: Aim) -> &Record {
+        if aim == Aim::Density { &self.density } else { &self.speed }
     }
 
     fn time_ns(&self, record: &Record) -> u64 {
@@ -163,16 +163,14 @@ impl Aims {
             return;
         }
         let each = fault_ns.saturating_sub(self.fault_ns_before) / brought;
-        self.fault_ns = each.saturating_sub(self.current().decompress_ns.0).max(1);
+        self.fault_ns = each.saturating_sub(self.record(self.current).decompress_ns.0).max(1);
         self.pages_before = pages;
         self.fault_ns_before = fault_ns;
     }
 
-    /// What it took to compress and store one of a chunk of pages; 0 where that is not known.
-    pub fn note_reclaim(&mut self, page_ns: u64) {
-        if page_ns > 0 {
-            self.store_ns.note(page_ns.saturating_sub(self.current().compress_ns.0));
-        }
+    /// What it took to compress and store one of a chunk of pages.
+    pub fn note_reclaim(&mut self, aim: Aim, page_ns: u64) {
+        self.store_ns.note(page_ns.saturating_sub(self.record(aim).compress_ns.0));
     }
 
     /// Is the next page to be compressed for both?
@@ -193,7 +191,8 @@ impl Aims {
                 record.spared_bytes /= 2;
             }
             record.spared_bytes += (PAGE_SIZE - outcome.bytes) as u64;
-            if outcome.bytes < PAGE_SIZE {
+            // Not of pages that are same-filled, or that neither way made smaller.
+            if (1..PAGE_SIZE).contains(&outcome.bytes) {
                 record.compress_ns.note(outcome.compress_ns);
                 record.decompress_ns.note(outcome.decompress_ns);
             }

@@ -22,7 +22,7 @@ use crate::aim::Outcome;
 use crate::cost::Watermarks;
 use crate::mark::Mark;
 use crate::page;
-use crate::staging::{CHUNK_PAGES, Slot};
+use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::sweep::{self, Taken};
 
 /// An object larger than this saves too little to be worth its trouble: the page stays.
@@ -60,8 +60,8 @@ pub struct Reclaimer {
     faults_seen: u64,
     /// Every page for density.
     dense: bool,
-    /// Time that the last chunk took, for each of its pages.
-    page_ns: u64,
+    /// What the last chunk was compressed for, and the time that took for each of its pages.
+    last: Option<(Aim, u64)>,
 }
 
 /// What a page has become.
@@ -132,7 +132,7 @@ impl Reclaimer {
             (&raw mut (*reclaimer).claimed).write(None);
             (&raw mut (*reclaimer).faults_seen).write(0);
             (&raw mut (*reclaimer).dense).write(false);
-            (&raw mut (*reclaimer).page_ns).write(0);
+            (&raw mut (*reclaimer).last).write(None);
             Ok(cell.assume_init_mut())
         }
     }
@@ -270,45 +270,26 @@ impl Reclaimer {
         let claim = self.claimed.or_else(|| core.staging.claim_oldest());
         let Some(chunk) = claim else { return Chunk::Nothing };
         self.claimed = claim;
-        let mut slots = [Slot(0); CHUNK_PAGES];
-        let (mut count, mut from) = (0, 0);
-        while let Some(slot) = core.staging.next_live(chunk, from) {
-            slots[count] = slot;
-            count += 1;
-            from = slot.0 as usize % CHUNK_PAGES + 1;
-        }
+        let (slots, count) = live_slots(&core.staging, chunk);
         let slots = &slots[..count];
-        let aim = if self.dense || self.pool_takes_most(active) {
-            Aim::Density
-        } else {
-            let Core { aims, victims, .. } = &mut *core;
-            let cap = Watermarks::of(self.agent.session()).cap;
-            let out = self.agent.process().pages_stored.load(Ordering::Relaxed);
-            aims.best(out, &victims.refaults, cap / PAGE_SIZE as u64)
-        };
+        let aim = self.aim(active, &mut core);
         let compares = self.decompressor.is_some();
         let trials = slots.iter().filter(|_| compares && core.aims.is_trial()).count();
-        if compares {
-            let counters = &self.agent.process().counters;
-            let brought = counters.pages_swapped_in.load(Ordering::Relaxed)
-                + counters.pages_second_chance.load(Ordering::Relaxed);
-            core.aims.note_reclaim(core::mem::take(&mut self.page_ns));
-            core.aims.note_faults(brought, counters.fault_ns_total.load(Ordering::Relaxed));
-        }
         drop(core);
 
         let mut compressed = [Compressed::DoesNotFit; CHUNK_PAGES];
         let mut compared = [[Outcome::default(); 2]; CHUNK_PAGES];
         let (mut done, mut stored) = (0, 0);
-        let started_chunk = time::monotonic_ns();
+        let started = time::monotonic_ns();
         while done < count {
             let slot = slots[done];
-            let started = if done < trials { time::monotonic_ns() } else { 0 };
-            compressed[done] = self.compress(active, slot, aim, done);
-            if done < trials {
-                let took = time::monotonic_ns() - started;
-                compared[done] = self.compare(active, slot, aim, compressed[done], done, took);
-            }
+            compressed[done] = if done < trials {
+                let (compressed, outcomes) = self.compare(active, slot, aim, done);
+                compared[done] = outcomes;
+                compressed
+            } else {
+                self.compress(active, slot, aim, done)
+            };
             done += 1;
             let watches = done % WATCHED_PAGES == 0;
             let goes_on = !watches || watch();
@@ -340,8 +321,27 @@ impl Reclaimer {
             return Chunk::Interrupted;
         }
         let freed = self.free_frames(active, chunk);
-        self.page_ns = (time::monotonic_ns() - started_chunk) / count.max(1) as u64;
+        self.last = Some((aim, (time::monotonic_ns() - started) / count.max(1) as u64));
         freed
+    }
+
+    /// What to compress pages for now.
+    fn aim(&mut self, active: &Active, core: &mut Core) -> Aim {
+        let Core { aims, victims, .. } = core;
+        let process = self.agent.process();
+        let counters = &process.counters;
+        if let Some((aim, page_ns)) = self.last.take() {
+            aims.note_reclaim(aim, page_ns);
+        }
+        let brought = counters.pages_swapped_in.load(Ordering::Relaxed)
+            + counters.pages_second_chance.load(Ordering::Relaxed);
+        aims.note_faults(brought, counters.fault_ns_total.load(Ordering::Relaxed));
+        if self.dense || self.pool_takes_most(active) {
+            return Aim::Density;
+        }
+        let cap = Watermarks::of(self.agent.session()).cap;
+        let out = process.pages_stored.load(Ordering::Relaxed);
+        aims.best(out, &victims.refaults, cap / PAGE_SIZE as u64)
     }
 
     /// Leaves a chunk that this thread has not done with to others.
@@ -370,21 +370,22 @@ impl Reclaimer {
         compressed(self.codec.compress(page, aim, &mut self.objects[place]))
     }
 
-    /// Compresses a page that was compressed for one aim, in so long a time, for the other too, and
-    /// decompresses both. Returns what came of it for speed and for density.
+    /// Compresses the page in a slot for an aim, then for the other, and decompresses both. Returns what
+    /// it became, and what came of it for speed and for density.
     fn compare(
         &mut self,
         active: &Active,
         slot: Slot,
         aim: Aim,
-        one: Compressed,
         place: usize,
-        compress_ns: u64,
-    ) -> [Outcome; 2] {
+    ) -> (Compressed, [Outcome; 2]) {
+        let started = time::monotonic_ns();
+        let one = self.compress(active, slot, aim, place);
+        let one_ns = time::monotonic_ns() - started;
         if let Compressed::SameFilled(_) = one {
-            return [Outcome::default(); 2];
+            return (one, [Outcome::default(); 2]);
         }
-        // SAFETY: as above.
+        // SAFETY: as in `compress`.
         let page: &Page = unsafe { active.slot_page(slot) };
         let other_aim = match aim {
             Aim::Speed => Aim::Density,
@@ -393,16 +394,15 @@ impl Reclaimer {
         let started = time::monotonic_ns();
         let other = compressed(self.codec.compress(page, other_aim, &mut self.other));
         let other_ns = time::monotonic_ns() - started;
-        let outcomes = [(one, compress_ns, place), (other, other_ns, CHUNK_PAGES)].map(
-            |(compressed, compress_ns, place)| Outcome {
+        let [one_outcome, other_outcome] = [(one, one_ns, place), (other, other_ns, CHUNK_PAGES)]
+            .map(|(compressed, compress_ns, place)| Outcome {
                 bytes: compressed.length(),
                 compress_ns,
                 decompress_ns: self.decompress(page, compressed, place),
-            },
-        );
+            });
         match aim {
-            Aim::Speed => outcomes,
-            Aim::Density => [outcomes[1], outcomes[0]],
+            Aim::Speed => (one, [one_outcome, other_outcome]),
+            Aim::Density => (one, [other_outcome, one_outcome]),
         }
     }
 
@@ -553,6 +553,18 @@ impl Reclaimer {
         let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
         Chunk::Freed
     }
+}
+
+/// The slots of a chunk whose pages nobody has asked for, and how many they are.
+fn live_slots(staging: &Staging, chunk: usize) -> ([Slot; CHUNK_PAGES], usize) {
+    let mut slots = [Slot(0); CHUNK_PAGES];
+    let (mut count, mut from) = (0, 0);
+    while let Some(slot) = staging.next_live(chunk, from) {
+        slots[count] = slot;
+        count += 1;
+        from = slot.0 as usize % CHUNK_PAGES + 1;
+    }
+    (slots, count)
 }
 
 fn compressed(written: Result<(Encoding, usize), DoesNotFit>) -> Compressed {
