@@ -400,7 +400,7 @@ fn run_peers(path: &Path, peers: &str, extra: &[&str]) -> Output {
 fn the_ramfold_peer_is_wrapped_and_accounted() {
     let _machine = machine();
     let body = r#"echo "{\"memory_cap_bytes\": ${cap%K}, \"faults\": 7, \"pages_swapped_in\": 5,
-        \"pool_total_bytes\": 4096, \"codec\": \"lz4\"}" > "$stats"; exec "$@""#;
+        \"pool_bytes_max\": 4096, \"codec\": \"lz4\"}" > "$stats"; exec "$@""#;
     let output = run_ramfold(&stand_in("ramfold-good", body), &["--json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
