@@ -440,15 +440,22 @@ fn the_accounts_add_up_to_the_kernels_count() {
     assert!(child.wait().unwrap().success());
 }
 
+/// For scripts: memory of so many pages, of which each begins with its number times 977, eight times.
+const FILL: &str = r#"
+import mmap, struct
+def fill(pages):
+    memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for page in range(pages):
+        memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+    return memory
+"#;
+
 #[test]
 fn pages_ahead_of_a_stream_of_faults_are_brought_in_with_it() {
     needs_userfaultfd!();
     const SCRIPT: &str = r#"
-import mmap, struct
 pages = 15000
-memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-for page in range(pages):
-    memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+memory = fill(pages)
 for order in range(pages), range(pages - 1, -1, -1), range(0, pages, 3):
     for page in order:
         assert struct.unpack_from("Q", memory, page * 4096 + 56)[0] == page * 977, page
@@ -458,7 +465,7 @@ for page in range(pages // 2):
         assert struct.unpack_from("Q", memory, page * 4096)[0] == page * 977, page
 print("right")
 "#;
-    let (ended, stats) = run_python("24M", SCRIPT);
+    let (ended, stats) = run_python("24M", &[FILL, SCRIPT].concat());
     assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
     let count = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}"));
     let (brought, ahead) = (count("pages_swapped_in"), count("pages_prefetched"));
@@ -471,12 +478,6 @@ print("right")
 fn a_loop_that_fits_stays_in_memory_beside_what_is_touched_seldom() {
     needs_userfaultfd!();
     const SCRIPT: &str = r#"
-import mmap, struct
-def fill(pages):
-    memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    for page in range(pages):
-        memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
-    return memory
 loop, seldom = fill(2500), fill(6000)
 for round in range(1000):
     for page in range(2500):
@@ -485,7 +486,7 @@ for round in range(1000):
         assert struct.unpack_from("Q", seldom, page * 4096 + 56)[0] == page * 977, page
 print("right")
 "#;
-    let (ended, stats) = run_python("24M", SCRIPT);
+    let (ended, stats) = run_python("24M", &[FILL, SCRIPT].concat());
     assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
     // The best that can be had is 5000 pages at most, and the loop once more.
     let brought = stats["pages_swapped_in"].as_u64().unwrap();
@@ -496,12 +497,7 @@ print("right")
 fn what_one_process_leaves_alone_another_gets() {
     needs_userfaultfd!();
     const SCRIPT: &str = r#"
-import mmap, struct, subprocess, sys
-def fill(pages):
-    memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    for page in range(pages):
-        memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
-    return memory
+import subprocess, sys
 def check(memory):
     for page in range(len(memory) // 4096):
         assert memory[page * 4096] == page * 977 % 256, page
@@ -515,7 +511,7 @@ else:
     check(idle)
     print("right")
 "#;
-    let (ended, stats) = run_python("48M", SCRIPT);
+    let (ended, stats) = run_python("48M", &[FILL, SCRIPT].concat());
     assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
     // 100 rounds over 6000 pages; the idle ones come back once.
     assert!(stats["pages_swapped_in"].as_u64() < Some(150_000), "{stats}");
@@ -549,11 +545,9 @@ fn a_stream_goes_right_over_the_borders_of_mappings() {
     needs_userfaultfd!();
     // One call of the kernel copies pages within one mapping only.
     const SCRIPT: &str = r#"
-import ctypes, mmap, struct
+import ctypes
 pages = 15000
-memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-for page in range(pages):
-    memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+memory = fill(pages)
 libc = ctypes.CDLL(None, use_errno=True)
 base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 for page in range(0, pages, 26):
@@ -564,7 +558,7 @@ for order in range(pages), range(pages - 1, -1, -1):
         assert struct.unpack_from("Q", memory, page * 4096 + 56)[0] == page * 977, page
 print("right")
 "#;
-    let (ended, stats) = run_python("24M", SCRIPT);
+    let (ended, stats) = run_python("24M", &[FILL, SCRIPT].concat());
     assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
     assert!(stats["pages_prefetched"].as_u64() > Some(10_000), "{stats}");
 }
@@ -573,11 +567,9 @@ print("right")
 fn a_guard_in_the_way_of_a_stream_stays() {
     needs_userfaultfd!();
     const SCRIPT: &str = r#"
-import ctypes, mmap, os, struct, sys
+import ctypes, os, sys
 pages, guards = 15000, range(100, 15000, 100)
-memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-for page in range(pages):
-    memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
+memory = fill(pages)
 libc = ctypes.CDLL(None, use_errno=True)
 base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 for page in guards:
@@ -596,7 +588,7 @@ for page in guards:
         assert error.errno == 14, error
 print("right")
 "#;
-    let (ended, stats) = run_python("24M", SCRIPT);
+    let (ended, stats) = run_python("24M", &[FILL, SCRIPT].concat());
     if text(&ended.output.stderr).contains("no guard pages") {
         eprintln!("this kernel has no guard pages (Linux 6.13 has them)");
         return;
@@ -609,17 +601,12 @@ print("right")
 fn what_nobody_touches_is_compressed_though_there_is_room() {
     needs_userfaultfd!();
     const SCRIPT: &str = r#"
-import mmap, struct, time
+import time
 pages = 20000
-def fill():
-    memory = mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    for page in range(pages):
-        memory[page * 4096:page * 4096 + 64] = struct.pack("Q", page * 977) * 8
-    return memory
 def anonymous():
     total, shared = map(int, open("/proc/self/statm").read().split()[1:3])
     return (total - shared) * 4096
-cold, hot = fill(), fill()
+cold, hot = fill(pages), fill(pages)
 full = anonymous()
 end = time.monotonic() + 60
 # The rest is small.
@@ -632,7 +619,7 @@ for memory in cold, hot:
         assert struct.unpack_from("Q", memory, page * 4096 + 56)[0] == page * 977, page
 "#;
     let options = ["--memory", "1G", "--cold-after", "1s", "--slowdown", "20%"];
-    let (ended, stats) = run_python_with(&options, SCRIPT);
+    let (ended, stats) = run_python_with(&options, &[FILL, SCRIPT].concat());
     let (said, errors) = (text(&ended.output.stdout), text(&ended.output.stderr));
     let share: f64 = said.trim().parse().unwrap_or_else(|_| panic!("{said} {errors}"));
     assert!(share < 0.65, "{share}: {stats}");

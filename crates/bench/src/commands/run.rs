@@ -46,8 +46,8 @@ pub struct Options {
     /// Workloads to run [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     workload: Vec<String>,
-    /// Memory systems to run them under; ramfold:CODEC is ramfold with that codec, ramfold:pool=SIZE with that fixed split
-    /// [default: all that work here]
+    /// Memory systems to run them under; ramfold:CODEC is ramfold with that codec, ramfold:pool=SIZE
+    /// with that fixed split [default: all that work here]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     peer: Vec<String>,
     /// Total memory, one or several: a share of what the workload needs without a cap, or a size
