@@ -144,8 +144,8 @@ const AGENT_OFFSET: usize = STACKS * STACK_STRIDE;
 
 /// How far one look for present pages reaches, and how many it finds: the kernel passes over memory
 /// that was never touched at 1 us for 1 GiB, over evicted pages at 1 us for 2 MiB.
-pub const WINDOW_BYTES: usize = 64 << 20;
-const WINDOW_PAGES: usize = 1024;
+const WINDOW_BYTES: usize = 64 << 20;
+pub const WINDOW_PAGES: usize = 1024;
 
 /// MOVE wants staging registered. A page that is missing there after all must not be reported:
 /// nobody could answer but the thread that touched it.
@@ -414,19 +414,20 @@ impl Agent {
 }
 
 impl Active {
-    /// Finds runs of present pages in registered memory at or behind `at`, and moves `at` behind
-    /// what was looked at: that is little enough to hold the lock for. Returns how many runs there
+    /// Finds runs of at most so many present pages in registered memory at or behind `at`, and moves
+    /// `at` behind what was looked at: that is little enough to hold the lock for. Returns how many runs there
     /// are, none where the look failed; `None` behind the last region.
     pub fn find_present(
         &self,
         regions: &Regions,
         at: &mut usize,
+        most: usize,
         runs: &mut [PageRegion],
     ) -> Option<usize> {
         let region = regions.at_or_after(*at)?;
         let start = region.start.max(*at);
         let end = region.end.min(start + WINDOW_BYTES);
-        let Ok(found) = self.pagemap.present_anonymous(start..end, WINDOW_PAGES, runs) else {
+        let Ok(found) = self.pagemap.present_anonymous(start..end, most, runs) else {
             *at = end;
             return Some(0);
         };

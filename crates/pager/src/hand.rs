@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use ramfold_sys::pagemap::PageRegion;
 
-use crate::agent::Active;
+use crate::agent::{Active, WINDOW_PAGES};
 use crate::regions::Regions;
 
 const RUNS_MAX: usize = 64;
@@ -51,7 +51,7 @@ impl Hand {
     pub fn look(&mut self, active: &Active, regions: &Regions) -> bool {
         self.used = 0;
         self.found = 0;
-        let found = active.find_present(regions, &mut self.at, &mut self.runs);
+        let found = active.find_present(regions, &mut self.at, WINDOW_PAGES, &mut self.runs);
         self.found = found.unwrap_or(0);
         found.is_some()
     }

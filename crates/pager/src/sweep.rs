@@ -12,7 +12,7 @@ use ramfold_sys::pagemap::PageRegion;
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
-use crate::agent::{Active, Agent, Core, WINDOW_BYTES};
+use crate::agent::{Active, Agent, Core};
 use crate::cost::Watermarks;
 use crate::hand::Hand;
 use crate::mark::Mark;
@@ -148,13 +148,12 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     let streamed = core.probation.beyond(limit);
     if let Some((first, pages)) = streamed {
         let choice = core.victims.choose();
-        match (choice.kind, choice.is_trial) {
-            (Kind::Streamed, false) => {
-                return take_streamed(agent, active, core, first, pages, choice);
-            }
-            (Kind::Streamed, true) => return take_streamed(agent, active, core, first, 1, choice),
-            (Kind::Swept, true) => return try_page(agent, active, core, cap_pages, choice),
-            (Kind::Swept | Kind::SweptAlone, _) => {}
+        if choice.kind == Kind::Streamed {
+            let pages = if choice.is_trial { 1 } else { pages };
+            return take_streamed(agent, active, core, first, pages, choice);
+        }
+        if choice.is_trial {
+            return try_page(agent, active, core, cap_pages, choice);
         }
         // What has waited for long is like any other page.
         while core.probation.beyond(2 * limit).is_some() {
@@ -230,17 +229,14 @@ fn try_page(
     choice: Choice,
 ) -> Taken {
     let Core { sweep, regions, .. } = core;
-    let at = sweep.tried + (cap_pages / TRIAL_PLACES).max(1) * PAGE_SIZE;
-    let Some(region) = regions.at_or_after(at).or_else(|| regions.at_or_after(0)) else {
-        return Taken::Passed;
-    };
-    let start = if at < region.end { region.start.max(at) } else { region.start };
-    sweep.tried = start;
+    let mut at = sweep.tried + (cap_pages / TRIAL_PLACES).max(1) * PAGE_SIZE;
+    if regions.at_or_after(at).is_none() {
+        at = 0;
+    }
     let mut runs = [PageRegion::default()];
-    let end = region.end.min(start + WINDOW_BYTES);
-    let found = active.pagemap.present_anonymous(start..end, 1, &mut runs);
-    if !found.is_ok_and(|found| found.runs > 0) {
-        sweep.tried = end;
+    let found = active.find_present(regions, &mut at, 1, &mut runs);
+    sweep.tried = at;
+    if found.unwrap_or(0) == 0 {
         return Taken::Passed;
     }
     let first = runs[0].start as usize;

@@ -40,6 +40,7 @@ pub mod event {
     pub const UNMAP: u8 = 0x16;
 }
 
+pub const COPY_MODE_DONTWAKE: u64 = 1 << 0;
 pub const COPY_MODE_WP: u64 = 1 << 1;
 pub const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 pub const MOVE_MODE_ALLOW_SRC_HOLES: u64 = 1 << 1;
@@ -120,8 +121,6 @@ pub struct Message {
 const UFFDIO: u32 = 0xAA;
 
 pub const IOCTL_API: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x3F, size_of::<Api>());
-pub const COPY_MODE_DONTWAKE: u64 = 1 << 0;
-
 pub const IOCTL_REGISTER: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x00, size_of::<Register>());
 pub const IOCTL_UNREGISTER: u32 = ioc(IOC_READ, UFFDIO, 0x01, size_of::<Range>());
 pub const IOCTL_WAKE: u32 = ioc(IOC_READ, UFFDIO, 0x02, size_of::<Range>());
