@@ -366,15 +366,55 @@ impl Handler {
         if !self.fetch(agent, active, core, page, 0) {
             return self.fill_with_zeros(agent, active, core, address, write);
         }
-        let Window { stride, pages, wasted } = self.streams.window_at(page);
+        let window = self.streams.window_at(page);
         let counters = &agent.process().counters;
-        counters.pages_prefetch_wasted.fetch_add(wasted.into(), Ordering::Relaxed);
+        counters.pages_prefetch_wasted.fetch_add(window.wasted.into(), Ordering::Relaxed);
+        if window.pages > 1 {
+            return self.bring_window(agent, active, core, page, window);
+        }
+        let served = self.bring_one(agent, active, core, page, false);
+        if served == Served::Done {
+            self.streams.note_brought(1, 0);
+        }
+        served
+    }
+
+    /// Brings in the page that is fetched, by itself, and wakes who waits for it.
+    fn bring_one(
+        &self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        page: PageNumber,
+        is_streamed: bool,
+    ) -> Served {
+        let address = page::address_of(page);
+        // SAFETY: the buffer was filled with the content of the page.
+        let copied = unsafe { active.uffd.copy(address, self.pages[0].as_ptr(), PAGE_SIZE) };
+        let served = settle(agent, active, address, copied);
+        if served == Served::Done {
+            note_returned(agent, active, core, page, is_streamed);
+        }
+        served
+    }
+
+    /// Brings in the page that is fetched and those ahead of it in its stream that are out, as far as
+    /// there is room for them. Who waits for them is woken later.
+    fn bring_window(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        page: PageNumber,
+        Window { stride, pages, .. }: Window,
+    ) -> Served {
+        let most = pages.min(1 + room_ahead(agent));
         // A bit for each place of the stream, that of the fault first, that has no page, nor a guard page,
         // which would be overwritten.
         let mut places = 1;
-        let most = if pages > 1 { pages.min(1 + room_ahead(agent)) } else { 1 };
         if most > 1 {
             let ahead = if stride.abs() <= NEAR_STRIDE { 2 * most } else { most } - 1;
+            let address = page::address_of(page);
             let empty = active.pagemap.empty_ahead(address, stride as isize, ahead);
             places |= empty.unwrap_or(0) << 1;
         }
@@ -389,33 +429,26 @@ impl Handler {
             place += rest.trailing_zeros();
             let first = page.wrapping_add_signed(stride * i64::from(place));
             let together = (together as usize).min(most - brought);
-            let mut done = match pages {
-                1 => 0,
-                _ => self.bring(agent, active, core, first, stride, together, place == 0),
-            };
+            let mut done = self.bring(agent, active, core, first, stride, together, place == 0);
             if done == 0 && place > 0 {
                 break;
             }
             if done == 0 {
-                let served = settle(agent, active, address, self.copy(active, page));
+                let served = self.bring_one(agent, active, core, page, true);
                 if served != Served::Done {
                     return served;
                 }
-                note_returned(agent, active, core, page, pages > 1);
                 done = 1;
             }
-            if pages > 1 {
-                core.probation.push(first, stride, done);
-            }
+            core.probation.push(first, stride, done);
             brought += done;
             place += done as u32;
         }
-        if pages > 1 {
-            let last = page.wrapping_add_signed(stride * i64::from(place - 1));
-            self.wake_later =
-                Some(page::address_of(page.min(last))..page::address_of(page.max(last) + 1));
-        }
+        let last = page.wrapping_add_signed(stride * i64::from(place - 1));
+        self.wake_later =
+            Some(page::address_of(page.min(last))..page::address_of(page.max(last) + 1));
         self.streams.note_brought(brought, place as usize - 1);
+        let counters = &agent.process().counters;
         counters.pages_prefetched.fetch_add(brought as u64 - 1, Ordering::Relaxed);
         Served::Done
     }
@@ -495,13 +528,6 @@ impl Handler {
             }
             Err(error) => agent.fail(format_args!("page {:#x}: {error}", page::address_of(page))),
         }
-    }
-
-    /// Copies a page that was fetched to where the program wants it.
-    fn copy(&self, active: &Active, page: PageNumber) -> Result<(), Partial> {
-        let source = self.pages[0].as_ptr();
-        // SAFETY: the buffer was filled with the content of the page.
-        unsafe { active.uffd.copy(page::address_of(page), source, PAGE_SIZE) }
     }
 
     /// First touch: the page of zeros for a read, memory of its own for a write. A program that
