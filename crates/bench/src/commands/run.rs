@@ -140,13 +140,15 @@ pub fn execute(options: Options) -> Result<ExitCode> {
             "--plot draws time against memory, for which --memory must name several, or --latency"
         );
     }
+    // There are totals that zram cannot meet: a plot is drawn of the others.
+    let keep_going = options.keep_going || options.plot.is_some();
     let harness = Harness {
         host: &host,
         peers: &selection.peers,
         settings: &settings,
         memories,
         runs: usize::from(options.runs),
-        keep_going: options.keep_going,
+        keep_going,
         time_limit: Duration::try_from_secs_f64(options.time_limit)
             .context("--time-limit is too long")?,
     };
@@ -157,7 +159,7 @@ pub fn execute(options: Options) -> Result<ExitCode> {
     for workload in &workloads {
         match harness.measure(workload.as_ref(), &mut progress) {
             Ok(more) => rows.extend(more),
-            Err(error) if options.keep_going && !error.is::<Interrupted>() => {
+            Err(error) if keep_going && !error.is::<Interrupted>() => {
                 failed = true;
                 progress.note(&format!("ramfold-bench: {error:#}"));
             }
