@@ -39,7 +39,12 @@ impl Random {
 }
 
 fn new_store(pool_bytes_max: usize) -> Store {
-    let config = Config { pool_bytes_max, reserve_bytes: 8 * MIB, metadata_bytes_max: 1024 * MIB };
+    let config = Config {
+        pool_bytes_max,
+        reserve_bytes: 8 * MIB,
+        metadata_bytes_max: 1024 * MIB,
+        spill: None,
+    };
     let store = Store::new(&config).unwrap();
     store.refill_reserve().unwrap();
     store
@@ -69,7 +74,7 @@ fn store_and_take(source: &[u8], rounds: usize) {
                 for &key in &keys {
                     let taken = store.take(key, |loaded| match loaded {
                         Loaded::Object { bytes, .. } => bytes[0],
-                        Loaded::SameFilled(_) => 0,
+                        Loaded::SameFilled(_) | Loaded::Spilled(_) => 0,
                     });
                     black_box(taken).unwrap().unwrap();
                     store.store_object(key, 1, &source[key as usize % 4096..][..len]).unwrap();

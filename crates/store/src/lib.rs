@@ -7,7 +7,8 @@
 //!
 //! From the bottom up: `pool` cuts 64 KiB spans into equal slots and hands them out by size;
 //! `index` finds a page's entry; `seal` is the checksum that ties the two together; `store`
-//! joins them under the verbs store, load and invalidate. `docs/store.md` has the layouts.
+//! joins them under the verbs store, load and invalidate; `spill` moves the oldest objects to a file.
+//! `docs/store.md` has the layouts.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -15,6 +16,7 @@ mod error;
 mod index;
 mod pool;
 mod seal;
+mod spill;
 mod statistics;
 mod store;
 #[cfg(test)]
@@ -22,8 +24,12 @@ mod tests;
 
 pub use error::{LoadError, StoreError};
 pub use pool::charged_bytes;
+pub use spill::{
+    Choose, Claims, Disk, KEY_BYTES, Spill, SpillCipher, SpillCounts, SpillError, SpillMemory,
+    SpillWriter, Spilled,
+};
 pub use statistics::{Rejects, Statistics};
-pub use store::{Config, Kind, Loaded, MemoryRanges, Paused, Store};
+pub use store::{Config, Kind, Loaded, MemoryRanges, Paused, SpillShape, Store};
 
 /// Names a page. Neighbouring pages should have neighbouring keys: 64 of them share a leaf of the
 /// index. A page number (address / 4096) is a good key.

@@ -9,7 +9,8 @@
 //! its bytes: see [`moved`].
 
 use crate::Key;
-use crate::index::CHECK_BITS;
+use crate::index::{CHECK_BITS, SPILLED_CHECK_BITS};
+use crate::spill::Place;
 
 /// Odd, so that multiplication maps 32-bit words one to one: keys that differ in their low 32 bits
 /// only, and any two encodings, never have the same part.
@@ -43,6 +44,29 @@ pub(crate) fn pattern_moved(from: Key, to: Key) -> u32 {
     moved(from, to) >> (u32::BITS - CHECK_BITS)
 }
 
+/// The check of a place in the spill file, which lies in the entry beside it. What is at that place
+/// has a seal of its own, of 128 bits: this one tells that the place is the key's, and of every
+/// single flipped bit.
+pub(crate) fn spilled_check(key: Key, place: Place, encoding: u8) -> u32 {
+    let bits = u64::from(place.first) | u64::from(place.count) << 32 | u64::from(encoding) << 40;
+    fold(bits) ^ fold(u64::from(key_part(key)))
+}
+
+/// As [`moved`], for the check of a place in the spill file.
+pub(crate) fn spilled_moved(from: Key, to: Key) -> u32 {
+    fold(u64::from(moved(from, to)))
+}
+
+/// Every bit counts in one bit of the result.
+fn fold(mut bits: u64) -> u32 {
+    let mut folded = 0;
+    while bits != 0 {
+        folded ^= bits & ((1 << SPILLED_CHECK_BITS) - 1);
+        bits >>= SPILLED_CHECK_BITS;
+    }
+    folded as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +86,24 @@ mod tests {
                 assert_eq!(check ^ pattern_moved(key, 77), pattern_check(77, pattern));
                 for bit in 0..32 {
                     assert_ne!(pattern_check(key, pattern ^ 1 << bit), check, "{pattern:x} {bit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_check_of_a_spilled_place_moves_and_sees_every_bit() {
+        let check_of = |key, bits: u64| {
+            let place = Place { first: bits as u32, count: (bits >> 32 & 0x7f) as u8 };
+            spilled_check(key, place, (bits >> 39 & 0xf) as u8)
+        };
+        for key in [0, 1, 1 << 40, u64::MAX] {
+            for bits in [0, u64::MAX, 0x0123_4567_89ab_cdef] {
+                let check = check_of(key, bits);
+                assert!(check < 1 << SPILLED_CHECK_BITS);
+                assert_eq!(check ^ spilled_moved(key, 77), check_of(77, bits));
+                for bit in 0..43 {
+                    assert_ne!(check_of(key, bits ^ 1 << bit), check, "{bits:x} {bit}");
                 }
             }
         }

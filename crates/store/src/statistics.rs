@@ -16,6 +16,10 @@ pub struct Statistics {
     /// Compressed bytes: the objects, and 8 for each same-filled word that is not a repeated
     /// 32-bit pattern. Without seals.
     pub object_bytes: u64,
+    /// Pages whose objects are in the spill file.
+    pub spilled: u64,
+    /// Bytes of the spill file that they take, encryption and rounding included.
+    pub spilled_bytes: u64,
     /// Slots in use.
     pub slots: u64,
     /// Slots in use times their sizes.
@@ -56,7 +60,7 @@ pub struct Rejects {
 impl Statistics {
     /// Pages that can be loaded.
     pub fn pages(&self) -> u64 {
-        self.objects + self.same_filled
+        self.objects + self.same_filled + self.spilled
     }
 
     /// Bytes the store costs.

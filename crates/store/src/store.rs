@@ -5,11 +5,14 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::index::{
-    Content, Index, LEAF_ENTRIES, Locked, NoEntry, PausedIndex, Removed, View, WORD_ENCODING,
-    last_key,
+    Content, Holding, Index, LEAF_ENTRIES, Locked, NoEntry, PausedIndex, Removed, View,
+    WORD_ENCODING, last_key,
 };
-use crate::pool::{Checksum, NoSpan, Object, POOL_BYTES_LIMIT, PausedPool, Pool, SPAN_BYTES};
-use crate::seal::{moved, pattern_check, pattern_moved, seal};
+use crate::pool::{
+    Checksum, NoSpan, Object, ObjectRef, POOL_BYTES_LIMIT, PausedPool, Pool, SPAN_BYTES,
+};
+use crate::seal::{moved, pattern_check, pattern_moved, seal, spilled_check, spilled_moved};
+use crate::spill::{Extent, PausedSpace, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Space, Spilled};
 use crate::statistics::{Rejects, Statistics};
 use crate::{ENCODING_MAX, Key, LoadError, OBJECT_BYTES_MAX, StoreError};
 
@@ -23,7 +26,7 @@ const RESERVE_BYTES_PER_LEAF_BYTE: usize = 32;
 /// Limits of a store. Address space is taken for all of it at once, memory as it is needed.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Most memory for objects, in bytes: 64 KiB to 1 TiB, rounded down to spans of 64 KiB.
+    /// Most memory for objects, in bytes: 64 KiB to 512 GiB, rounded down to spans of 64 KiB.
     pub pool_bytes_max: usize,
     /// Memory that [`Store::refill_reserve`] keeps ready for objects, in bytes, rounded up to
     /// spans; and 1/32 of it, but at least a span, for the index. With 0 a span's memory comes
@@ -33,6 +36,19 @@ pub struct Config {
     /// neighbours are stored too, up to 630 if it is alone. The pool's own tables (20 bytes, of raw
     /// pages 84, for each span of 64 KiB) come on top.
     pub metadata_bytes_max: usize,
+    /// A file for what the pool has no room for; see [`crate::Spill`].
+    pub spill: Option<SpillShape>,
+}
+
+/// How a spill file is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpillShape {
+    /// Bytes that are written at once, and whose room is used again when all in it has gone: a power
+    /// of two, 64 KiB to 4 MiB.
+    pub segment_bytes: usize,
+    /// Segments that the file has at most: as many as make 256 GiB, or fewer. Each costs 16 bytes of
+    /// memory once it is used.
+    pub segment_count_max: usize,
 }
 
 /// A page's content, lent by [`Store::load`] and [`Store::take`].
@@ -42,6 +58,8 @@ pub enum Loaded<'a> {
     SameFilled(u64),
     /// The bytes that were stored, under that encoding.
     Object { encoding: u8, bytes: &'a [u8] },
+    /// They are to be read from the spill file; see [`crate::SpillCipher::open`].
+    Spilled(Spilled),
 }
 
 /// What a key's entry is, in [`Store::for_each`].
@@ -54,6 +72,10 @@ pub enum Kind {
         /// Compressed bytes.
         len: usize,
     },
+    /// An object in the spill file.
+    Spilled {
+        encoding: u8,
+    },
     /// The page was taken.
     Ghost,
     /// The entry's bits are none the store writes: loading is an error.
@@ -65,7 +87,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct MemoryRanges {
     pub pool: Range<usize>,
-    pub metadata: [Range<usize>; 7],
+    pub metadata: [Range<usize>; 9],
 }
 
 /// Pages' contents by key. All methods may be called from many threads at once; see each for what
@@ -74,16 +96,18 @@ pub struct MemoryRanges {
 /// Lock order, outermost first; a thread takes at most one lock of a line, but two shards in the
 /// order of their numbers:
 ///
-/// 1. a shard of the index (64)
-/// 2. the packed tables; the list of leaves; a size class (97); the array of whole-page seals; the
+/// 1. the segments of the spill file
+/// 2. a shard of the index (64)
+/// 3. the packed tables; the list of leaves; a size class (97); the array of whole-page seals; the
 ///    array of group numbers
-/// 3. a refill of leaves, a refill of spans
-/// 4. the free leaf spans, the free spans of the pool
+/// 4. a refill of leaves, a refill of spans
+/// 5. the free leaf spans, the free spans of the pool
 ///
 /// Only `load` and `take` run the caller's code under a lock (a shard's).
 pub struct Store {
-    index: Index,
+    pub(crate) index: Index,
     pool: Pool,
+    pub(crate) space: Space,
     checksum: Checksum,
     metadata_bytes_max: usize,
     reject_argument: AtomicU64,
@@ -115,16 +139,27 @@ impl Store {
     /// [`StoreError::Config`] for limits out of range; [`StoreError::NoMemory`] if the address
     /// space is limited.
     pub fn new(config: &Config) -> Result<Store, StoreError> {
-        let Config { pool_bytes_max, reserve_bytes, metadata_bytes_max } = *config;
+        let Config { pool_bytes_max, reserve_bytes, metadata_bytes_max, spill } = *config;
         in_range("pool_bytes_max", pool_bytes_max, SPAN_BYTES, POOL_BYTES_LIMIT)?;
         in_range("reserve_bytes", reserve_bytes, 0, pool_bytes_max)?;
         in_range("metadata_bytes_max", metadata_bytes_max, METADATA_BYTES_MIN, POOL_BYTES_LIMIT)?;
+        if let Some(SpillShape { segment_bytes, segment_count_max }) = spill {
+            let (min, max) = (SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+            in_range("segment_bytes", segment_bytes, min, max)?;
+            if !segment_bytes.is_power_of_two() {
+                let value = segment_bytes;
+                return Err(StoreError::Config { field: "segment_bytes", value, min, max });
+            }
+            let most = Space::bytes_limit() / segment_bytes;
+            in_range("segment_count_max", segment_count_max, 1, most)?;
+        }
         let no_memory = |part| move |errno| StoreError::NoMemory { part, errno };
         Ok(Store {
             index: Index::new(metadata_bytes_max, reserve_bytes / RESERVE_BYTES_PER_LEAF_BYTE)
                 .map_err(no_memory("the address space of the index"))?,
             pool: Pool::new(pool_bytes_max, reserve_bytes)
                 .map_err(no_memory("the address space of the pool"))?,
+            space: Space::new(spill).map_err(no_memory("the address space of the spill file"))?,
             checksum: Checksum::detect(),
             metadata_bytes_max,
             reject_argument: AtomicU64::new(0),
@@ -259,7 +294,7 @@ impl Store {
         for (group_first, group_last) in self.index.groups_between(first, last) {
             let (from, to) = (group_first.max(first), group_last.min(last));
             live += self.index.remove_in_group(from, (to - from) as usize + 1, &mut removed);
-            removed.free(|object| self.pool.free(object));
+            removed.free(|holding| self.free_holding(holding));
         }
         live
     }
@@ -303,7 +338,7 @@ impl Store {
                         self.reseal(content, a, b);
                     },
                 );
-                removed.free(|object| self.pool.free(object));
+                removed.free(|holding| self.free_holding(holding));
                 live += result.map_err(|refusal| self.no_entry(refusal))?;
                 if last - first < count as u64 {
                     break;
@@ -355,6 +390,12 @@ impl Store {
         self.index.leaf_numbers().map(|number| self.index.forget_ghosts_in_leaf(number)).sum()
     }
 
+    /// Begins a new age: which of two objects was stored earlier is known if ages lie between them. Each
+    /// batch that is spilled begins one, too.
+    pub fn begin_age(&self) {
+        self.index.begin_age();
+    }
+
     /// Moves objects into fuller spans of their class, so that spans empty and their memory goes
     /// back, and returns how many moved. One pass over the index, a shard locked for 64 pages at a
     /// time, after each of which `go_on` is asked; worth it when
@@ -366,7 +407,7 @@ impl Store {
             count += self
                 .index
                 .replace_in_leaf(number, &mut removed, |object| self.pool.move_to_fuller(object));
-            removed.free(|object| self.pool.free(object));
+            removed.free(|holding| self.free_holding(holding));
             if !go_on() {
                 break;
             }
@@ -400,8 +441,14 @@ impl Store {
         self.pool.spans().resident_bytes() + self.metadata_bytes()
     }
 
+    /// Bytes of the pool behind objects that fill a page: with a spill file they are about to go there.
+    #[inline]
+    pub fn raw_bytes(&self) -> usize {
+        self.pool.page_bytes()
+    }
+
     fn metadata_bytes(&self) -> usize {
-        self.index.resident_bytes() + self.pool.metadata_bytes()
+        self.index.resident_bytes() + self.pool.metadata_bytes() + self.space.resident_bytes()
     }
 
     /// Counts everything. Takes each lock in turn.
@@ -418,6 +465,8 @@ impl Store {
             same_filled: entries.same_filled,
             ghosts: entries.ghosts,
             object_bytes: entries.object_bytes,
+            spilled: entries.spilled,
+            spilled_bytes: entries.spilled_units * Space::UNIT_BYTES,
             slots: pool.used_slots,
             pool_used_bytes: pool.used_bytes,
             // Other threads may have changed the one between the reading of the others.
@@ -443,10 +492,21 @@ impl Store {
     /// Where the store's memory lies.
     pub fn memory_ranges(&self) -> MemoryRanges {
         let [pool, headers, seals, marks] = self.pool.ranges();
-        let [leaves, leaf_headers, groups, tables] = self.index.ranges();
+        let [leaves, leaf_headers, groups, stamps, tables] = self.index.ranges();
+        let segments = self.space.range();
         MemoryRanges {
             pool,
-            metadata: [headers, seals, marks, leaves, leaf_headers, groups, tables],
+            metadata: [
+                headers,
+                seals,
+                marks,
+                leaves,
+                leaf_headers,
+                groups,
+                stamps,
+                tables,
+                segments,
+            ],
         }
     }
 
@@ -455,8 +515,8 @@ impl Store {
     /// that holds it must not call the store. An operation of another thread that is between two
     /// steps costs the child at most a slot and a span.
     pub fn pause(&self) -> Paused<'_> {
-        let index = self.index.pause();
-        Paused { _index: index, _pool: self.pool.pause() }
+        let (space, index) = (self.space.pause(), self.index.pause());
+        Paused { _space: space, _index: index, _pool: self.pool.pause() }
     }
 
     /// Makes all locks unlocked, in the child of a fork.
@@ -468,6 +528,7 @@ impl Store {
     pub unsafe fn reset_locks_after_fork(&self) {
         // SAFETY: passed on to the caller.
         unsafe {
+            self.space.reset_lock_after_fork();
             self.index.reset_locks_after_fork();
             self.pool.reset_locks_after_fork();
         }
@@ -509,14 +570,55 @@ impl Store {
         match content {
             Content::Object { object, .. } => self.pool.reseal(object, moved(from, to)),
             Content::SameFilled { check, .. } => *check ^= pattern_moved(from, to),
+            Content::Spilled { check, .. } => *check ^= spilled_moved(from, to),
             Content::Empty | Content::Ghost => {}
         }
     }
 
-    fn free(&self, content: Content) {
-        if let Some(object) = content.into_object() {
-            self.pool.free(object);
+    pub(crate) fn free(&self, content: Content) {
+        if let Some(holding) = content.into_holding() {
+            self.free_holding(holding);
         }
+    }
+
+    fn free_holding(&self, holding: Holding) {
+        match holding {
+            Holding::Slot(object) => self.pool.free(object),
+            Holding::Extent(extent) => self.space.free(extent),
+        }
+    }
+
+    /// An object's bytes, checked against its seal as those of this key; `None` if they are not.
+    pub(crate) fn checked<'a>(
+        &'a self,
+        key: Key,
+        encoding: u8,
+        object: ObjectRef<'a>,
+    ) -> Option<&'a [u8]> {
+        let (bytes, stored) = self.pool.get(object)?;
+        (seal(key, encoding, self.checksum.of(bytes)) == stored).then_some(bytes)
+    }
+
+    /// Puts an object in the spill file in the place of one that [`Index::visit_leaf`] showed; or frees
+    /// its room, if something else has been stored meanwhile. Says whether it is in place.
+    pub(crate) fn settle(
+        &self,
+        key: Key,
+        bits: u64,
+        age: u32,
+        extent: Extent,
+        encoding: u8,
+    ) -> bool {
+        let check = spilled_check(key, extent.place(), encoding);
+        let content = Content::Spilled { extent, encoding, check };
+        let mut entry = self.index.lock(key);
+        let result = entry.replace(bits, age, content);
+        drop(entry);
+        let settled = result.is_ok();
+        match result {
+            Ok(replaced) | Err(replaced) => self.free(replaced),
+        }
+        settled
     }
 
     #[cold]
@@ -561,6 +663,13 @@ impl Store {
                 return Ok(Some(Loaded::SameFilled(word)));
             }
             View::Object { object, encoding } => (object, encoding),
+            View::Spilled { place, encoding, check } => {
+                let sequence = self.space.sequence(place).ok_or_else(damaged)?;
+                if check != spilled_check(key, place, encoding) {
+                    return Err(damaged());
+                }
+                return Ok(Some(Loaded::Spilled(Spilled::new(place, encoding, sequence))));
+            }
             View::Damaged => return Err(damaged()),
         };
         let (bytes, stored) = self.pool.get(object).ok_or_else(damaged)?;
@@ -583,6 +692,7 @@ impl Store {
     pub(crate) fn audit(&self) {
         let entries = self.index.audit();
         self.pool.audit(entries.values().filter_map(|entry| entry.object()));
+        self.space.audit(entries.values().filter_map(|entry| entry.spilled_place()));
         let s = self.statistics();
         assert_eq!(
             s.pool_total_bytes,
@@ -615,6 +725,7 @@ impl Store {
 
 /// Keeps all threads out of a store; see [`Store::pause`].
 pub struct Paused<'a> {
+    _space: PausedSpace<'a>,
     _index: PausedIndex<'a>,
     _pool: PausedPool<'a>,
 }

@@ -5,7 +5,8 @@
 //! does not know, inside other people's processes.
 //!
 //! From the bottom up: [`raw`] and [`abi`] are the kernel's own interface; [`mem`], [`sync`],
-//! [`time`] and [`thread`] are what any part of ramfold stands on; [`uffd`], [`pagemap`], [`maps`],
+//! [`time`] and [`thread`] are what any part of ramfold stands on; [`mod@file`] and [`uring`] read and
+//! write past the page cache; [`uffd`], [`pagemap`], [`maps`],
 //! [`proc`] and [`credentials`] are what the pager asks about the process it lives in; `cgroup` reads
 //! the limits around it.
 
@@ -15,6 +16,7 @@ pub mod abi;
 #[cfg(any(test, feature = "std"))]
 pub mod cgroup;
 pub mod credentials;
+pub mod file;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;
@@ -24,6 +26,7 @@ pub mod sync;
 pub mod thread;
 pub mod time;
 pub mod uffd;
+pub mod uring;
 
 pub use rustix::io::Errno;
 

@@ -1,10 +1,12 @@
 //! An entry: what is known of one page, in 64 bits.
 //!
 //! ```text
-//!  63  61 60    53 52      49 48        36 35                              0
-//! +------+--------+----------+------------+---------------------------------+
-//! | kind |  mark  | encoding |   length   |  location (units of 16 bytes)   |  object
-//! +------+--------+----------+-------+----+---------------------------------+
+//!  63  61 60    53 52      49 48                              12         0
+//! +------+--------+----------+---+-----------------------------+-----------+
+//! | kind |  mark  | encoding | 0 | location (35, units of 16)  | length 13 |  object in the pool
+//! +------+--------+----------+---+-----+-----+-----------------+------------+
+//! | kind |  mark  | encoding | 1 |check|count|  first unit of 64 bytes (32) |  object in the spill file
+//! +------+--------+----------+---+-----+--+--+------------------------------+
 //! | kind |  mark  |    check (21)    |             pattern (32)             |  same-filled
 //! +------+--------+------------------+--------------------------------------+
 //! | kind |  mark  |                            0                            |  ghost
@@ -17,6 +19,7 @@
 //! page that is here never seems to be absent.
 
 use crate::pool::{Object, ObjectRef};
+use crate::spill::{COUNT_BITS, Extent, FIRST_BITS, Place};
 
 /// What a page's entry says, with the right to the object where there is one.
 #[must_use]
@@ -34,6 +37,21 @@ pub(crate) enum Content {
     },
     /// The page is an object; under encoding 0 a 64-bit word that the page is over and over.
     Object { object: Object, encoding: u8 },
+    /// The page is an object in the spill file.
+    Spilled {
+        extent: Extent,
+        encoding: u8,
+        /// Of [`SPILLED_CHECK_BITS`].
+        check: u32,
+    },
+}
+
+/// What was an entry's and is to be freed.
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Holding {
+    Slot(Object),
+    Extent(Extent),
 }
 
 /// A look at a [`Content`].
@@ -49,6 +67,11 @@ pub(crate) enum View<'a> {
         object: ObjectRef<'a>,
         encoding: u8,
     },
+    Spilled {
+        place: Place,
+        encoding: u8,
+        check: u32,
+    },
     /// Bits that no entry has.
     Damaged,
 }
@@ -59,12 +82,21 @@ pub(crate) const WORD_ENCODING: u8 = 0;
 /// Room beside a pattern for a check of it.
 pub(crate) const CHECK_BITS: u32 = 21;
 
+/// Room beside an extent for a check of it.
+pub(crate) const SPILLED_CHECK_BITS: u32 = 9;
+
 const KIND_SHIFT: u32 = 61;
 const MARK_SHIFT: u32 = 53;
-const ENCODING_SHIFT: u32 = Object::BITS;
+const MARK_MASK: u64 = 0xff << MARK_SHIFT;
+const ENCODING_SHIFT: u32 = 49;
 const CHECK_SHIFT: u32 = 32;
 const PLACE_MASK: u64 = (1 << Object::BITS) - 1;
 const CHECK_MASK: u64 = (1 << CHECK_BITS) - 1;
+/// Of an object: it is in the spill file, not in the pool.
+const SPILLED: u64 = 1 << Object::BITS;
+const SPILLED_CHECK_SHIFT: u32 = FIRST_BITS + COUNT_BITS;
+const SPILLED_CHECK_MASK: u64 = (1 << SPILLED_CHECK_BITS) - 1;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
 const EMPTY: u64 = 0b000;
 const GHOST: u64 = 0b011;
@@ -72,7 +104,9 @@ const SAME_FILLED: u64 = 0b101;
 const OBJECT: u64 = 0b110;
 
 const _: () = {
-    assert!(Object::BITS + 4 == MARK_SHIFT && MARK_SHIFT + 8 == KIND_SHIFT);
+    assert!(Object::BITS + 1 == ENCODING_SHIFT && ENCODING_SHIFT + 4 == MARK_SHIFT);
+    assert!(MARK_SHIFT + 8 == KIND_SHIFT);
+    assert!(SPILLED_CHECK_SHIFT + SPILLED_CHECK_BITS == Object::BITS);
     assert!(CHECK_SHIFT + CHECK_BITS == MARK_SHIFT);
     assert!(crate::ENCODING_MAX < 16);
 };
@@ -97,6 +131,13 @@ impl Entry {
             Content::Object { object, encoding } => {
                 (OBJECT, object.into_bits() | u64::from(encoding) << ENCODING_SHIFT)
             }
+            Content::Spilled { extent, encoding, check } => {
+                let check = u64::from(check) & SPILLED_CHECK_MASK;
+                let Place { first, count } = extent.place();
+                let count = u64::from(count) & COUNT_MASK;
+                let place = check << SPILLED_CHECK_SHIFT | count << FIRST_BITS | u64::from(first);
+                (OBJECT, SPILLED | place | u64::from(encoding) << ENCODING_SHIFT)
+            }
         };
         Entry(kind << KIND_SHIFT | u64::from(mark) << MARK_SHIFT | rest)
     }
@@ -120,12 +161,18 @@ impl Entry {
 
     /// A pattern in the entry or a word in the pool.
     pub(super) fn is_same_filled(self) -> bool {
-        self.kind() == SAME_FILLED || self.kind() == OBJECT && self.encoding() == WORD_ENCODING
+        self.kind() == SAME_FILLED
+            || self.kind() == OBJECT && !self.is_spilled() && self.encoding() == WORD_ENCODING
     }
 
-    /// An object proper, not a word.
+    /// An object proper, not a word, in the pool.
     pub(super) fn is_object(self) -> bool {
-        self.kind() == OBJECT && self.encoding() != WORD_ENCODING
+        self.kind() == OBJECT && !self.is_spilled() && self.encoding() != WORD_ENCODING
+    }
+
+    /// An object in the spill file.
+    pub(super) fn is_spilled(self) -> bool {
+        self.kind() == OBJECT && self.0 & SPILLED != 0
     }
 
     /// The encoding's number, of an object.
@@ -143,6 +190,11 @@ impl Entry {
         }
     }
 
+    /// Units of the spill file.
+    pub(super) fn spilled_units(self) -> u64 {
+        if self.is_spilled() { u64::from(self.place().count) } else { 0 }
+    }
+
     #[inline]
     pub(super) fn mark(self) -> u8 {
         if self.is_empty() { 0 } else { (self.0 >> MARK_SHIFT) as u8 }
@@ -156,6 +208,11 @@ impl Entry {
         self.0
     }
 
+    /// Whether it says the same, whatever the marks are.
+    pub(super) fn says(self, bits: u64) -> bool {
+        (self.0 ^ bits) & !MARK_MASK == 0
+    }
+
     /// # Safety
     /// The entry's owner keeps it as it is for at least `'a`, if the object is looked into.
     #[inline]
@@ -164,6 +221,11 @@ impl Entry {
             EMPTY => View::Empty,
             GHOST => View::Ghost,
             SAME_FILLED => View::SameFilled { pattern: self.0 as u32, check: self.check() },
+            OBJECT if self.is_spilled() => View::Spilled {
+                place: self.place(),
+                encoding: self.encoding(),
+                check: self.spilled_check(),
+            },
             OBJECT => {
                 // SAFETY: the bits came from an object. The look does not own it: it is never
                 // freed, and lives as long as the entry (the caller).
@@ -185,6 +247,12 @@ impl Entry {
         match self.kind() {
             GHOST => Content::Ghost,
             SAME_FILLED => Content::SameFilled { pattern: self.0 as u32, check: self.check() },
+            OBJECT if self.is_spilled() => Content::Spilled {
+                // SAFETY: the bits came from an extent, whose owner gives it up (the caller).
+                extent: unsafe { Extent::new(self.place()) },
+                encoding: self.encoding(),
+                check: self.spilled_check(),
+            },
             // SAFETY: the bits came from an object, whose owner gives it up (the caller).
             OBJECT => match unsafe { Object::from_bits(self.0 & PLACE_MASK) } {
                 Some(object) => Content::Object { object, encoding: self.encoding() },
@@ -198,14 +266,24 @@ impl Entry {
     fn check(self) -> u32 {
         (self.0 >> CHECK_SHIFT & CHECK_MASK) as u32
     }
+
+    /// Of a spilled object.
+    fn place(self) -> Place {
+        Place { first: self.0 as u32, count: (self.0 >> FIRST_BITS & COUNT_MASK) as u8 }
+    }
+
+    fn spilled_check(self) -> u32 {
+        (self.0 >> SPILLED_CHECK_SHIFT & SPILLED_CHECK_MASK) as u32
+    }
 }
 
 impl Content {
-    /// The object, if there is one.
+    /// What it holds beside the entry, if anything.
     #[inline]
-    pub(crate) fn into_object(self) -> Option<Object> {
+    pub(crate) fn into_holding(self) -> Option<Holding> {
         match self {
-            Content::Object { object, .. } => Some(object),
+            Content::Object { object, .. } => Some(Holding::Slot(object)),
+            Content::Spilled { extent, .. } => Some(Holding::Extent(extent)),
             Content::Empty | Content::Ghost | Content::SameFilled { .. } => None,
         }
     }
@@ -224,6 +302,10 @@ impl Entry {
             View::Object { object, .. } => Some(object),
             _ => None,
         }
+    }
+
+    pub(crate) fn spilled_place(self) -> Option<Place> {
+        self.is_spilled().then(|| self.place())
     }
 }
 
@@ -255,7 +337,8 @@ mod tests {
                 let object = pool.put(&vec![7; len], 5).unwrap();
                 let bits = object.as_ref().len();
                 let entry = Entry::new(Content::Object { object, encoding }, mark);
-                assert!(entry.is_object() && entry.is_live());
+                assert!(entry.is_object() && entry.is_live() && !entry.is_spilled());
+                assert!(entry.says(entry.with_mark(!mark).bits()));
                 assert_eq!((entry.mark(), entry.encoding()), (mark, encoding));
                 assert_eq!((entry.object_len(), bits), (len, len));
                 // SAFETY: the entry is given up here.
@@ -270,6 +353,35 @@ mod tests {
             }
         }
         assert_eq!(pool.counts().used_slots, 0);
+    }
+
+    #[test]
+    fn a_spilled_object_keeps_its_place_and_check() {
+        for (first, count, encoding, check) in
+            [(0, 1, 1, 0), (u32::MAX, 127, 15, 0x1ff), (77, 65, 8, 0xaa)]
+        {
+            // SAFETY: a made-up place, never freed.
+            let extent = unsafe { Extent::new(Place { first, count }) };
+            let entry = Entry::new(Content::Spilled { extent, encoding, check }, 0x5a);
+            assert!(entry.is_live() && entry.is_spilled());
+            assert!(!entry.is_object() && !entry.is_same_filled());
+            assert_eq!((entry.mark(), entry.object_len()), (0x5a, 0));
+            assert_eq!(entry.spilled_units(), u64::from(count));
+            // SAFETY: nothing is owned.
+            match unsafe { entry.view() } {
+                View::Spilled { place, encoding: e, check: c } => {
+                    assert_eq!((place, e, c), (Place { first, count }, encoding, check));
+                }
+                other => panic!("{other:?}"),
+            }
+            // SAFETY: the entry is given up here.
+            match unsafe { entry.into_content() } {
+                Content::Spilled { extent, .. } => {
+                    assert_eq!(extent.place(), Place { first, count });
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Leaves: the entries of 64 neighbouring keys, 512 bytes each, and beside them which 64 keys.
 
 use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::Errno;
 use ramfold_sys::sync::{Mutex, MutexGuard};
@@ -41,7 +41,9 @@ pub(super) struct Leaves {
     /// The group of each leaf in use, plus one; else 0. It lets a search for all keys, or all of a
     /// large range, go through the leaves in order, whatever the tables do meanwhile.
     groups: GrowingArray<AtomicU64>,
-    /// Held while `groups` grows.
+    /// When an object was last stored in each leaf: see [`super::Stamp`]. Written under the shard's lock.
+    stamps: GrowingArray<AtomicU32>,
+    /// Held while these arrays grow.
     growing: Mutex<()>,
 }
 
@@ -52,6 +54,7 @@ impl Leaves {
             spans: Spans::new(bytes_max, reserve_bytes)?,
             list: SlotList::new(),
             groups: GrowingArray::new(leaves_max)?,
+            stamps: GrowingArray::new(leaves_max)?,
             growing: Mutex::new(()),
         })
     }
@@ -67,10 +70,12 @@ impl Leaves {
         }
     }
 
-    /// Grows `groups` so that all leaves up to the last span have one.
-    fn grow_groups(&self) -> Result<(), Errno> {
+    /// Grows `groups` and `stamps` so that all leaves up to the last span have one.
+    fn grow_arrays(&self) -> Result<(), Errno> {
         let _growing = self.growing.lock();
-        self.groups.grow((self.spans.frontier() * LEAVES_PER_SPAN) as usize)
+        let leaves = (self.spans.frontier() * LEAVES_PER_SPAN) as usize;
+        self.stamps.grow(leaves)?;
+        self.groups.grow(leaves)
     }
 
     /// A leaf for a group, with all entries empty.
@@ -81,10 +86,13 @@ impl Leaves {
         // SAFETY: the leaf was taken above and is nobody else's; zero bytes are empty entries.
         unsafe { self.start(leaf).write_bytes(0, 1) };
         if leaf.number() as usize >= self.groups.len()
-            && let Err(errno) = self.grow_groups()
+            && let Err(errno) = self.grow_arrays()
         {
             self.free(leaf);
             return Err(NoSpan::NoMemory(errno));
+        }
+        if let Some(stamp) = self.stamp(leaf.number()) {
+            stamp.store(0, Ordering::Relaxed);
         }
         if let Some(place) = self.groups.get(leaf.number() as usize) {
             place.store(group + 1, Ordering::Release);
@@ -138,9 +146,13 @@ impl Leaves {
         self.groups.get(number as usize)?.load(Ordering::Acquire).checked_sub(1)
     }
 
+    pub(super) fn stamp(&self, number: u32) -> Option<&AtomicU32> {
+        self.stamps.get(number as usize)
+    }
+
     pub(super) fn refill(&self) -> Result<(), Errno> {
         self.spans.refill()?;
-        self.grow_groups()
+        self.grow_arrays()
     }
 
     pub(super) fn reserve_low(&self) -> bool {
@@ -148,7 +160,10 @@ impl Leaves {
     }
 
     pub(super) fn resident_bytes(&self) -> usize {
-        self.spans.resident_bytes() + self.spans.header_bytes() + self.groups.resident_bytes()
+        self.spans.resident_bytes()
+            + self.spans.header_bytes()
+            + self.groups.resident_bytes()
+            + self.stamps.resident_bytes()
     }
 
     /// Leaves in use.
@@ -160,9 +175,9 @@ impl Leaves {
         &self.spans
     }
 
-    pub(super) fn ranges(&self) -> [core::ops::Range<usize>; 3] {
+    pub(super) fn ranges(&self) -> [core::ops::Range<usize>; 4] {
         let [spans, headers] = self.spans.ranges();
-        [spans, headers, self.groups.range()]
+        [spans, headers, self.groups.range(), self.stamps.range()]
     }
 
     pub(super) fn pause(&self) -> PausedLeaves<'_> {

@@ -9,13 +9,13 @@ mod leaves;
 mod table;
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::Errno;
 use ramfold_sys::sync::{Mutex, MutexGuard};
 
 use entry::Entry;
-pub(crate) use entry::{CHECK_BITS, Content, View, WORD_ENCODING};
+pub(crate) use entry::{CHECK_BITS, Content, Holding, SPILLED_CHECK_BITS, View, WORD_ENCODING};
 pub(crate) use leaves::LEAF_ENTRIES;
 use leaves::{Leaf, LeafId, Leaves, PausedLeaves};
 use table::{NoPlace, PausedTables, SHARD_COUNT, Table, Tables, hash, shard_of};
@@ -31,8 +31,12 @@ pub(crate) struct Counts {
     pub objects: u64,
     pub same_filled: u64,
     pub ghosts: u64,
-    /// Bytes of objects and 64-bit words, without seals.
+    /// Bytes of objects and 64-bit words in the pool, without seals.
     pub object_bytes: u64,
+    /// Objects in the spill file.
+    pub spilled: u64,
+    /// Units of the spill file that they take.
+    pub spilled_units: u64,
 }
 
 impl Counts {
@@ -42,6 +46,8 @@ impl Counts {
         self.same_filled += u64::from(entry.is_same_filled());
         self.ghosts += u64::from(entry.is_ghost());
         self.object_bytes += entry.object_len() as u64;
+        self.spilled += u64::from(entry.is_spilled());
+        self.spilled_units += entry.spilled_units();
     }
 
     #[inline]
@@ -50,6 +56,8 @@ impl Counts {
         self.same_filled = self.same_filled.wrapping_sub(u64::from(entry.is_same_filled()));
         self.ghosts = self.ghosts.wrapping_sub(u64::from(entry.is_ghost()));
         self.object_bytes = self.object_bytes.wrapping_sub(entry.object_len() as u64);
+        self.spilled = self.spilled.wrapping_sub(u64::from(entry.is_spilled()));
+        self.spilled_units = self.spilled_units.wrapping_sub(entry.spilled_units());
     }
 
     fn add_all(&mut self, other: &Counts) {
@@ -57,6 +65,8 @@ impl Counts {
         self.same_filled += other.same_filled;
         self.ghosts += other.ghosts;
         self.object_bytes += other.object_bytes;
+        self.spilled += other.spilled;
+        self.spilled_units += other.spilled_units;
     }
 }
 
@@ -87,28 +97,28 @@ impl From<NoSpan> for NoEntry {
     }
 }
 
-/// Objects that left the index, to be freed when the shard is unlocked.
+/// What left the index, to be freed when the shard is unlocked.
 pub(crate) struct Removed {
-    objects: [Option<Object>; LEAF_ENTRIES],
+    holdings: [Option<Holding>; LEAF_ENTRIES],
     count: usize,
 }
 
 impl Removed {
     pub(crate) fn new() -> Self {
-        Removed { objects: [const { None }; LEAF_ENTRIES], count: 0 }
+        Removed { holdings: [const { None }; LEAF_ENTRIES], count: 0 }
     }
 
-    fn push(&mut self, object: Option<Object>) {
-        if object.is_some()
-            && let Some(place) = self.objects.get_mut(self.count)
+    fn push(&mut self, holding: Option<Holding>) {
+        if holding.is_some()
+            && let Some(place) = self.holdings.get_mut(self.count)
         {
-            *place = object;
+            *place = holding;
             self.count += 1;
         }
     }
 
-    pub(crate) fn free(&mut self, free: impl FnMut(Object)) {
-        self.objects[..self.count].iter_mut().filter_map(Option::take).for_each(free);
+    pub(crate) fn free(&mut self, free: impl FnMut(Holding)) {
+        self.holdings[..self.count].iter_mut().filter_map(Option::take).for_each(free);
         self.count = 0;
     }
 }
@@ -128,6 +138,8 @@ pub(crate) struct Index {
     leaves: Leaves,
     /// Shards whose tables should grow or shrink when there is time, as a map.
     adjustments_due: AtomicU64,
+    /// What leaves are stamped with when an object is stored in them. Begins at 1.
+    clock: AtomicU32,
 }
 
 /// A group and where to look for it.
@@ -180,6 +192,7 @@ impl Index {
             tables: Tables::new(leaf_count_max)?,
             leaves,
             adjustments_due: AtomicU64::new(0),
+            clock: AtomicU32::new(1),
         })
     }
 
@@ -210,7 +223,7 @@ impl Index {
             let old = self.put(&mut shard, at, leaf, offset, Entry::EMPTY);
             live += u64::from(old.is_live());
             // SAFETY: it was overwritten.
-            removed.push(unsafe { old.into_content() }.into_object());
+            removed.push(unsafe { old.into_content() }.into_holding());
         }
         if self.remove_if_empty(&mut shard, at) {
             drop(shard);
@@ -258,10 +271,15 @@ impl Index {
             // SAFETY: under both locks the entry is overwritten below, so the content is ours.
             let mut content = unsafe { entry.into_content() };
             reseal(&mut content, from, to);
+            if let Content::Object { object, encoding } = &content
+                && *encoding != WORD_ENCODING
+            {
+                self.stamp(target_leaf, object);
+            }
             let moved = Entry::new(content, mark);
             let replaced = self.put(pair.target(), target_at, target_leaf, offset(to), moved);
             // SAFETY: it was overwritten.
-            removed.push(unsafe { replaced.into_content() }.into_object());
+            removed.push(unsafe { replaced.into_content() }.into_holding());
             self.put(pair.source(), source_at, source_leaf, offset(from), Entry::EMPTY);
         }
         if self.remove_if_empty(pair.source(), source_at) {
@@ -282,7 +300,8 @@ impl Index {
         Groups { index: self, by_leaf, first, last, next, end }
     }
 
-    /// The numbers of leaves, for [`Self::read_leaf`] and [`Self::replace_in_leaf`].
+    /// The numbers of leaves, for [`Self::read_leaf`], [`Self::visit_leaf`], [`Self::stamp_of`] and
+    /// [`Self::replace_in_leaf`].
     pub(crate) fn leaf_numbers(&self) -> Range<u32> {
         0..self.leaves.end()
     }
@@ -307,7 +326,70 @@ impl Index {
                 View::Object { object, encoding } => {
                     each(key, Kind::Object { encoding, len: object.len() });
                 }
+                View::Spilled { encoding, .. } => each(key, Kind::Spilled { encoding }),
                 View::Damaged => each(key, Kind::Damaged),
+            }
+        }
+    }
+
+    /// Calls `each` with the entries at some offsets of a leaf, under its shard's lock: key, bits (which
+    /// [`Locked::replace`] wants) and view, as long as it says `true`.
+    pub(crate) fn visit_leaf(
+        &self,
+        number: u32,
+        offsets: Range<usize>,
+        mut each: impl FnMut(Key, u64, View<'_>) -> bool,
+    ) {
+        self.leaf_by_number(number, |_, group, leaf| {
+            // SAFETY: the shard is locked.
+            let entries = unsafe { self.leaves.get(leaf) };
+            for offset in offsets {
+                let Some(entry) = entries.get(offset) else { break };
+                let key = (group.number << GROUP_SHIFT) + offset as u64;
+                // SAFETY: nothing changes the entry while its shard is locked.
+                if !each(key, entry.bits(), unsafe { entry.view() }) {
+                    break;
+                }
+            }
+        });
+    }
+
+    /// Begins a new age, and returns its number: what is stored from now on is stamped with it, or
+    /// with a later one.
+    pub(crate) fn begin_age(&self) -> u32 {
+        let next = |clock: u32| Some(if clock >= Stamp::CLOCK_MAX { 1 } else { clock + 1 });
+        match self.clock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            Ok(before) | Err(before) => next(before).unwrap_or(1),
+        }
+    }
+
+    pub(crate) fn age(&self) -> u32 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    /// When an object was last stored in the leaf of this number.
+    pub(crate) fn stamp_of(&self, number: u32) -> Stamp {
+        Stamp(self.leaves.stamp(number).map_or(0, |stamp| stamp.load(Ordering::Relaxed)))
+    }
+
+    /// Notes that no object of this leaf is in the pool, or none that fills a page, where the stamp is
+    /// still the one that was seen before that was found out.
+    pub(crate) fn change_stamp(&self, number: u32, seen: Stamp, to: Stamp) {
+        if let Some(stamp) = self.leaves.stamp(number) {
+            // Otherwise something was stored meanwhile, and it is to be looked at again.
+            let _ = stamp.compare_exchange(seen.0, to.0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// An object is stored in a leaf, whose shard is locked.
+    #[inline]
+    fn stamp(&self, leaf: LeafId, object: &Object) {
+        if let Some(stamp) = self.leaves.stamp(leaf.number()) {
+            let before = Stamp(stamp.load(Ordering::Relaxed));
+            let is_raw = object.as_ref().len() == crate::OBJECT_BYTES_MAX;
+            let now = Stamp::new(self.age(), is_raw || before.has_raw());
+            if now != before {
+                stamp.store(now.0, Ordering::Relaxed);
             }
         }
     }
@@ -334,7 +416,7 @@ impl Index {
                 if let Some(content) = new {
                     let old = core::mem::replace(place, Entry::new(content, place.mark()));
                     // SAFETY: it was overwritten.
-                    removed.push(unsafe { old.into_content() }.into_object());
+                    removed.push(unsafe { old.into_content() }.into_holding());
                     replaced += 1;
                 }
             }
@@ -507,9 +589,9 @@ impl Index {
     }
 
     /// Addresses of everything the index has.
-    pub(crate) fn ranges(&self) -> [Range<usize>; 4] {
-        let [leaves, headers, groups] = self.leaves.ranges();
-        [leaves, headers, groups, self.tables.range()]
+    pub(crate) fn ranges(&self) -> [Range<usize>; 5] {
+        let [leaves, headers, groups, stamps] = self.leaves.ranges();
+        [leaves, headers, groups, stamps, self.tables.range()]
     }
 
     pub(crate) fn pause(&self) -> PausedIndex<'_> {
@@ -573,6 +655,33 @@ impl Index {
         // SAFETY: the shard is locked.
         let entries = unsafe { self.leaves.get_mut(leaf) };
         entries[offset(key)].flip_bit(bit);
+    }
+}
+
+/// When an object was last stored in a leaf, by the index's clock, and whether one has been since
+/// that fills a page. 0: no object of it is in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(u32);
+
+impl Stamp {
+    pub(crate) const NOTHING: Stamp = Stamp(0);
+    const CLOCK_MAX: u32 = u32::MAX >> 1;
+
+    fn new(clock: u32, has_raw: bool) -> Stamp {
+        Stamp(clock << 1 | u32::from(has_raw))
+    }
+
+    pub(crate) fn has_raw(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    pub(crate) fn without_raw(self) -> Stamp {
+        Stamp(self.0 & !1)
+    }
+
+    /// Ages since then.
+    pub(crate) fn age(self, now: u32) -> u32 {
+        now.wrapping_sub(self.0 >> 1) & Stamp::CLOCK_MAX
     }
 }
 
@@ -688,9 +797,36 @@ impl Locked<'_> {
                 Err(refusal) => return Err((content, refusal)),
             },
         };
+        if let Content::Object { object, encoding } = &content
+            && *encoding != WORD_ENCODING
+        {
+            self.index.stamp(leaf, object);
+        }
         // SAFETY: the leaf's shard is locked.
         let old = unsafe { self.index.leaves.get(leaf) }[self.offset % LEAF_ENTRIES];
         Ok(self.put(at, leaf, old, Entry::new(content, old.mark())))
+    }
+
+    /// Writes an entry that says what it said when [`Index::visit_leaf`] showed it, if no object has been
+    /// stored in its leaf since `age` began. The same bits alone do not tell: an object can come back
+    /// to the slot it had, and be another. Returns what was there, or the content that is not wanted.
+    pub(crate) fn replace(
+        &mut self,
+        bits: u64,
+        age: u32,
+        content: Content,
+    ) -> Result<Content, Content> {
+        let now = self.index.age();
+        match self.find() {
+            Some((at, leaf, old))
+                if old.says(bits)
+                    && self.index.stamp_of(leaf.number()).age(now)
+                        > Stamp::new(age, false).age(now) =>
+            {
+                Ok(self.put(at, leaf, old, Entry::new(content, old.mark())))
+            }
+            _ => Err(content),
+        }
     }
 
     /// Turns a live entry into a ghost, keeping the mark, and returns what was there.

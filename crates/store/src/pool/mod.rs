@@ -13,9 +13,9 @@ pub(crate) mod slots;
 pub(crate) mod spans;
 
 use core::ops::Range;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use ramfold_sys::Errno;
+use ramfold_sys::{Errno, PAGE_SIZE};
 
 pub(crate) use checksum::Checksum;
 pub use classes::charged_bytes;
@@ -27,7 +27,7 @@ use slots::{Ground, PausedList, Slot, SlotList};
 pub(crate) use spans::NoSpan;
 use spans::{PausedSpans, Spans};
 
-/// Largest pool whose slots 36 bits of 16-byte units can name: 1 TiB.
+/// Largest pool whose slots 35 bits of 16-byte units can name: 512 GiB.
 pub(crate) const POOL_BYTES_LIMIT: usize = UNIT_BYTES << object::LOCATION_BITS;
 
 const UNITS_PER_SPAN: u64 = (SPAN_BYTES / UNIT_BYTES) as u64;
@@ -52,6 +52,8 @@ pub(crate) struct Pool {
     spans: Spans,
     page_seals: PageSeals,
     lists: [SlotList; CLASS_COUNT],
+    /// Objects in slots of [`PAGE_CLASS`].
+    page_count: AtomicUsize,
 }
 
 impl Pool {
@@ -61,6 +63,7 @@ impl Pool {
             spans: Spans::new(bytes_max, reserve_bytes)?,
             page_seals: PageSeals::new(bytes_max / SPAN_BYTES)?,
             lists: [const { SlotList::new() }; CLASS_COUNT],
+            page_count: AtomicUsize::new(0),
         })
     }
 
@@ -113,6 +116,7 @@ impl Pool {
                 unsafe { self.lists[class].free(on, slot) };
                 return Err(NoSpan::NoMemory(errno));
             }
+            self.page_count.fetch_add(1, Ordering::Relaxed);
             start
         } else {
             // SAFETY: slots are multiples of 16 bytes, aligned to as much, and larger than a seal.
@@ -203,6 +207,9 @@ impl Pool {
     pub(crate) fn free(&self, object: Object) {
         // An object that names no slot (a damaged entry) has nothing to free.
         if let Some((class, slot)) = self.slot(object.as_ref()) {
+            if class == PAGE_CLASS {
+                self.page_count.fetch_sub(1, Ordering::Relaxed);
+            }
             // SAFETY: the slot is the object's, which nobody can name any more.
             unsafe { self.lists[class].free(self.ground(class), slot) };
         }
@@ -222,6 +229,12 @@ impl Pool {
         // SAFETY: the class's ground, and the object is in a slot of its span.
         let better = unsafe { self.lists[class].alloc_in_fuller(on, slot.span)? };
         self.fill(class, better, bytes, seal).ok()
+    }
+
+    /// Bytes in slots of a whole page.
+    #[inline]
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_count.load(Ordering::Relaxed) * PAGE_SIZE
     }
 
     /// Fills up the reserve.
@@ -297,6 +310,8 @@ impl Pool {
         expected.span_count = in_use.iter().map(BTreeMap::len).sum::<usize>() as u32;
         let counts = self.counts();
         assert_eq!(counts, expected);
+        let pages: usize = in_use[PAGE_CLASS].values().map(BTreeSet::len).sum();
+        assert_eq!(self.page_bytes(), pages * PAGE_SIZE);
         assert!(counts.used_bytes <= self.spans.resident_bytes() as u64);
         for (class, in_use) in in_use.iter().enumerate() {
             self.lists[class].audit(self.ground(class), in_use);

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::num::NonZeroU64;
 
-pub(crate) const LOCATION_BITS: u32 = 36;
+pub(crate) const LOCATION_BITS: u32 = 35;
 const LEN_BITS: u32 = 13;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 

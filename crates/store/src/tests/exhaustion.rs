@@ -71,7 +71,12 @@ fn a_full_index_refuses_within_its_limit_and_keeps_everything() {
     for (reserve_bytes, limit) in
         [(0, MIB), (0, 2 * MIB), (MIB, 2 * MIB), (0, 3 * MIB), (0, 5 * MIB), (MIB, 11 * MIB)]
     {
-        let config = Config { pool_bytes_max: 64 * MIB, reserve_bytes, metadata_bytes_max: limit };
+        let config = Config {
+            pool_bytes_max: 64 * MIB,
+            reserve_bytes,
+            metadata_bytes_max: limit,
+            spill: None,
+        };
         let store = Store::new(&config).unwrap();
         let mut count = 0u64;
         let spread = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -110,7 +115,8 @@ fn a_full_index_refuses_within_its_limit_and_keeps_everything() {
 
 #[test]
 fn a_move_that_finds_no_leaf_leaves_each_page_under_one_key() {
-    let config = Config { pool_bytes_max: MIB, reserve_bytes: 0, metadata_bytes_max: MIB };
+    let config =
+        Config { pool_bytes_max: MIB, reserve_bytes: 0, metadata_bytes_max: MIB, spill: None };
     let store = Store::new(&config).unwrap();
     let leaves = 13 * 128;
     // One page in each leaf, all leaves but ten in use: moved by half a group none of them needs

@@ -79,8 +79,12 @@ fn without_a_reserve_only_touched_pages_cost() {
 
 #[test]
 fn metadata_stays_below_16_bytes_a_page() {
-    let config =
-        Config { pool_bytes_max: 1024 * MIB, reserve_bytes: 0, metadata_bytes_max: 64 * MIB };
+    let config = Config {
+        pool_bytes_max: 1024 * MIB,
+        reserve_bytes: 0,
+        metadata_bytes_max: 64 * MIB,
+        spill: None,
+    };
     let store = Store::new(&config).unwrap();
     let pages = 1 << 20;
     // Of 1200-byte objects 54 share a span's header; these make 4096, so add the header's share.
@@ -101,8 +105,12 @@ fn metadata_stays_below_16_bytes_a_page() {
 
 #[test]
 fn lonely_pages_stay_within_what_the_configuration_says() {
-    let config =
-        Config { pool_bytes_max: 256 * MIB, reserve_bytes: 0, metadata_bytes_max: 64 * MIB };
+    let config = Config {
+        pool_bytes_max: 256 * MIB,
+        reserve_bytes: 0,
+        metadata_bytes_max: 64 * MIB,
+        spill: None,
+    };
     let store = Store::new(&config).unwrap();
     let pages = 60_000;
     for key in 0..pages {
@@ -187,7 +195,8 @@ fn lock(range: &std::ops::Range<usize>, locked: bool) -> bool {
 #[cfg(target_arch = "x86_64")]
 fn locked_memory_stays_counted_and_is_used_again() {
     // Small enough for the limit of an ordinary user, 8 MiB.
-    let config = Config { pool_bytes_max: MIB, reserve_bytes: 0, metadata_bytes_max: 16 * MIB };
+    let config =
+        Config { pool_bytes_max: MIB, reserve_bytes: 0, metadata_bytes_max: 16 * MIB, spill: None };
     let store = Store::new(&config).unwrap();
     let ranges = store.memory_ranges();
     let [.., tables] = &ranges.metadata;

@@ -6,6 +6,8 @@ mod exhaustion;
 mod fork;
 mod memory;
 mod model;
+mod spill;
+mod spill_file;
 mod threads;
 mod verbs;
 
@@ -47,7 +49,8 @@ fn test_seed() -> u64 {
 const MIB: usize = 1 << 20;
 
 fn store_of(pool_bytes_max: usize, reserve_bytes: usize) -> Store {
-    let config = Config { pool_bytes_max, reserve_bytes, metadata_bytes_max: 16 * MIB };
+    let config =
+        Config { pool_bytes_max, reserve_bytes, metadata_bytes_max: 16 * MIB, spill: None };
     Store::new(&config).unwrap()
 }
 
@@ -121,6 +124,7 @@ impl Page {
         match loaded {
             Loaded::SameFilled(word) => Page::SameFilled(word),
             Loaded::Object { encoding, bytes } => Page::Object { encoding, bytes: bytes.to_vec() },
+            Loaded::Spilled(spilled) => panic!("{spilled:?}"),
         }
     }
 

@@ -3,14 +3,66 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::spill_file::Spilling;
 use super::{MIB, Page, Random, store_of, test_duration, test_seed};
-use crate::{Key, Kind, Store, StoreError};
+use crate::{Choose, Key, Kind, Loaded, SpillError, Store, StoreError};
 
 /// What is known of a key: its page, or that it was taken; and its mark.
 #[derive(Clone, Debug)]
 struct Known {
     page: Option<Page>,
     mark: u8,
+}
+
+/// A store, with or without a spill file.
+enum World {
+    Pool(Box<Store>),
+    Spilling(Box<Spilling>),
+}
+
+impl World {
+    fn store(&self) -> &Store {
+        match self {
+            World::Pool(store) => store,
+            World::Spilling(spilling) => &spilling.store,
+        }
+    }
+
+    fn keep(&self, loaded: Loaded<'_>) -> Page {
+        match self {
+            World::Pool(_) => Page::keep(loaded),
+            World::Spilling(spilling) => spilling.keep(loaded),
+        }
+    }
+
+    /// One of the things that are done in the background.
+    fn spill(&mut self, random: &mut Random) {
+        let World::Spilling(spilling) = self else { return };
+        let Spilling { store, spill, cipher, .. } = &mut **spilling;
+        let done = match random.below(8) {
+            0..3 => spill.write(store, cipher, Choose::Oldest).map(drop),
+            3 => spill.write(store, cipher, Choose::Raw).map(drop),
+            4 => spill.finish(store),
+            5 => spill.clean(store, cipher).map(drop),
+            6 => spill.rest(store),
+            _ => {
+                spill.release_empty(store);
+                Ok(())
+            }
+        };
+        match done {
+            Ok(()) | Err(SpillError::Full | SpillError::Write { .. } | SpillError::Read { .. }) => {
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn audit(&self) {
+        match self {
+            World::Pool(store) => store.audit(),
+            World::Spilling(spilling) => spilling.audit(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -52,13 +104,22 @@ impl Model {
         live
     }
 
-    fn compare_all(&self, store: &Store) {
+    fn compare_all(&self, world: &World) {
+        let store = world.store();
         let mut seen = BTreeMap::new();
         store.for_each(|key, kind| assert!(seen.insert(key, kind).is_none(), "{key:#x} twice"));
         assert!(seen.keys().eq(self.known.keys()));
         let (mut objects, mut same_filled, mut ghosts, mut bytes, mut slots) = (0, 0, 0, 0, 0);
+        let mut spilled = 0;
         for (key, known) in &self.known {
             let expected = match &known.page {
+                Some(Page::Object { encoding, .. })
+                    if matches!(seen[key], Kind::Spilled { .. }) =>
+                {
+                    spilled += 1;
+                    assert_eq!(seen[key], Kind::Spilled { encoding: *encoding });
+                    continue;
+                }
                 None => Kind::Ghost,
                 Some(Page::SameFilled(_)) => Kind::SameFilled,
                 Some(Page::Object { encoding, bytes }) => {
@@ -84,8 +145,9 @@ impl Model {
         }
         let s = store.statistics();
         assert_eq!((s.objects, s.same_filled, s.ghosts), (objects, same_filled, ghosts));
+        assert_eq!(s.spilled, spilled);
         assert_eq!((s.object_bytes, s.slots), (bytes, slots));
-        store.audit();
+        world.audit();
     }
 }
 
@@ -110,7 +172,11 @@ fn any_count(random: &mut Random) -> u64 {
     }
 }
 
-fn step(store: &Store, model: &mut Model, random: &mut Random) {
+fn step(world: &mut World, model: &mut Model, random: &mut Random) {
+    if random.below(50) == 0 {
+        world.spill(random);
+    }
+    let store = world.store();
     let key = any_key(random);
     match random.below(100) {
         0..40 => {
@@ -126,7 +192,7 @@ fn step(store: &Store, model: &mut Model, random: &mut Random) {
             }
         }
         40..55 => {
-            let loaded = store.load(key, Page::keep).unwrap();
+            let loaded = store.load(key, |loaded| world.keep(loaded)).unwrap();
             assert_eq!(loaded.as_ref(), model.page(key));
         }
         55..65 => {
@@ -138,7 +204,7 @@ fn step(store: &Store, model: &mut Model, random: &mut Random) {
             }
         }
         65..75 => {
-            let taken = store.take(key, Page::keep).unwrap();
+            let taken = store.take(key, |loaded| world.keep(loaded)).unwrap();
             let expected = model.known.get_mut(&key).and_then(|known| known.page.take());
             assert_eq!(taken, expected);
         }
@@ -200,21 +266,22 @@ fn step(store: &Store, model: &mut Model, random: &mut Random) {
     }
 }
 
-fn run(store: &Store, seed: u64) {
+fn run(world: &mut World, seed: u64) {
     let (start, duration) = (Instant::now(), test_duration());
     let mut random = Random::new(seed);
     let mut model = Model::default();
     let mut steps = 0u64;
     while start.elapsed() < duration {
         for _ in 0..5000 {
-            step(store, &mut model, &mut random);
+            step(world, &mut model, &mut random);
         }
         steps += 5000;
-        model.compare_all(store);
+        model.compare_all(world);
     }
+    let store = world.store();
     // Everything can still be taken, and then nothing is left.
     for (key, known) in &model.known {
-        assert_eq!(store.take(*key, Page::keep).unwrap(), known.page);
+        assert_eq!(store.take(*key, |loaded| world.keep(loaded)).unwrap(), known.page);
     }
     assert_eq!(store.invalidate_range(0, u64::MAX), 0);
     store.invalidate(Key::MAX);
@@ -229,17 +296,43 @@ fn run(store: &Store, seed: u64) {
 fn agrees_with_a_map() {
     let store = store_of(64 * MIB, MIB);
     store.refill_reserve().unwrap();
-    run(&store, test_seed());
+    run(&mut World::Pool(Box::new(store)), test_seed());
 }
 
 #[test]
 fn agrees_with_a_map_without_a_reserve() {
-    run(&store_of(64 * MIB, 0), test_seed() + 1);
+    run(&mut World::Pool(Box::new(store_of(64 * MIB, 0))), test_seed() + 1);
 }
 
 #[test]
 fn agrees_with_a_map_while_the_pool_is_full() {
-    let store = store_of(MIB, MIB / 4);
-    run(&store, test_seed() + 2);
-    assert!(store.statistics().rejects.pool_full > 0);
+    let mut world = World::Pool(Box::new(store_of(MIB, MIB / 4)));
+    run(&mut world, test_seed() + 2);
+    assert!(world.store().statistics().rejects.pool_full > 0);
+}
+
+#[test]
+fn agrees_with_a_map_while_pages_go_to_a_spill_file() {
+    run_spilling(Spilling::new(64 * MIB, 64 << 10, 512), test_seed() + 3);
+}
+
+#[test]
+fn agrees_with_a_map_while_the_spill_file_is_full() {
+    run_spilling(Spilling::new(MIB, 64 << 10, 16), test_seed() + 4);
+}
+
+#[test]
+fn agrees_with_a_map_while_the_disk_fails() {
+    let spilling = Spilling::new(2 * MIB, 64 << 10, 64);
+    spilling.medium.lock().unwrap().fails_one_in = 5;
+    run_spilling(spilling, test_seed() + 5);
+}
+
+fn run_spilling(spilling: Spilling, seed: u64) {
+    let mut world = World::Spilling(Box::new(spilling));
+    run(&mut world, seed);
+    let World::Spilling(spilling) = world else { unreachable!() };
+    let counts = spilling.spill.counts();
+    println!("{counts:?}");
+    assert!(counts.pages_written > 1000 && counts.pages_moved > 0, "{counts:?}");
 }

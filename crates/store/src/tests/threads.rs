@@ -27,6 +27,7 @@ fn check_shared(key: Key, loaded: Loaded<'_>) {
             let expected = shared_content(key, version);
             assert_eq!((encoding, bytes), (expected.0, &expected.1[..]));
         }
+        Loaded::Spilled(spilled) => panic!("{spilled:?}"),
     }
 }
 

@@ -7,7 +7,7 @@ fn word(store: &Store, key: Key) -> Option<u64> {
     store
         .load(key, |loaded| match loaded {
             Loaded::SameFilled(word) => word,
-            Loaded::Object { .. } => panic!("an object"),
+            Loaded::Object { .. } | Loaded::Spilled(_) => panic!("an object"),
         })
         .unwrap()
 }
@@ -52,7 +52,7 @@ fn an_object_that_is_there_already_stays_where_it_is() {
     let place = || {
         store.load(42, |loaded| match loaded {
             Loaded::Object { bytes, .. } => bytes.as_ptr(),
-            Loaded::SameFilled(_) => panic!("no object"),
+            Loaded::SameFilled(_) | Loaded::Spilled(_) => panic!("no object"),
         })
     };
     store.store_object(42, 3, &[1; 1000]).unwrap();
@@ -147,11 +147,12 @@ fn arguments_out_of_range_are_refused_and_counted() {
 
 #[test]
 fn configurations_out_of_range_are_refused() {
-    let good = Config { pool_bytes_max: MIB, reserve_bytes: 0, metadata_bytes_max: MIB };
+    let good =
+        Config { pool_bytes_max: MIB, reserve_bytes: 0, metadata_bytes_max: MIB, spill: None };
     assert!(Store::new(&good).is_ok());
     for bad in [
         Config { pool_bytes_max: 65535, ..good },
-        Config { pool_bytes_max: (1 << 40) + 1, ..good },
+        Config { pool_bytes_max: (1 << 39) + 1, ..good },
         Config { reserve_bytes: MIB + 1, ..good },
         Config { metadata_bytes_max: MIB - 1, ..good },
         Config { metadata_bytes_max: usize::MAX, ..good },
@@ -163,7 +164,12 @@ fn configurations_out_of_range_are_refused() {
 #[test]
 fn a_store_can_be_made_in_place() {
     let mut place = std::mem::MaybeUninit::<Store>::uninit();
-    let config = Config { pool_bytes_max: 1 << 40, reserve_bytes: 0, metadata_bytes_max: 1 << 32 };
+    let config = Config {
+        pool_bytes_max: 1 << 39,
+        reserve_bytes: 0,
+        metadata_bytes_max: 1 << 32,
+        spill: None,
+    };
     // SAFETY: `place` is a place for a store, which is initialised before it is used and dropped.
     let store = unsafe {
         Store::init_at(std::ptr::NonNull::new(place.as_mut_ptr()).unwrap(), &config).unwrap();

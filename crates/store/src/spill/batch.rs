@@ -1,0 +1,203 @@
+//! A batch: what is written to the file at once. Objects lie one behind another in a buffer of a
+//! segment's length, never over the end of it, so that a page is in one piece and costs one read.
+
+use ramfold_sys::mem::Reservation;
+use ramfold_sys::{Errno, PAGE_SIZE};
+
+use super::SpillError;
+use super::cipher::{HEADER_BYTES, SpillCipher, units_of};
+use super::extent::UNIT_BYTES;
+use crate::spill::extent::{Extent, Place};
+use crate::{Key, Store};
+
+/// An object in a batch, and whose it is.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Item {
+    key: Key,
+    /// The entry that named the object when it was copied.
+    bits: u64,
+    /// Its first unit in the batch.
+    first: u32,
+    count: u8,
+    encoding: u8,
+}
+
+/// A segment's worth of memory, and what is in it.
+pub(super) struct Batch<'m> {
+    memory: &'m SpillMemory,
+    /// Which half of it.
+    half: usize,
+    segment_bytes: usize,
+    item_count: usize,
+    units: u32,
+    /// The segment that it goes to, and the number of that write.
+    segment: u32,
+    sequence: u64,
+    /// Entries in whose leaves something was stored since this age began are not the batch's any more.
+    age: u32,
+}
+
+/// Memory for two batches: while one is written the other is filled.
+pub struct SpillMemory {
+    memory: Reservation,
+    segment_bytes: usize,
+}
+
+fn items_max(segment_bytes: usize) -> usize {
+    segment_bytes / UNIT_BYTES
+}
+
+impl SpillMemory {
+    /// Address space; memory comes when it is used.
+    ///
+    /// # Errors
+    /// When there is no address space.
+    pub fn new(segment_bytes: usize) -> Result<SpillMemory, Errno> {
+        let items_bytes =
+            (items_max(segment_bytes) * size_of::<Item>()).next_multiple_of(PAGE_SIZE);
+        let memory = Reservation::new(2 * (segment_bytes + items_bytes))?;
+        memory.commit(0, memory.len())?;
+        Ok(SpillMemory { memory, segment_bytes })
+    }
+
+    /// Addresses, the guard pages around included.
+    pub fn range(&self) -> core::ops::Range<usize> {
+        self.memory.guarded_range()
+    }
+
+    pub(super) fn segment_bytes(&self) -> usize {
+        self.segment_bytes
+    }
+
+    fn half_bytes(&self) -> usize {
+        self.memory.len() / 2
+    }
+}
+
+impl<'m> Batch<'m> {
+    /// # Safety
+    /// Nobody else uses this half (0 or 1) of the memory.
+    pub(super) unsafe fn new(memory: &'m SpillMemory, half: usize) -> Batch<'m> {
+        let segment_bytes = memory.segment_bytes;
+        Batch {
+            memory,
+            half,
+            segment_bytes,
+            item_count: 0,
+            units: 0,
+            segment: 0,
+            sequence: 0,
+            age: 0,
+        }
+    }
+
+    fn start(&self) -> *mut u8 {
+        // SAFETY: both halves lie in the memory.
+        unsafe { self.memory.memory.as_ptr().add(self.half * self.memory.half_bytes()) }
+    }
+
+    /// Begins anew, for a segment.
+    pub(super) fn begin(&mut self, segment: u32, sequence: u64, age: u32) {
+        (self.item_count, self.units) = (0, 0);
+        (self.segment, self.sequence, self.age) = (segment, sequence, age);
+    }
+
+    pub(super) fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    pub(super) fn age(&self) -> u32 {
+        self.age
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.item_count == 0
+    }
+
+    /// The whole buffer.
+    pub(super) fn buffer(&mut self) -> &mut [u8] {
+        // SAFETY: committed memory of ours (`new`), which only this borrow of it leads to.
+        unsafe { core::slice::from_raw_parts_mut(self.start(), self.segment_bytes) }
+    }
+
+    fn parts(&mut self) -> (&mut [u8], &mut [Item]) {
+        let (bytes, items) = (self.segment_bytes, items_max(self.segment_bytes));
+        // SAFETY: committed memory of ours behind one another, aligned to pages; items may be made
+        // of any bytes. Only this borrow leads to either.
+        unsafe {
+            let start = self.start();
+            let items = core::slice::from_raw_parts_mut(start.add(bytes).cast::<Item>(), items);
+            (core::slice::from_raw_parts_mut(start, bytes), items)
+        }
+    }
+
+    /// Copies an object in. `false` if there is no room.
+    pub(super) fn push(&mut self, key: Key, bits: u64, encoding: u8, object: &[u8]) -> bool {
+        let count = units_of(object.len());
+        let (first, item_count) = (self.units, self.item_count);
+        let (buffer, items) = self.parts();
+        let start = first as usize * UNIT_BYTES;
+        let (Some(extent), Some(item)) =
+            (buffer.get_mut(start..start + count * UNIT_BYTES), items.get_mut(item_count))
+        else {
+            return false;
+        };
+        let (header, rest) = extent.split_at_mut(HEADER_BYTES);
+        let [low, high] = (object.len() as u16).to_le_bytes();
+        header.copy_from_slice(&[low, high, encoding, 0]);
+        let (place, room) = rest.split_at_mut(object.len());
+        place.copy_from_slice(object);
+        room.fill(0);
+        *item = Item { key, bits, first, count: count as u8, encoding };
+        self.units += count as u32;
+        self.item_count += 1;
+        true
+    }
+
+    /// Encrypts what is in it.
+    pub(super) fn seal(&mut self, cipher: &SpillCipher, first_unit: u32) -> Result<(), SpillError> {
+        let (sequence, item_count) = (self.sequence, self.item_count);
+        let (buffer, items) = self.parts();
+        for item in &items[..item_count] {
+            let start = item.first as usize * UNIT_BYTES;
+            let extent = &mut buffer[start..start + usize::from(item.count) * UNIT_BYTES];
+            cipher.seal(sequence, first_unit + item.first, extent)?;
+        }
+        // What an earlier batch left there is encrypted, but was another segment's.
+        let end = self.units as usize * UNIT_BYTES;
+        let written = end.next_multiple_of(PAGE_SIZE);
+        self.buffer()[end..written].fill(0);
+        Ok(())
+    }
+
+    /// What is to be written: whole pages.
+    pub(super) fn sealed_bytes(&mut self) -> &[u8] {
+        let written = (self.units as usize * UNIT_BYTES).next_multiple_of(PAGE_SIZE);
+        &self.buffer()[..written]
+    }
+
+    /// It is written: the entries say so, but those that have changed meanwhile. Returns how many do.
+    pub(super) fn settle(&mut self, store: &Store) -> u64 {
+        let _changing = store.space.close(self.segment, self.units);
+        let first_unit = store.space.first_unit(self.segment);
+        let mut settled = 0;
+        let (age, item_count) = (self.age, self.item_count);
+        for item in &self.parts().1[..item_count] {
+            // SAFETY: the segment is ours, and each part of it is given to one object.
+            let extent =
+                unsafe { Extent::new(Place { first: first_unit + item.first, count: item.count }) };
+            settled += u64::from(store.settle(item.key, item.bits, age, extent, item.encoding));
+        }
+        self.item_count = 0;
+        settled
+    }
+
+    /// Gives its memory back until it is used again.
+    pub(super) fn release(&mut self) {
+        let half = self.memory.half_bytes();
+        // Where the program has locked all its memory it stays.
+        // SAFETY: nothing is in the batch.
+        let _ = unsafe { self.memory.memory.release(self.half * half, half) };
+    }
+}

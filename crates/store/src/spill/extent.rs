@@ -1,0 +1,79 @@
+//! Where in the spill file a page's object lies.
+
+use core::ops::Range;
+
+/// Extents begin and end at multiples of this many bytes. A pool's slots are multiples of 16; here
+/// coarser units leave bits of the entry for a check, and cost a fiftieth of a mean object's length.
+pub(crate) const UNIT_BYTES: usize = 64;
+
+/// Bits that the number of an extent's first unit takes: files of up to 256 GiB.
+pub(crate) const FIRST_BITS: u32 = 32;
+/// Bits that its length in units takes.
+pub(crate) const COUNT_BITS: u32 = 7;
+
+/// A part of the spill file, in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub first: u32,
+    pub count: u8,
+}
+
+impl Place {
+    /// Its bytes in the file.
+    pub(crate) fn file_range(self) -> Range<u64> {
+        let first = u64::from(self.first) * UNIT_BYTES as u64;
+        first..first + u64::from(self.count) * UNIT_BYTES as u64
+    }
+}
+
+/// The right to a part of the spill file and to what is in it. One that is dropped, not freed, is
+/// room lost.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Extent(Place);
+
+impl Extent {
+    /// # Safety
+    /// The caller owns these units of the file and gives them to the extent.
+    pub(crate) unsafe fn new(place: Place) -> Extent {
+        Extent(place)
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.0
+    }
+}
+
+/// A page whose object is in the spill file: lent by [`crate::Store::load`] to whoever reads it from
+/// there. Two of a key are equal only if its object is the same, and lies where it lay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spilled {
+    place: Place,
+    encoding: u8,
+    /// Which write of the file it came there by.
+    sequence: u64,
+}
+
+impl Spilled {
+    pub(crate) fn new(place: Place, encoding: u8, sequence: u64) -> Spilled {
+        Spilled { place, encoding, sequence }
+    }
+
+    pub(super) fn place(self) -> Place {
+        self.place
+    }
+
+    pub(super) fn sequence(self) -> u64 {
+        self.sequence
+    }
+
+    /// The encoding that the object is in.
+    pub fn encoding(self) -> u8 {
+        self.encoding
+    }
+
+    /// The bytes of the file that the object lies in, encrypted.
+    pub fn file_range(self) -> Range<u64> {
+        self.place.file_range()
+    }
+}

@@ -1,0 +1,223 @@
+//! Which parts of the spill file are in use.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use ramfold_sys::Errno;
+use ramfold_sys::sync::{Mutex, MutexGuard};
+
+use super::extent::{Extent, FIRST_BITS, Place, UNIT_BYTES};
+use crate::SpillShape;
+use crate::pool::memory::{GrowingArray, Zeroed};
+
+/// A segment without anything in it. The file has it, but nothing here refers to it.
+const FREE: u32 = 0;
+/// A segment that is being written: nothing refers to it yet.
+const WRITING: u32 = u32::MAX;
+
+/// What is known of a segment.
+struct Segment {
+    /// Which write of the key's life filled it: part of the nonce of all that is in it.
+    sequence: AtomicU64,
+    /// Units of extents that are somebody's.
+    live_units: AtomicU32,
+    /// [`FREE`], [`WRITING`], or how many units were written.
+    written_units: AtomicU32,
+}
+
+// SAFETY: atomics only, for which zero is a value.
+unsafe impl Zeroed for Segment {}
+
+pub(crate) struct Space {
+    segments: GrowingArray<Segment>,
+    /// 0 where there is no spill file.
+    segment_units: u32,
+    segment_count_max: u32,
+    /// Held while `segments` grows, and from when a segment is known to be written until the entries of
+    /// all its objects say so: a fork copies all of that or none.
+    changing: Mutex<()>,
+}
+
+impl Space {
+    pub(crate) const UNIT_BYTES: u64 = UNIT_BYTES as u64;
+
+    /// Longest spill file.
+    pub(crate) const fn bytes_limit() -> usize {
+        UNIT_BYTES << FIRST_BITS
+    }
+
+    pub(crate) fn new(shape: Option<SpillShape>) -> Result<Space, Errno> {
+        let count = shape.map_or(0, |shape| shape.segment_count_max);
+        Ok(Space {
+            segments: GrowingArray::new(count)?,
+            segment_units: shape.map_or(0, |shape| (shape.segment_bytes / UNIT_BYTES) as u32),
+            segment_count_max: count as u32,
+            changing: Mutex::new(()),
+        })
+    }
+
+    pub(super) fn segment_bytes(&self) -> usize {
+        self.segment_units as usize * UNIT_BYTES
+    }
+
+    fn segment_of(&self, place: Place) -> Option<&Segment> {
+        self.segments.get(place.first.checked_div(self.segment_units)? as usize)
+    }
+
+    fn get(&self, number: u32) -> Option<&Segment> {
+        self.segments.get(number as usize)
+    }
+
+    /// First unit of a segment.
+    pub(super) fn first_unit(&self, number: u32) -> u32 {
+        number * self.segment_units
+    }
+
+    /// Notes that a segment is going to be written.
+    ///
+    /// # Errors
+    /// Where there is no memory to do so.
+    pub(super) fn open(&self, number: u32, sequence: u64) -> Result<(), Errno> {
+        if number >= self.segment_count_max {
+            return Err(Errno::INVAL);
+        }
+        let _changing = self.changing.lock();
+        if number as usize >= self.segments.len() {
+            self.segments.grow(number as usize + 1)?;
+        }
+        let segment = self.get(number).ok_or(Errno::NOMEM)?;
+        segment.sequence.store(sequence, Ordering::Relaxed);
+        segment.written_units.store(WRITING, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The segment is written, and so many units of it belong to extents from now on; those that turn
+    /// out not to are freed. While the result lives no fork copies any of this.
+    pub(super) fn close(&self, number: u32, units: u32) -> PausedSpace<'_> {
+        let changing = self.changing.lock();
+        if let Some(segment) = self.get(number) {
+            segment.live_units.store(units, Ordering::Relaxed);
+            segment.written_units.store(units, Ordering::Release);
+        }
+        PausedSpace { _changing: changing }
+    }
+
+    /// The segment was not written after all.
+    pub(super) fn abandon(&self, number: u32) {
+        if let Some(segment) = self.get(number) {
+            segment.written_units.store(FREE, Ordering::Relaxed);
+        }
+    }
+
+    /// Frees an extent.
+    pub(crate) fn free(&self, extent: Extent) {
+        let place = extent.place();
+        let units = u32::from(place.count);
+        if let Some(segment) = self.segment_of(place) {
+            // A damaged entry can free what is not its own: less than nothing is not left.
+            let less = |live: u32| Some(live.saturating_sub(units));
+            let _ = segment.live_units.fetch_update(Ordering::Release, Ordering::Relaxed, less);
+        }
+    }
+
+    /// Which write filled the segment that this lies in.
+    pub(crate) fn sequence(&self, place: Place) -> Option<u64> {
+        Some(self.segment_of(place)?.sequence.load(Ordering::Acquire))
+    }
+
+    /// Calls `release` with each segment in which nothing is left, and forgets it.
+    pub(super) fn release_empty(&self, mut release: impl FnMut(u32)) {
+        for number in 0..self.segments.len() as u32 {
+            if self.usage(number).is_some_and(|usage| usage.live_units == 0) {
+                self.abandon(number);
+                release(number);
+            }
+        }
+    }
+
+    /// How much of a segment is in use, if anything was written there.
+    pub(super) fn usage(&self, number: u32) -> Option<Usage> {
+        let segment = self.get(number)?;
+        match segment.written_units.load(Ordering::Acquire) {
+            FREE | WRITING => None,
+            written_units => {
+                let live_units = segment.live_units.load(Ordering::Acquire);
+                Some(Usage { written_units, live_units })
+            }
+        }
+    }
+
+    pub(super) fn segments(&self) -> core::ops::Range<u32> {
+        0..self.segments.len() as u32
+    }
+
+    /// In a forked child: what the parent was writing is none of the child's. Calls `release` with it.
+    pub(super) fn forget_writing(&self, mut release: impl FnMut(u32)) {
+        for number in self.segments() {
+            if let Some(segment) = self.get(number)
+                && segment.written_units.load(Ordering::Relaxed) == WRITING
+            {
+                self.abandon(number);
+                release(number);
+            }
+        }
+    }
+
+    pub(crate) fn resident_bytes(&self) -> usize {
+        self.segments.resident_bytes()
+    }
+
+    pub(crate) fn range(&self) -> core::ops::Range<usize> {
+        self.segments.range()
+    }
+
+    pub(crate) fn pause(&self) -> PausedSpace<'_> {
+        PausedSpace { _changing: self.changing.lock() }
+    }
+
+    /// # Safety
+    /// As [`Mutex::reset_after_fork`].
+    pub(crate) unsafe fn reset_lock_after_fork(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.changing.reset_after_fork() };
+    }
+}
+
+/// Units of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub written_units: u32,
+    pub live_units: u32,
+}
+
+/// Keeps a fork from copying the space in the middle of a change.
+pub(crate) struct PausedSpace<'a> {
+    _changing: MutexGuard<'a, ()>,
+}
+
+#[cfg(test)]
+impl Space {
+    pub(crate) fn used_segments(&self) -> usize {
+        let used =
+            |number: &u32| self.get(*number).unwrap().written_units.load(Ordering::Relaxed) != FREE;
+        self.segments().filter(used).count()
+    }
+
+    /// Checks the live units of each segment against the extents that there are.
+    pub(crate) fn audit(&self, places: impl Iterator<Item = Place>) {
+        let mut live = vec![0; self.segments.len()];
+        let mut taken = std::collections::BTreeSet::new();
+        for place in places {
+            live[(place.first / self.segment_units) as usize] += u32::from(place.count);
+            assert!(taken.insert(place), "{place:?} twice");
+        }
+        for (place, next) in taken.iter().zip(taken.iter().skip(1)) {
+            assert!(place.first + u32::from(place.count) <= next.first, "two objects in one place");
+        }
+        for (number, live) in (0..).zip(live) {
+            match self.usage(number) {
+                Some(usage) => assert_eq!(usage.live_units, live, "segment {number}"),
+                None => assert_eq!(live, 0, "segment {number} is free or being written"),
+            }
+        }
+    }
+}
