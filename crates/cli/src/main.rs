@@ -9,6 +9,7 @@ mod duration;
 mod file_pressure;
 mod program;
 mod size;
+mod spill;
 mod stats;
 
 use clap::{CommandFactory, Parser, Subcommand};

@@ -43,6 +43,8 @@ pub fn of_session(session: &Session, program: u32) -> Value {
     put("staging_bytes", json!(staging));
     put("compressed_bytes", json!(sum(|p| &p.compressed_bytes)));
     put("pages_stored", json!(sum(|p| &p.pages_stored)));
+    put("pages_in_spill", json!(sum(|p| &p.pages_in_spill)));
+    put("spill_bytes", json!(sum(|p| &p.spill_bytes)));
     put("processes_started", json!(session.processes_started.load(Ordering::Relaxed)));
     put("processes_activated", json!(session.processes_activated.load(Ordering::Relaxed)));
     put("fault_ns_p50", json!(latency.quantile_ns(0.5)));

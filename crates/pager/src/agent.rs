@@ -11,6 +11,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use ramfold_store::Store;
+use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::{self, Reservation};
 use ramfold_sys::pagemap::{PageRegion, Pagemap};
 use ramfold_sys::sync::{Mutex, MutexGuard};
@@ -28,6 +29,7 @@ use crate::probation::Probation;
 use crate::reclaim::Reclaimer;
 use crate::regions::Regions;
 use crate::session::{Once, Process, Session};
+use crate::spill::SpillAccess;
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::sweep::Sweep;
 use crate::victims::Victims;
@@ -57,6 +59,8 @@ pub struct Active {
     pub pagemap: Pagemap,
     pub store: Store,
     pub staging_memory: Reservation,
+    /// `None` where the session has no spill file, or this process cannot use it.
+    pub spill: Option<SpillAccess>,
 }
 
 /// All of the agent. Zeroed memory is a valid start; there is one for each process.
@@ -109,6 +113,14 @@ pub struct Agent {
     pub fork_waits: AtomicU32,
     /// A fault waits for memory to be freed.
     pub faults_wait: AtomicBool,
+    /// What is to go to the spill file will get there, as far as one can know.
+    pub spill_works: AtomicBool,
+    /// The thread that writes it sleeps and wants to be woken when there is something to write.
+    pub spill_sleeps: AtomicBool,
+    /// Futex: raised to wake it.
+    pub spill_wake: AtomicU32,
+    /// A place in the session for the child of the fork that is under way.
+    child_place: AtomicPtr<Process>,
     /// Thread number of the monitor.
     monitor_thread: AtomicU32,
     /// The monitor sleeps and wants to be woken when memory runs short.
@@ -137,8 +149,8 @@ static AGENT: AtomicPtr<Agent> = AtomicPtr::new(ptr::null_mut());
 pub const LOCK_PATIENCE_NS: u32 = 200_000;
 
 const STACK_BYTES: usize = 256 << 10;
-/// Stacks, in order: monitor, handler, fork. A page that cannot be touched lies above each.
-const STACKS: usize = 3;
+/// Stacks, in order: monitor, handler, fork, spill. A page that cannot be touched lies above each.
+const STACKS: usize = 4;
 const STACK_STRIDE: usize = STACK_BYTES + PAGE_SIZE;
 const AGENT_OFFSET: usize = STACKS * STACK_STRIDE;
 
@@ -157,6 +169,7 @@ pub enum Stack {
     Monitor = 0,
     Handler = 1,
     Fork = 2,
+    Spill = 3,
 }
 
 impl Agent {
@@ -246,11 +259,41 @@ impl Agent {
     /// counts what it costs, but its memory is looked after: parts of it are missing.
     pub fn begin_account(&'static self) {
         let pid = proc::own_pid();
-        let process = self.session().claim_or_say(pid).unwrap_or_else(|| {
-            self.unlisted.pid.store(pid, Ordering::Relaxed);
-            &self.unlisted
-        });
+        let session = self.session();
+        // SAFETY: a place in the session, or none.
+        let prepared =
+            unsafe { self.child_place.swap(ptr::null_mut(), Ordering::Relaxed).as_ref() };
+        let process = match prepared {
+            Some(place) => {
+                session.adopt(place, pid);
+                place
+            }
+            None => session.claim_or_say(pid).unwrap_or_else(|| {
+                self.unlisted.pid.store(pid, Ordering::Relaxed);
+                &self.unlisted
+            }),
+        };
         self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Before a fork: the child will have what this process has in the spill file, and others must know.
+    pub fn prepare_child(&self) {
+        if self.active().is_some_and(|active| active.spill.is_some()) {
+            let place = self.session().prepare_child(self.process());
+            let place = place.map_or(ptr::null_mut(), |place| ptr::from_ref(place).cast_mut());
+            self.child_place.store(place, Ordering::Relaxed);
+        }
+    }
+
+    /// After a fork, in the parent: the child has its place, or there is none.
+    pub fn child_was_made(&self, was_made: bool) {
+        let place = self.child_place.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: as in `begin_account`.
+        if let Some(place) = unsafe { place.as_ref() }
+            && !was_made
+        {
+            self.session().abandon(place);
+        }
     }
 
     /// Is the calling thread somebody else than the agent was started as?
@@ -281,13 +324,22 @@ impl Agent {
     /// # Safety
     /// Only the monitor of the child calls this, before there is a handler. The old descriptors
     /// are forgotten, not closed: the monitor's table never had them.
-    pub unsafe fn replace_files(&self, uffd: Uffd, told_of_forks: bool, pagemap: Pagemap) {
+    pub unsafe fn replace_files(
+        &self,
+        uffd: Uffd,
+        told_of_forks: bool,
+        pagemap: Pagemap,
+        spill: Option<DirectFile>,
+    ) {
         let parts = self.active_parts.get().cast::<Active>();
         // SAFETY: the caller is alone.
         unsafe {
             ptr::write(&raw mut (*parts).uffd, uffd);
             ptr::write(&raw mut (*parts).pagemap, pagemap);
             (*parts).told_of_forks = told_of_forks;
+            if let (Some(access), Some(file)) = (&mut (*parts).spill, spill) {
+                ptr::write(&raw mut access.file, file);
+            }
         }
     }
 
@@ -366,10 +418,11 @@ impl Agent {
         overlaps(&(self.home_start..self.home_end))
             || overlaps(&crate::entry::library_range())
             || self.active().is_some_and(|active| {
-                overlaps(&active.staging_memory.guarded_range()) || {
-                    let store = active.store.memory_ranges();
-                    overlaps(&store.pool) || store.metadata.iter().any(overlaps)
-                }
+                let store = active.store.memory_ranges();
+                overlaps(&active.staging_memory.guarded_range())
+                    || overlaps(&store.pool)
+                    || store.metadata.iter().any(overlaps)
+                    || active.spill.as_ref().is_some_and(|spill| spill.owns(overlaps))
             })
     }
 

@@ -7,8 +7,8 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use ramfold_codec::{DecodeError, Decompressor, Encoding, Page};
-use ramfold_store::Loaded;
+use ramfold_codec::{Decompressor, Page};
+use ramfold_store::{Loaded, Spilled};
 use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::uffd::{Event, Partial, Uffd};
 use ramfold_sys::{Errno, PAGE_SIZE, time};
@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS};
+use crate::content::{self, Found};
 use crate::cost::Watermarks;
 use crate::density::Density;
 use crate::mark::Mark;
@@ -24,6 +25,7 @@ use crate::placement::Placement;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Chunk, Reclaimer};
 use crate::session::Counters;
+use crate::spill::{self, Reads};
 use crate::staging::CHUNK_PAGES;
 use crate::stream::{Streams, WINDOW_MAX, Window};
 use crate::sweep::{self, Taken};
@@ -75,6 +77,7 @@ pub struct Handler {
     child_has_agent: bool,
     decompressor: Option<Decompressor<'static>>,
     streams: Streams,
+    reads: Reads,
     direct: Option<&'static mut Reclaimer>,
     placement: Placement,
     density: Density,
@@ -100,6 +103,8 @@ enum Served {
     Gone,
     /// The address space is changing: the thread must fault again after the event was read.
     Again,
+    /// The page is being read from the spill file.
+    Waits,
 }
 
 /// Entry of the handler's thread.
@@ -115,6 +120,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
         (&raw mut (*handler).child_has_agent).write(false);
         (&raw mut (*handler).again).write(0);
         (&raw mut (*handler).streams).write(Streams::default());
+        (&raw mut (*handler).reads).write(Reads::default());
         (&raw mut (*handler).placement).write(Placement::default());
         (&raw mut (*handler).density).write(Density::default());
         (&raw mut (*handler).privileges).write(Privileges::default());
@@ -167,7 +173,7 @@ impl Handler {
         loop {
             // Delayed messages are due at once: a forked child may wait for its descriptor to go.
             if !agent.delayed.load(Ordering::Relaxed) {
-                wait_for_message(&active.uffd, IDLE);
+                self.wait_for_message(active, IDLE);
                 self.stall_over_cap(agent, active);
             }
             if agent.copying.load(Ordering::Acquire) {
@@ -175,6 +181,7 @@ impl Handler {
             } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
                 self.release_chunk(&mut core);
                 self.handle_delayed(agent, active, &mut core);
+                self.finish_reads(agent, active, &mut core);
                 self.handle_next(agent, active, core);
             }
         }
@@ -197,10 +204,14 @@ impl Handler {
         };
         let started = time::monotonic_ns();
         Self::take_ahead(agent, active, &mut core);
-        let served = self.serve(agent, active, &mut core, address, write);
+        let served = self.serve(agent, active, &mut core, address, write, started);
         let process = agent.process();
         let took = time::monotonic_ns() - started;
         process.counters.faults.fetch_add(1, Ordering::Relaxed);
+        if served == Served::Waits {
+            self.again = 0;
+            return;
+        }
         process.counters.fault_ns_total.fetch_add(took + KERNEL_NS, Ordering::Relaxed);
         process.fault_ns.record(took);
         if served == Served::Again {
@@ -293,7 +304,7 @@ impl Handler {
         // Set while the fork still has the lock, and before anything is read.
         agent.delayed.store(true, Ordering::Release);
         while agent.copying.load(Ordering::Acquire) {
-            wait_for_message(&active.uffd, DURING_COPY);
+            self.wait_for_message(active, DURING_COPY);
             let Some(event) = read(agent, &active.uffd) else { continue };
             if self.delayed_count < DELAYED_MAX {
                 self.delayed[self.delayed_count] = Some(event);
@@ -361,10 +372,15 @@ impl Handler {
         core: &mut Core,
         address: usize,
         write: bool,
+        started_ns: u64,
     ) -> Served {
         let page = page::number_of(address);
-        if !self.fetch(agent, active, core, page, 0) {
-            return self.fill_with_zeros(agent, active, core, address, write);
+        match self.fetch(agent, active, core, page, 0) {
+            Found::Here => {}
+            Found::Nothing => return self.fill_with_zeros(agent, active, core, address, write),
+            Found::Spilled(spilled) => {
+                return self.read(agent, active, core, page, spilled, started_ns);
+            }
         }
         let window = self.streams.window_at(page);
         let counters = &agent.process().counters;
@@ -475,7 +491,7 @@ impl Handler {
         while pages < together.min(BATCH_PAGES) {
             let page = nearest.wrapping_add_signed(stride * pages as i64);
             let place = if upwards { pages } else { BATCH_PAGES - pages };
-            if !self.fetch(agent, active, core, page, place) {
+            if self.fetch(agent, active, core, page, place) != Found::Here {
                 break;
             }
             pages += 1;
@@ -502,8 +518,7 @@ impl Handler {
         if upwards || done == pages { done } else { 0 }
     }
 
-    /// Puts a page's content among the pages to copy from. `false` where neither staging nor the
-    /// store has it.
+    /// Puts a page's content among the pages to copy from, if it is in memory.
     fn fetch(
         &mut self,
         agent: &Agent,
@@ -511,23 +526,155 @@ impl Handler {
         core: &Core,
         page: PageNumber,
         place: usize,
-    ) -> bool {
+    ) -> Found {
         let Handler { pages, decompressor, .. } = self;
         let buffer = &mut pages[place];
         if let Some(slot) = core.staging.find(page) {
             // SAFETY: a live slot holds the page's content, and only the reclaimer removes it.
             *buffer = *unsafe { active.slot_page(slot) };
-            return true;
+            return Found::Here;
         }
-        let Some(decompressor) = decompressor.as_mut() else { return false };
-        match active.store.load(page, |object| expand(object, decompressor, buffer)) {
-            Ok(None) => false,
-            Ok(Some(Ok(()))) => true,
-            Ok(Some(Err(error))) => {
-                agent.fail(format_args!("page {:#x}: {error}", page::address_of(page)))
+        match decompressor.as_mut() {
+            Some(decompressor) => content::load(agent, active, page, decompressor, buffer),
+            None => Found::Nothing,
+        }
+    }
+
+    /// Begins to read a page from the spill file, with those ahead of it in its stream.
+    fn read(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        page: PageNumber,
+        spilled: Spilled,
+        started_ns: u64,
+    ) -> Served {
+        let Some(access) = &active.spill else {
+            content::fail(agent, page, &"it is in the spill file, which is not open");
+        };
+        if self.reads.has(page) {
+            return Served::Waits;
+        }
+        let Some(read) = self.reads.begin((page, spilled), started_ns) else {
+            if !self.reads.wait(page::address_of(page)) {
+                wake(&active.uffd, page::address_of(page));
             }
-            Err(error) => agent.fail(format_args!("page {:#x}: {error}", page::address_of(page))),
+            return Served::Waits;
+        };
+        let Window { stride, pages, wasted } = self.streams.window_at(page);
+        let counters = &agent.process().counters;
+        counters.pages_prefetch_wasted.fetch_add(wasted.into(), Ordering::Relaxed);
+        let most = pages.min(1 + room_ahead(agent));
+        let (mut together, mut steps) = (1, 0);
+        for step in 1..most {
+            let next = page.wrapping_add_signed(stride * step as i64);
+            // What is in memory is passed by.
+            if core.staging.find(next).is_some() || self.reads.has(next) {
+                continue;
+            }
+            match spilled_at(active, next) {
+                Some(spilled) if self.reads.add(read, (next, spilled)) => {
+                    (together, steps) = (together + 1, step);
+                }
+                Some(_) => break,
+                None => {}
+            }
         }
+        self.streams.note_brought(together, steps);
+        counters.pages_prefetched.fetch_add(together as u64 - 1, Ordering::Relaxed);
+        counters.spill_reads.fetch_add(1, Ordering::Relaxed);
+        self.reads.submit(access, read);
+        Served::Waits
+    }
+
+    /// Brings in what was read from the spill file, where the store still says that it is there.
+    fn finish_reads(&mut self, agent: &'static Agent, active: &'static Active, core: &mut Core) {
+        let Some(access) = active.spill.as_ref().filter(|_| self.reads.under_way()) else { return };
+        loop {
+            let finished = match self.reads.finish(access) {
+                Ok(Some(finished)) => finished,
+                Ok(None) => return,
+                Err((page, error)) => content::fail(agent, page, &error),
+            };
+            let counters = &agent.process().counters;
+            let mut is_streamed = false;
+            for (page, spilled) in finished.pages.into_iter().flatten() {
+                if spilled_at(active, page) == Some(spilled) {
+                    let object = match finished.open(access, spilled) {
+                        Ok(object) => object,
+                        Err(error) => content::fail(agent, page, &error),
+                    };
+                    self.bring_object(
+                        agent,
+                        active,
+                        core,
+                        page,
+                        spilled.encoding(),
+                        object,
+                        is_streamed,
+                    );
+                }
+                // Where nothing was brought in, whoever waits finds out by trying again.
+                wake(&active.uffd, page::address_of(page));
+                is_streamed = true;
+            }
+            let took = time::monotonic_ns() - finished.started_ns;
+            counters.spill_read_ns_total.fetch_add(took, Ordering::Relaxed);
+            counters.fault_ns_total.fetch_add(took + KERNEL_NS, Ordering::Relaxed);
+            agent.process().fault_ns.record(took);
+            for address in self.reads.take_waiting() {
+                wake(&active.uffd, address);
+            }
+        }
+    }
+
+    /// Brings in a page whose object was read.
+    #[expect(clippy::too_many_arguments)]
+    fn bring_object(
+        &mut self,
+        agent: &'static Agent,
+        active: &'static Active,
+        core: &mut Core,
+        page: PageNumber,
+        encoding: u8,
+        object: &[u8],
+        is_streamed: bool,
+    ) {
+        let Handler { pages, decompressor, .. } = self;
+        let Some(decompressor) = decompressor.as_mut() else { return };
+        if let Err(error) = content::expand(encoding, object, decompressor, &mut pages[0]) {
+            content::fail(agent, page, &error);
+        }
+        let (address, source) = (page::address_of(page), pages[0].as_ptr());
+        // SAFETY: the buffer was filled with the content of the page.
+        match unsafe { active.uffd.copy_without_wake(address, source, PAGE_SIZE) } {
+            Ok(()) => {
+                let counters = &agent.process().counters;
+                counters.spill_hits.fetch_add(1, Ordering::Relaxed);
+                note_returned(agent, active, core, page, is_streamed);
+            }
+            // An event waits to be read, or the page came by another way: it is tried again if somebody
+            // wants it.
+            Err(Partial { errno: Errno::AGAIN | Errno::EXIST | Errno::NOENT, .. }) => {}
+            // As for any other fault.
+            Err(partial) => {
+                settle(agent, active, address, Err(partial));
+            }
+        }
+    }
+
+    /// Sleeps until there is a message, something was read, or patience ends.
+    fn wait_for_message(&self, active: &Active, patience: Timespec) {
+        if self.reads.is_done() {
+            return;
+        }
+        let message = PollFd::new(&active.uffd, PollFlags::IN);
+        // An error or a time-out only means another look.
+        let _ = match self.reads.ring() {
+            Some(ring) => poll(&mut [message, PollFd::new(ring, PollFlags::IN)], Some(&patience)),
+            None => poll(&mut [message], Some(&patience)),
+        };
     }
 
     /// First touch: the page of zeros for a read, memory of its own for a write. A program that
@@ -563,7 +710,9 @@ impl Handler {
     /// Fills staging for the reclaimer when it is empty: the monitor has nothing to do then, and the
     /// faulting thread waits. See [`sweep`].
     fn take_ahead(agent: &Agent, active: &Active, core: &mut Core) {
-        let near = agent.cost_estimate.load(Ordering::Relaxed) + (CHUNK_PAGES * PAGE_SIZE) as u64
+        let cost = agent.cost_estimate.load(Ordering::Relaxed);
+        let near = cost.saturating_sub(spill::leaving_bytes(agent))
+            + (CHUNK_PAGES * PAGE_SIZE) as u64
             > Watermarks::of(agent.session()).for_estimate(agent).high;
         if !near || core.staging.waiting() > 0 || core.sweep.is_blocked() {
             return;
@@ -616,7 +765,11 @@ impl Handler {
         agent.faults_wait.store(true, Ordering::Relaxed);
         while cost() > mark && !agent.stuck.load(Ordering::Relaxed) {
             let seen = agent.progress.load(Ordering::Acquire);
-            if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
+            // What is on its way to the spill file makes room by itself.
+            let leaves = cost().saturating_sub(spill::leaving_bytes(agent)) <= mark;
+            if leaves {
+                spill::wake_if_wanted(agent, active);
+            } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
                 Self::take_directly(agent, active, &mut core);
             }
             if agent.monitor_sleeps.swap(false, Ordering::SeqCst) {
@@ -750,25 +903,14 @@ fn count_ahead(counters: &Counters, filled: usize) {
     }
 }
 
-/// Makes the page of what the store holds.
-pub fn expand(
-    object: Loaded<'_>,
-    decompressor: &mut Decompressor<'_>,
-    page: &mut Page,
-) -> Result<(), DecodeError> {
-    match object {
-        Loaded::SameFilled(word) => {
-            for to in page.as_chunks_mut::<8>().0 {
-                *to = word.to_ne_bytes();
-            }
-            Ok(())
-        }
-        Loaded::Object { encoding, bytes } => {
-            let encoding = Encoding::try_from(encoding)
-                .map_err(|_| DecodeError::Malformed("number of the encoding"))?;
-            decompressor.decompress(encoding, bytes, page)
-        }
-    }
+/// Where in the spill file the object of a page is, if it is there.
+fn spilled_at(active: &Active, page: PageNumber) -> Option<Spilled> {
+    let found = active.store.load(page, |loaded| match loaded {
+        Loaded::Spilled(spilled) => Some(spilled),
+        Loaded::SameFilled(_) | Loaded::Object { .. } => None,
+    });
+    // What is damaged is told to whoever wants it.
+    found.ok().flatten().flatten()
 }
 
 /// What a request of one page came to.
@@ -814,10 +956,4 @@ fn wake(uffd: &Uffd, address: usize) {
 
 fn page_range(address: usize) -> Range<usize> {
     address..address + PAGE_SIZE
-}
-
-/// Sleeps until there is a message, or patience ends.
-fn wait_for_message(uffd: &Uffd, patience: Timespec) {
-    // An error or a time-out only means another look.
-    let _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&patience));
 }

@@ -8,7 +8,8 @@
 //! program's mappings ([`regions`]); the [`sweep`] takes pages into [`staging`], those on [`probation`]
 //! first where [`victims`] says so and those with a [`mark`] later, and [`cold`] those that nobody
 //! touches; [`reclaim`] compresses what waited there; [`fault`] brings back what the program touches,
-//! with what a [`stream`] of faults wants next; [`event`] keeps up with changes of the address space;
+//! with what a [`stream`] of faults wants next; [`spill`] is where objects go that there is no room for,
+//! and come from; [`event`] keeps up with changes of the address space;
 //! [`fork`] gives a child its own agent.
 
 #![cfg_attr(not(test), no_std)]
@@ -19,6 +20,7 @@ compile_error!("ramfold's agent knows the system calls of x86_64 and aarch64 onl
 pub mod agent;
 pub mod aim;
 pub mod cold;
+pub mod content;
 pub mod cost;
 pub mod density;
 pub mod dropped;
@@ -42,6 +44,7 @@ pub mod reclaim;
 pub mod refaults;
 pub mod regions;
 pub mod session;
+pub mod spill;
 pub mod staging;
 pub mod stream;
 pub mod sweep;

@@ -26,6 +26,7 @@ use crate::kept;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Reclaimer, Step};
 use crate::session::Once;
+use crate::spill::{self, SpillAccess};
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
 use crate::sweep;
 
@@ -246,6 +247,9 @@ impl Monitor {
         self.measure_sharing();
         self.correct_estimate();
         self.publish();
+        if let Some(active) = self.agent.active() {
+            spill::wake_if_wanted(self.agent, active);
+        }
     }
 
     fn ask(&mut self) {
@@ -336,9 +340,14 @@ impl Monitor {
             session.pool_bytes_max.fetch_max(session.pool_bytes(), Ordering::Relaxed);
             process.compressed_bytes.store(store.object_bytes, Ordering::Relaxed);
             process.pages_stored.store(store.objects + store.same_filled, Ordering::Relaxed);
+            process.pages_in_spill.store(store.spilled, Ordering::Relaxed);
+            process.spill_bytes.store(store.spilled_bytes, Ordering::Relaxed);
             process.counters.pool_reserve_misses.store(store.reserve_misses, Ordering::Relaxed);
+            let buffers: u64 = active.spill.as_ref().map_or(0, |spill| {
+                spill.memory_ranges().map(|range| self.resident_bytes(range)).iter().sum()
+            });
             process.metadata_bytes.store(
-                store.metadata_bytes + self.resident_bytes(agent.home_range()),
+                store.metadata_bytes + self.resident_bytes(agent.home_range()) + buffers,
                 Ordering::Relaxed,
             );
             process.staging_bytes.store(
@@ -404,18 +413,22 @@ impl Monitor {
         let staging_memory = Reservation::new(staging_bytes)
             .and_then(|memory| memory.commit(0, staging_bytes).map(|()| memory))
             .map_err(|e| GiveUp::System("address space for staging", e))?;
+        let spill = SpillAccess::open(agent);
         // The pool cannot grow past the cap by much; what it is given is address space only.
         let store = Store::new(&Config {
             pool_bytes_max: (marks.cap as usize).saturating_mul(2).max(256 << 20),
             reserve_bytes: (marks.cap as usize / 128).clamp(256 << 10, 4 << 20),
             metadata_bytes_max: (marks.cap as usize / 4).max(64 << 20),
+            spill: spill.is_some().then(|| spill::shape(agent.session())).flatten(),
         })
         .map_err(|_| GiveUp::System("address space for the pool", Errno::NOMEM))?;
         let start = staging_memory.as_ptr() as usize;
         uffd.register(start..start + staging_bytes, STAGING_MODE)
             .map_err(|e| GiveUp::System("registering staging", e))?;
         // SAFETY: this is the monitor, and the agent is not active.
-        unsafe { agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory }) };
+        unsafe {
+            agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory, spill });
+        }
         core.staging.set_size(chunks, chunk_pages);
         // The monitor has not been sent anywhere yet.
         core.aims.set_processors(sched_getaffinity(None).map_or(1, |set| set.count().into()));
@@ -437,17 +450,10 @@ impl Monitor {
     /// Starts the fault handler and makes the reclaimer ready, when the agent is active.
     pub fn start_handler(&mut self) {
         let agent = self.agent;
-        // SAFETY: the handler's stack is nobody else's, and the agent lives for ever.
-        let spawned = unsafe {
-            thread::spawn(
-                agent.stack(Stack::Handler),
-                Files::Shared,
-                crate::fault::thread_main,
-                ptr::from_ref(agent).cast_mut().cast(),
-            )
-        };
-        if let Err(errno) = spawned {
-            agent.fail(format_args!("cannot start the fault handler: {errno}"));
+        self.start_thread(Stack::Handler, crate::fault::thread_main);
+        agent.spill_works.store(false, Ordering::Relaxed);
+        if self.writes_spill() {
+            self.start_thread(Stack::Spill, spill::thread_main);
         }
         // SAFETY: the cell is this thread's alone.
         let cell = unsafe { &mut *agent.monitor.get() };
@@ -458,6 +464,23 @@ impl Monitor {
             Ok(reclaimer) => self.reclaimer = Some(reclaimer),
             Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
         }
+    }
+
+    fn start_thread(&self, stack: Stack, entry: thread::Entry) {
+        let agent = self.agent;
+        let argument = ptr::from_ref(agent).cast_mut().cast();
+        // SAFETY: the stack is this thread's alone, and the agent lives for ever.
+        let spawned = unsafe { thread::spawn(agent.stack(stack), Files::Shared, entry, argument) };
+        if let Err(errno) = spawned {
+            agent.fail(format_args!("cannot start a thread of the agent: {errno}"));
+        }
+    }
+
+    /// Does this process write to the spill file? One that others do not know of only reads what it has
+    /// inherited.
+    fn writes_spill(&self) -> bool {
+        self.agent.active().is_some_and(|active| active.spill.is_some())
+            && self.agent.session().lists(self.agent.process())
     }
 
     fn give_up(&self, reason: &GiveUp) {
@@ -582,7 +605,8 @@ impl Monitor {
         let hard = Watermarks::of(agent.session()).for_estimate(agent).hard;
         let exhausted = loop {
             self.watch(active, hard);
-            if self.cost_bytes() <= goal {
+            spill::wake_if_wanted(agent, active);
+            if self.cost_bytes().saturating_sub(spill::leaving_bytes(agent)) <= goal {
                 break false;
             }
             match reclaimer.step(active, &mut || self.watch(active, hard)) {
@@ -791,7 +815,7 @@ impl Monitor {
             return;
         }
         self.threads_checked_ns = now;
-        let own_threads = if self.reclaimer.is_some() { 2 } else { 1 };
+        let own_threads = 1 + u64::from(self.reclaimer.is_some()) + u64::from(self.writes_spill());
         // The first thread stays as a zombie until the others are gone.
         if proc::thread_count() == Ok(own_threads + 1)
             && let Ok(Some(status)) = proc::leader_exit_status()

@@ -21,7 +21,8 @@ use crate::agent::{Active, Agent, CompressScratch, Core, LOCK_PATIENCE_NS, STAGI
 use crate::aim::Outcome;
 use crate::cost::Watermarks;
 use crate::mark::Mark;
-use crate::page;
+use crate::page::{self, PageNumber};
+use crate::spill;
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::sweep::{self, Taken};
 
@@ -443,7 +444,7 @@ impl Reclaimer {
             Compressed::Object(encoding, length) => {
                 active.store.store_object(page, encoding as u8, &object[..length]).is_ok()
             }
-            Compressed::DoesNotFit => false,
+            Compressed::DoesNotFit => self.store_raw(active, slot, page),
         };
         match compressed {
             Compressed::SameFilled(_) => counters.pages_same_filled.fetch_add(1, Ordering::Relaxed),
@@ -460,6 +461,18 @@ impl Reclaimer {
             counters.pages_incompressible.fetch_add(1, Ordering::Relaxed);
             self.put_back_soon(active, core, slot);
         }
+    }
+
+    /// Stores a page as it is, where there is a spill file for it to go to.
+    fn store_raw(&self, active: &Active, slot: Slot, page: PageNumber) -> bool {
+        if !self.agent.spill_works.load(Ordering::Relaxed) {
+            return false;
+        }
+        // SAFETY: the slot is live, and this thread's.
+        let content: &Page = unsafe { active.slot_page(slot) };
+        let stored = active.store.store_object(page, spill::RAW, content).is_ok();
+        self.agent.process().counters.pages_raw.fetch_add(stored.into(), Ordering::Relaxed);
+        stored
     }
 
     /// Tries to give a page back; where that fails now, `free_frames` goes on with it.

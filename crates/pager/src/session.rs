@@ -14,7 +14,7 @@ use ramfold_codec::Choice;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::futex;
 
@@ -25,13 +25,19 @@ use crate::histogram::Histogram;
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x04");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x05");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Processes that can be looked after at a time; more run without.
 pub const PROCESSES_MAX: usize = 512;
+
+/// Segments that a spill file can have.
+pub const SEGMENTS_MAX: usize = 1 << 16;
+
+/// In the place of a process that is about to be made: with its parent's number.
+const UNBORN: u32 = 1 << 31;
 
 const MESSAGES_MAX: usize = 16;
 const MESSAGE_BYTES: usize = 400;
@@ -71,6 +77,23 @@ counters! {
     pages_same_filled,
     /// Pages put back because compression would not have saved anything.
     pages_incompressible,
+    /// Pages that compression would not have saved anything of, stored as they are: for the spill file.
+    pages_raw,
+    /// Pages whose objects went to the spill file.
+    pages_spilled,
+    /// Pages brought back from there.
+    spill_hits,
+    /// Reads of it. One can bring several pages of a stream.
+    spill_reads,
+    /// What these reads took, in nanoseconds, from the fault's message to the answer.
+    spill_read_ns_total,
+    /// Batches written, and their bytes.
+    spill_writes,
+    spill_write_bytes,
+    /// Pages moved within the file, to make room.
+    pages_spill_moved,
+    /// Times that the file could not be read or written, or was full.
+    spill_errors,
     /// Pages taken from the program into staging.
     pages_staged,
     /// Times the monitor left taking pages to the fault handler.
@@ -157,9 +180,65 @@ pub struct Process {
     pub compressed_bytes: AtomicU64,
     /// Pages in the pool, those that are same-filled included.
     pub pages_stored: AtomicU64,
+    /// Pages in the spill file, and bytes that they take there.
+    pub pages_in_spill: AtomicU64,
+    pub spill_bytes: AtomicU64,
+    /// A bit for each segment of the spill file that this process has, alone or with relatives.
+    pub segments: SegmentSet,
     pub counters: Counters,
     /// From reading a fault's message to having answered it.
     pub fault_ns: Histogram,
+}
+
+/// Segments of the spill file.
+#[repr(C)]
+pub struct SegmentSet([AtomicU64; SEGMENTS_MAX / 64]);
+
+impl SegmentSet {
+    /// The segments of 64, from 64 times `index`.
+    pub fn word(&self, index: usize) -> &AtomicU64 {
+        &self.0[index]
+    }
+
+    /// Forgets all.
+    fn clear(&self) {
+        // Only what is set: the rest of the memory is not there.
+        self.0.iter().filter(|word| word.load(Ordering::Relaxed) != 0).for_each(|word| {
+            word.store(0, Ordering::Release);
+        });
+    }
+
+    /// Adds what another set has.
+    fn add_all(&self, other: &SegmentSet) {
+        for (word, more) in self.0.iter().zip(&other.0) {
+            let more = more.load(Ordering::Relaxed);
+            if more != 0 {
+                word.fetch_or(more, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// Where the spill file is, and how it is divided: written by the launcher before the program starts.
+#[repr(C)]
+pub struct SpillArea {
+    /// Number of segments; 0: there is no file.
+    pub segment_count: AtomicU64,
+    pub segment_bytes: AtomicU64,
+    /// The pools may take so many bytes together before their oldest objects go to the file.
+    pub pool_bytes: AtomicU64,
+    /// The launcher has the file open under this number.
+    pub launcher: AtomicU32,
+    pub fd: AtomicU32,
+    /// Which file it is.
+    pub device: AtomicU64,
+    pub inode: AtomicU64,
+    /// Drawn at random; no other memory has it.
+    pub key: [AtomicU64; 4],
+    /// Counts writes of segments, by all processes.
+    pub sequence: AtomicU64,
+    /// Segments that somebody may have of whom the session does not know: they are never used again.
+    pub pinned: SegmentSet,
 }
 
 /// One line for the person who started the run.
@@ -182,7 +261,9 @@ pub enum Once {
     NoAddressSpace = 1 << 4,
     CapTooSmall = 1 << 5,
     Privileges = 1 << 6,
-    Other = 1 << 7,
+    SpillFull = 1 << 7,
+    SpillFailed = 1 << 8,
+    Other = 1 << 9,
 }
 
 /// The shared memory. All fields are atomics: every process may write at any time.
@@ -225,6 +306,7 @@ pub struct Session {
     pub pool_bytes_max: AtomicU64,
     /// The most by which the cost went over the cap.
     pub over_cap_bytes_max: AtomicU64,
+    pub spill: SpillArea,
     messages: [Message; MESSAGES_MAX],
     /// What processes counted whose place was taken again.
     pub retired: Counters,
@@ -266,8 +348,95 @@ impl Session {
                 self.claim_free(pid, dead)
             })?;
         self.retire(place);
+        place.segments.clear();
         self.processes_started.fetch_add(1, Ordering::Relaxed);
         Some(place)
+    }
+
+    /// Takes a place for a child that a process is about to make, which will have all that its parent
+    /// has in the spill file. Where there is none, what the parent has is never given back.
+    pub fn prepare_child(&self, parent: &Process) -> Option<&Process> {
+        let pid = parent.pid.load(Ordering::Relaxed);
+        let unborn = self.claim(pid | UNBORN);
+        match unborn {
+            Some(place) => place.segments.add_all(&parent.segments),
+            None => self.spill.pinned.add_all(&parent.segments),
+        }
+        unborn
+    }
+
+    /// The child that a place was taken for is there.
+    pub fn adopt(&self, place: &Process, pid: u32) {
+        place.pid.store(pid, Ordering::Release);
+    }
+
+    /// The child that a place was taken for was not made.
+    pub fn abandon(&self, place: &Process) {
+        place.segments.clear();
+        self.processes_started.fetch_sub(1, Ordering::Relaxed);
+        place.pid.store(u32::MAX, Ordering::Release);
+    }
+
+    /// Has this process a place here, so that others know what it has?
+    pub fn lists(&self, process: &Process) -> bool {
+        self.processes.as_ptr_range().contains(&ptr::from_ref(process))
+    }
+
+    /// Takes a segment of the spill file for a process; `None` where all are taken.
+    pub fn claim_segment(&self, process: &Process) -> Option<u32> {
+        let count = self.spill.segment_count.load(Ordering::Relaxed) as usize;
+        let pid = process.pid.load(Ordering::Relaxed);
+        for attempt in 0..2 {
+            for index in 0..count.div_ceil(64) {
+                let valid = u64::MAX >> (64 - (count - index * 64).min(64));
+                let mut free = valid & !self.taken_segments(index);
+                while free != 0 {
+                    // Processes that look at the same time try different ones first.
+                    let nth = if attempt == 0 { 0 } else { pid % free.count_ones() };
+                    let bit = (0..nth).fold(free, |rest, _| rest & (rest - 1));
+                    let bit = bit & bit.wrapping_neg();
+                    process.segments.word(index).fetch_or(bit, Ordering::SeqCst);
+                    let others =
+                        self.used_processes().filter(|other| !ptr::eq(*other, process)).fold(
+                            self.spill.pinned.word(index).load(Ordering::SeqCst),
+                            |all, other| all | other.segments.word(index).load(Ordering::SeqCst),
+                        );
+                    if others & bit == 0 {
+                        return Some((index * 64) as u32 + bit.trailing_zeros());
+                    }
+                    // Somebody else has taken it at the same time, and one of us lets go at least.
+                    process.segments.word(index).fetch_and(!bit, Ordering::SeqCst);
+                    free &= !bit;
+                }
+            }
+            if attempt == 0 {
+                self.clear_segments_of_the_dead();
+            }
+        }
+        None
+    }
+
+    /// Gives a segment back.
+    pub fn release_segment(&self, process: &Process, segment: u32) {
+        let (index, bit) = (segment as usize / 64, 1 << (segment % 64));
+        process.segments.word(index).fetch_and(!bit, Ordering::SeqCst);
+    }
+
+    /// Which of 64 segments somebody has.
+    fn taken_segments(&self, index: usize) -> u64 {
+        self.used_processes()
+            .fold(self.spill.pinned.word(index).load(Ordering::SeqCst), |all, p| {
+                all | p.segments.word(index).load(Ordering::SeqCst)
+            })
+    }
+
+    fn clear_segments_of_the_dead(&self) {
+        for place in self.used_processes() {
+            let pid = place.pid.load(Ordering::Acquire);
+            if !is_alive(pid) {
+                place.segments.clear();
+            }
+        }
     }
 
     /// [`Session::claim`]; when there is no place it says so.
@@ -455,6 +624,23 @@ impl OwnedSession {
         Ok(session)
     }
 
+    /// Draws the key that the spill file is encrypted with. It stays in RAM, where that is permitted.
+    ///
+    /// # Errors
+    /// What getrandom(2) says.
+    pub fn draw_spill_key(&self) -> Result<(), Errno> {
+        let words = &self.spill.key;
+        // Otherwise it may go to the machine's swap, as the program's own memory may.
+        // SAFETY: locks memory that is mapped, and changes nothing.
+        let _ = unsafe { mlock(words.as_ptr().cast_mut().cast(), size_of_val(words)) };
+        for word in words {
+            let mut bytes = [0; 8];
+            getrandom(&mut bytes, GetRandomFlags::empty())?;
+            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// The number of the file descriptor and the key, for [`SESSION_VARIABLE`].
     pub fn fd_and_key(&self) -> (i32, u64) {
         (self.file.as_raw_fd(), self.key.load(Ordering::Relaxed))
@@ -488,6 +674,8 @@ impl Process {
             &self.staging_bytes,
             &self.compressed_bytes,
             &self.pages_stored,
+            &self.pages_in_spill,
+            &self.spill_bytes,
         ] {
             amount.store(0, Ordering::Relaxed);
         }
@@ -502,6 +690,8 @@ impl Process {
 }
 
 fn is_alive(pid: u32) -> bool {
+    // What is not born yet lives as long as its parent; a place that was given up is nobody's.
+    let pid = if pid == u32::MAX { return false } else { pid & !UNBORN };
     ramfold_sys::proc::has_ended(pid).map_or_else(
         |_| {
             // Without /proc a process that was not waited for seems to live on.
@@ -560,6 +750,58 @@ mod tests {
         let place = session.claim(4_000_000).unwrap();
         assert!(core::ptr::eq(place, &session.processes[7]));
         assert!(session.claim(4_000_001).is_none_or(|p| core::ptr::eq(p, &session.processes[7])));
+    }
+
+    #[test]
+    fn a_segment_is_one_familys_until_all_of_it_have_given_it_back() {
+        let session = session();
+        session.spill.segment_count.store(70, Ordering::Relaxed);
+        let (me, other) = (session.claim(std::process::id()).unwrap(), session.claim(1).unwrap());
+        assert_eq!(session.claim_segment(me), Some(0));
+        assert_eq!(session.claim_segment(other), Some(1));
+        let child = session.prepare_child(me).unwrap();
+        session.release_segment(me, 0);
+        assert_eq!(session.claim_segment(other), Some(2), "the child has it still");
+        session.adopt(child, 1);
+        session.release_segment(child, 0);
+        assert_eq!(session.claim_segment(me), Some(0));
+        let all: Vec<u32> = std::iter::from_fn(|| session.claim_segment(me)).collect();
+        assert_eq!(all, (3..70).collect::<Vec<u32>>());
+        // What a dead process had is free again.
+        let mut dead = std::process::Command::new("true").spawn().unwrap();
+        dead.wait().unwrap();
+        other.pid.store(dead.id(), Ordering::Relaxed);
+        assert_eq!(session.claim_segment(me), Some(1));
+        assert_eq!(session.claim_segment(me), Some(2));
+        assert_eq!(session.claim_segment(me), None);
+        // One that was never made has nothing.
+        let unborn = session.prepare_child(me).unwrap();
+        session.release_segment(me, 5);
+        assert_eq!(session.claim_segment(me), None);
+        session.abandon(unborn);
+        assert_eq!(session.claim_segment(me), Some(5));
+    }
+
+    #[test]
+    fn no_two_processes_have_a_segment() {
+        let session = session();
+        session.spill.segment_count.store(5000, Ordering::Relaxed);
+        let claimed: Vec<Vec<u32>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let session = &session;
+                    scope.spawn(move || {
+                        let place = session.claim_free(1, 0).unwrap();
+                        (0..1000).map(|_| session.claim_segment(place).unwrap()).collect()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut all: Vec<u32> = claimed.concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 4000);
     }
 
     #[test]

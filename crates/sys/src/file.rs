@@ -1,9 +1,9 @@
-//! A file without a name that is read and written past the page cache.
+//! A file that is read and written past the page cache.
 
 use core::ffi::CStr;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags, StatxFlags, fstat, openat, statx};
+use rustix::fs::{Mode, OFlags, StatxFlags, fstat, open, statx};
 use rustix::io::{pread, pwrite};
 
 use crate::{Errno, PAGE_SIZE};
@@ -24,30 +24,16 @@ pub struct FileIdentity {
 }
 
 impl DirectFile {
-    /// Makes a file in a folder that has no name there, so that it is gone when the last process that
-    /// has it open is. Only its owner may open it.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` or `EISDIR` where the file system knows no such files, and what open(2) says.
-    pub fn create_unnamed(folder: &CStr) -> Result<DirectFile, Errno> {
-        Self::open_with(folder, OFlags::TMPFILE)
-    }
-
-    /// Opens a file that is there: one that another process has open, by its `/proc/PID/fd/N`.
+    /// Opens a file that is there; one without a name, that somebody has open, by its `/proc/PID/fd/N`.
     ///
     /// # Errors
     /// What open(2) says.
     pub fn open(path: &CStr) -> Result<DirectFile, Errno> {
-        Self::open_with(path, OFlags::empty())
-    }
-
-    fn open_with(path: &CStr, flags: OFlags) -> Result<DirectFile, Errno> {
-        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        match openat(CWD, path, flags | OFlags::DIRECT, mode) {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        match open(path, flags | OFlags::DIRECT, Mode::empty()) {
             Ok(fd) if has_page_alignment(&fd) => Ok(DirectFile { fd, is_direct: true }),
             Ok(_) | Err(Errno::INVAL) => {
-                Ok(DirectFile { fd: openat(CWD, path, flags, mode)?, is_direct: false })
+                Ok(DirectFile { fd: open(path, flags, Mode::empty())?, is_direct: false })
             }
             Err(errno) => Err(errno),
         }
@@ -133,9 +119,9 @@ mod tests {
     use super::*;
     use crate::mem::Reservation;
 
-    fn in_folder(folder: &std::path::Path) -> DirectFile {
-        let folder = CString::new(folder.to_str().unwrap()).unwrap();
-        DirectFile::create_unnamed(&folder).unwrap()
+    fn opened(file: impl AsFd) -> DirectFile {
+        let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+        DirectFile::open(&CString::new(path).unwrap()).unwrap()
     }
 
     /// Memory that begins at a page.
@@ -149,14 +135,11 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again_by_whoever_opens_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = in_folder(folder.path());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it has no name");
+        let file = opened(tempfile::tempfile().unwrap());
         let (_memory, bytes) = pages(4);
         bytes[..8192].fill(7);
         file.write_at(8192, &bytes[..8192]).unwrap();
-        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_fd().as_raw_fd());
-        let again = DirectFile::open(&CString::new(path).unwrap()).unwrap();
+        let again = opened(&file);
         assert_eq!(again.identity(), file.identity());
         assert_eq!(again.is_direct(), file.is_direct());
         bytes.fill(1);
@@ -165,15 +148,12 @@ mod tests {
         // Behind the end.
         again.read_at(12288, bytes).unwrap();
         assert!(bytes[..4096].iter().all(|&b| b == 7) && bytes[4096..].iter().all(|&b| b == 0));
-        let mode = fstat(&file).unwrap().st_mode & 0o7777;
-        assert_eq!(mode, 0o600);
     }
 
     #[test]
     fn errors_are_the_systems() {
-        assert_eq!(DirectFile::create_unnamed(c"/nowhere/at/all").map(drop), Err(Errno::NOENT));
-        let folder = tempfile::tempdir().unwrap();
-        let file = in_folder(folder.path());
+        assert_eq!(DirectFile::open(c"/nowhere/at/all").map(drop), Err(Errno::NOENT));
+        let file = opened(tempfile::tempfile().unwrap());
         let (_memory, bytes) = pages(1);
         assert_eq!(file.write_at(u64::MAX - 4095, bytes), Err(Errno::INVAL));
         assert_eq!(file.read_at(u64::MAX - 4095, bytes), Err(Errno::INVAL));

@@ -28,6 +28,7 @@ use crate::duration::{duration, millionths};
 use crate::file_pressure;
 use crate::program::{self, NotRunnable};
 use crate::size::Size;
+use crate::spill::Spill;
 use crate::stats;
 
 /// Of the limit around the program, what is left for all that is not its anonymous memory: page
@@ -43,6 +44,7 @@ const MARGIN: f64 = 0.1;
 #[command(after_help = "Examples:
   ramfold run --memory 2G -- python3 train.py
   ramfold run --memory 40% --stats stats.json -- make -j4
+  ramfold run --memory 500M --spill /var/tmp:10G -- ./solver
   ramfold run --cold-after 30s --slowdown 1% -- redis-server
 
 Exit status: the program's own, 128 + N when signal N ended it; 125 when ramfold itself failed,
@@ -58,10 +60,15 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = codec_names())]
     codec: String,
 
-    /// Keep at least so much of the memory for compressed pages, used or not: 100M, 30% (of
-    /// --memory). For experiments: without it they take what they need
+    /// Keep at least so much of the memory for compressed pages, used or not, and with --spill no more:
+    /// 100M, 30% (of --memory). For experiments: without it they take what they need
     #[arg(long, value_name = "SIZE")]
     pool: Option<Size>,
+
+    /// Let the oldest compressed pages, and those that do not compress, go to a file in folder DIR,
+    /// encrypted, when memory is short: a disk, and SIZE of it at most [default: half of what is free]
+    #[arg(long, value_name = "DIR[:SIZE]")]
+    spill: Option<Spill>,
 
     /// Compress what was not touched for so long even where there is room for it: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -110,8 +117,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         check_writable(file)?;
     }
     let session = Arc::new(OwnedSession::create(cap, codec).context("making the session")?);
-    if let Some(pool) = arguments.pool {
-        let bytes = pool.bytes(cap);
+    let pool_bytes = arguments.pool.map(|pool| pool.bytes(cap));
+    if let Some(bytes) = pool_bytes {
         if bytes > cap / 10 * 9 {
             anyhow::bail!(
                 "--pool {} MiB leaves the program less than a tenth of the {} MiB of --memory",
@@ -121,6 +128,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         }
         session.pool_kept_bytes.store(bytes, Ordering::Relaxed);
     }
+    // Open as long as this process lives, for those that join the session.
+    let _spill_file = match &arguments.spill {
+        Some(spill) => Some(spill.set_up(&session, cap, pool_bytes)?),
+        None => None,
+    };
     if let Some(cold_after) = arguments.cold_after {
         let ns = u64::try_from(cold_after.as_nanos()).unwrap_or(u64::MAX);
         session.cold_after_ns.store(ns, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, maps};
 use rustix::thread::sched_yield;
 
 use crate::agent::{Active, Agent, Core};
+use crate::content::{self, Found};
 use crate::page;
 
 /// Children, grandchildren and so on that can be waiting for their pages at a time.
@@ -33,14 +34,14 @@ pub fn fill_child(
     core.staging
         .for_each_live(|slot, page| family.give(page, active.slot_address(slot) as *const u8));
     active.store.for_each(|page, _| {
-        // A ghost has nothing to load.
-        match active.store.load(page, |object| crate::fault::expand(object, decompressor, buffer)) {
-            Ok(None) => {}
-            Ok(Some(Ok(()))) => family.give(page, buffer.as_ptr()),
-            Ok(Some(Err(error))) => {
-                agent.fail(format_args!("page {:#x}: {error}", page::address_of(page)))
+        match content::load(agent, active, page, decompressor, buffer) {
+            // A ghost has nothing to load.
+            Found::Nothing => {}
+            Found::Here => family.give(page, buffer.as_ptr()),
+            Found::Spilled(spilled) => {
+                content::read_now(agent, active, page, spilled, decompressor, buffer);
+                family.give(page, buffer.as_ptr());
             }
-            Err(error) => agent.fail(format_args!("page {:#x}: {error}", page::address_of(page))),
         }
     });
 }

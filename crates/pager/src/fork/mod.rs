@@ -15,6 +15,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+use ramfold_sys::file::DirectFile;
 use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::proc::own_pid;
 use ramfold_sys::thread::{self, Files};
@@ -179,9 +180,10 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         Ok(pagemap) => pagemap,
         Err(errno) => agent.fail(format_args!("a forked child: /proc/self/pagemap: {errno}")),
     };
-    // SAFETY: this is the child's monitor, and there is no handler yet.
-    unsafe { agent.replace_files(uffd, told_of_forks, pagemap) };
     let Some(active) = agent.active() else { return };
+    let spill_file = active.spill.is_some().then(|| inherit_spill_file(agent, active));
+    // SAFETY: this is the child's monitor, and there is no handler yet.
+    unsafe { agent.replace_files(uffd, told_of_forks, pagemap, spill_file) };
     let deadline = time::monotonic_ns() + HAND_OVER_NS;
     let staging = active.chunk_range(0).start..active.staging_end();
     register(agent, active, staging, STAGING_MODE, deadline);
@@ -215,6 +217,20 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     agent.process().active.store(1, Ordering::Relaxed);
     agent.taken_over.store(own_pid(), Ordering::Release);
     let _ = futex::wake(&agent.taken_over, futex::Flags::PRIVATE, 1);
+}
+
+/// Opens the spill file, which this process has pages in. The parent's number for it is in the copy of
+/// its memory.
+fn inherit_spill_file(agent: &Agent, active: &Active) -> DirectFile {
+    // This one has not put its own number there yet.
+    let parent = agent.monitor_thread().map(|thread| thread.as_raw_nonzero().get() as u32);
+    let parent = parent.zip(crate::spill::fd_of(active));
+    match crate::spill::open_file(agent, parent) {
+        Ok(file) => file,
+        Err(errno) => {
+            agent.fail(format_args!("a forked child cannot open the spill file: {errno}"))
+        }
+    }
 }
 
 /// Registers a range of the child. Until the parent has closed the descriptor that the kernel

@@ -364,6 +364,9 @@ extern "C" fn copy_process(request: *mut ()) {
     let paused = agent.active().map(|active| active.store.pause());
     // A child that might not open a userfaultfd any more is given its memory by the handler.
     let filled = agent.active().is_some_and(|active| active.told_of_forks) && agent.changed_user();
+    if !filled {
+        agent.prepare_child();
+    }
     agent.copying.store(true, Ordering::Release);
     // The child may speak before this thread does.
     agent.process().sharing_unknown.store(1, Ordering::Relaxed);
@@ -371,6 +374,9 @@ extern "C" fn copy_process(request: *mut ()) {
     let result =
         unsafe { raw::syscall6(number, call[0], call[1], call[2], call[3], call[4], call[5]) };
     agent.copied.store(result > 0 && !filled, Ordering::Relaxed);
+    if result != 0 {
+        agent.child_was_made(result > 0);
+    }
     agent.copying.store(false, Ordering::Release);
     if result == 0 {
         // The child makes its locks anew.

@@ -278,10 +278,10 @@ impl Claims for AllOurs {
 
 #[test]
 fn a_file_on_a_disk_keeps_them_with_and_without_a_ring() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = CString::new(folder.path().to_str().unwrap()).unwrap();
     for with_ring in [false, true] {
-        let file = DirectFile::create_unnamed(&folder).unwrap();
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let path = CString::new(named.path().to_str().unwrap()).unwrap();
+        let file = DirectFile::open(&path).unwrap();
         let shape = SpillShape { segment_bytes: SEGMENT, segment_count_max: 8 };
         let store = Store::new(&Config {
             pool_bytes_max: 16 * MIB,

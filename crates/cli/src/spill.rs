@@ -1,0 +1,180 @@
+//! `--spill`: a file for what compressed pages there is no room for.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::Ordering;
+
+use anyhow::Context;
+use ramfold_pager::session::{OwnedSession, SEGMENTS_MAX};
+
+use crate::size::Size;
+
+/// Of what is free on the disk, what the file may take where nothing else is said.
+const USUAL_SHARE: f64 = 0.5;
+/// Of `--memory`, what compressed pages may take before the oldest of them go to the file.
+const POOL_SHARE: f64 = 0.5;
+/// Two segments are in memory while they are written: these are a small part of a large cap, and no
+/// more than that of a small one.
+const SEGMENT_BYTES: u64 = 1 << 20;
+const SEGMENT_BYTES_SMALL: u64 = 256 << 10;
+const SMALL_CAP_BYTES: u64 = 64 << 20;
+/// Largest segment that the store takes.
+const SEGMENT_BYTES_MAX: u64 = 4 << 20;
+/// One for each of two that are written, one that is spare, and one to be read.
+const SEGMENTS_MIN: u64 = 4;
+
+/// `DIR` or `DIR:SIZE`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spill {
+    folder: PathBuf,
+    size: Option<Size>,
+}
+
+impl FromStr for Spill {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // A folder may have a colon in its name.
+        let parts = text.rsplit_once(':').and_then(|(folder, size)| {
+            Some((folder, size.parse().ok()?)).filter(|(folder, _)| !folder.is_empty())
+        });
+        Ok(match parts {
+            Some((folder, size)) => Spill { folder: folder.into(), size: Some(size) },
+            None => Spill { folder: text.into(), size: None },
+        })
+    }
+}
+
+impl Spill {
+    /// Makes the file and tells the session of it. It is there as long as somebody has it open.
+    ///
+    /// # Errors
+    /// When there can be no such file, or it would be no use.
+    pub fn set_up(
+        &self,
+        session: &OwnedSession,
+        cap: u64,
+        pool_bytes: Option<u64>,
+    ) -> anyhow::Result<File> {
+        let folder = &self.folder;
+        let disk = rustix::fs::statfs(folder)
+            .with_context(|| format!("cannot spill to {}", folder.display()))?;
+        if is_in_ram(disk.f_type as u64) {
+            anyhow::bail!(
+                "cannot spill to {}: it is in RAM (tmpfs); --spill wants a folder on a disk",
+                folder.display()
+            );
+        }
+        let free = disk.f_bavail.saturating_mul(disk.f_bsize as u64);
+        let size = self.size.unwrap_or(Size::Fraction(USUAL_SHARE)).bytes(free);
+        let segment_bytes = segment_bytes(cap, size);
+        let segments = (size / segment_bytes).min(SEGMENTS_MAX as u64);
+        if segments < SEGMENTS_MIN {
+            anyhow::bail!(
+                "a spill file of {} KiB is too small: {} KiB is the least{}",
+                size >> 10,
+                (SEGMENTS_MIN * segment_bytes) >> 10,
+                if self.size.is_none() {
+                    format!(" ({} KiB are free in {})", free >> 10, folder.display())
+                } else {
+                    String::new()
+                }
+            );
+        }
+        let file = unnamed_file(folder)?;
+        let metadata = file.metadata().context("asking about the spill file")?;
+        let area = &session.spill;
+        area.segment_bytes.store(segment_bytes, Ordering::Relaxed);
+        area.pool_bytes
+            .store(pool_bytes.unwrap_or((cap as f64 * POOL_SHARE) as u64), Ordering::Relaxed);
+        area.launcher.store(std::process::id(), Ordering::Relaxed);
+        area.fd.store(file.as_raw_fd() as u32, Ordering::Relaxed);
+        area.device.store(metadata.dev(), Ordering::Relaxed);
+        area.inode.store(metadata.ino(), Ordering::Relaxed);
+        session.draw_spill_key().context("drawing a key for the spill file")?;
+        area.segment_count.store(segments, Ordering::Release);
+        Ok(file)
+    }
+}
+
+/// A file without a name that only this user can open.
+fn unnamed_file(folder: &Path) -> anyhow::Result<File> {
+    tempfile::tempfile_in(folder)
+        .with_context(|| format!("cannot make a spill file in {}", folder.display()))
+}
+
+/// Segments so long that a file of this size has not too many of them.
+fn segment_bytes(cap: u64, size: u64) -> u64 {
+    let mut bytes = if cap < SMALL_CAP_BYTES { SEGMENT_BYTES_SMALL } else { SEGMENT_BYTES };
+    while bytes < SEGMENT_BYTES_MAX && size / bytes > SEGMENTS_MAX as u64 {
+        bytes *= 2;
+    }
+    bytes
+}
+
+/// By the number of a file system, as statfs(2) tells it.
+fn is_in_ram(number: u64) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    // Of 32 bits where they are signed.
+    matches!(number & 0xffff_ffff, TMPFS | RAMFS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramfold_codec::Choice;
+
+    fn parsed(text: &str) -> (String, Option<Size>) {
+        let spill: Spill = text.parse().unwrap();
+        (spill.folder.display().to_string(), spill.size)
+    }
+
+    #[test]
+    fn a_size_may_follow_the_folder() {
+        assert_eq!(parsed("/var/tmp"), ("/var/tmp".into(), None));
+        assert_eq!(parsed("/var/tmp:2G"), ("/var/tmp".into(), Some(Size::Bytes(2 << 30))));
+        assert_eq!(parsed(".:40%"), (".".into(), Some(Size::Fraction(0.4))));
+        assert_eq!(parsed("/a:b"), ("/a:b".into(), None));
+        assert_eq!(parsed("/a:b:1M"), ("/a:b".into(), Some(Size::Bytes(1 << 20))));
+        assert_eq!(parsed(":1M"), (":1M".into(), None));
+    }
+
+    #[test]
+    fn segments_fit_the_file_and_the_cap() {
+        assert_eq!(segment_bytes(32 << 20, 1 << 30), 256 << 10);
+        assert_eq!(segment_bytes(1 << 30, 1 << 30), 1 << 20);
+        assert_eq!(segment_bytes(1 << 30, 100 << 30), 2 << 20);
+        assert_eq!(segment_bytes(1 << 30, 1 << 50), 4 << 20);
+    }
+
+    #[test]
+    fn the_session_knows_the_file() {
+        let session = OwnedSession::create(1 << 30, Choice::Auto).unwrap();
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let text = format!("{}:10M", folder.path().display());
+        let spill: Spill = text.parse().unwrap();
+        let file = spill.set_up(&session, 1 << 30, None).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
+        let area = &session.spill;
+        assert_eq!(area.segment_count.load(Ordering::Relaxed), 10);
+        assert_eq!(area.pool_bytes.load(Ordering::Relaxed), 512 << 20);
+        assert!(area.key.iter().all(|word| word.load(Ordering::Relaxed) != 0));
+        let none: Spill = "/nowhere/at/all".parse().unwrap();
+        let error = format!("{:#}", none.set_up(&session, 1 << 30, None).unwrap_err());
+        assert_eq!(
+            error,
+            "cannot spill to /nowhere/at/all: No such file or directory (os error 2)"
+        );
+        let small: Spill = format!("{}:1M", folder.path().display()).parse().unwrap();
+        let error = format!("{:#}", small.set_up(&session, 1 << 30, None).unwrap_err());
+        assert!(error.contains("too small"), "{error}");
+        let in_ram: Spill = "/dev/shm".parse().unwrap();
+        let error = format!("{:#}", in_ram.set_up(&session, 1 << 30, None).unwrap_err());
+        assert!(error.contains("it is in RAM"), "{error}");
+    }
+}

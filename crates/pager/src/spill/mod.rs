@@ -1,0 +1,192 @@
+//! The spill file: where the oldest objects go when the pool has grown too large, and pages that do
+//! not compress.
+//!
+//! The launcher makes the file and lends it to all processes of the session (`session.rs`); which of
+//! its segments are whose is in the session too. In each process a thread writes (`writer.rs`), and
+//! the fault handler reads (`reads.rs`), which goes on with other faults meanwhile.
+
+mod claims;
+mod reads;
+mod writer;
+
+use core::ffi::CStr;
+use core::fmt::Write;
+use core::sync::atomic::Ordering;
+
+use ramfold_store::{KEY_BYTES, SpillCipher, SpillMemory, SpillShape, Spilled};
+use ramfold_sys::file::{DirectFile, FileIdentity};
+use ramfold_sys::mem::Reservation;
+use ramfold_sys::{Errno, PAGE_SIZE};
+use rustix::fd::{AsFd, AsRawFd};
+
+use crate::agent::{Active, Agent};
+use crate::session::{Once, Session};
+
+pub use reads::Reads;
+pub use writer::{thread_main, wake_if_wanted};
+
+/// The encoding of a page that is stored as it is.
+pub const RAW: u8 = ramfold_store::ENCODING_MAX;
+
+/// What a process needs to use the spill file.
+pub struct SpillAccess {
+    pub file: DirectFile,
+    cipher: SpillCipher,
+    /// For the thread that writes.
+    memory: SpillMemory,
+    /// For the handler, and for a child that is filled.
+    buffers: Reservation,
+}
+
+impl SpillAccess {
+    /// Opens the session's spill file; `None` where there is none, or (which is said) where it cannot be
+    /// had.
+    pub fn open(agent: &Agent) -> Option<SpillAccess> {
+        let session = agent.session();
+        let segment_bytes = shape(session)?.segment_bytes;
+        // Others would not know what it has there.
+        if !session.lists(agent.process()) {
+            return None;
+        }
+        let opened = open_file(agent, None).and_then(|file| {
+            let memory = SpillMemory::new(segment_bytes)?;
+            let buffers = Reservation::new(reads::BUFFERS_BYTES)?;
+            buffers.commit(0, buffers.len())?;
+            Ok(SpillAccess { file, cipher: SpillCipher::new(&key(session)), memory, buffers })
+        });
+        match opened {
+            Ok(access) => Some(access),
+            Err(errno) => {
+                session.say(
+                    Once::SpillFailed,
+                    format_args!("goes on without --spill: the file cannot be opened: {errno}"),
+                );
+                None
+            }
+        }
+    }
+
+    /// Is this memory of its own?
+    pub fn owns(&self, overlaps: impl Fn(&core::ops::Range<usize>) -> bool) -> bool {
+        overlaps(&self.memory.range()) || overlaps(&self.buffers.guarded_range())
+    }
+
+    /// Addresses of what it has of its own, without the guard pages.
+    pub fn memory_ranges(&self) -> [core::ops::Range<usize>; 2] {
+        [self.memory.range(), self.buffers.guarded_range()]
+            .map(|range| range.start + PAGE_SIZE..range.end - PAGE_SIZE)
+    }
+
+    /// Reads an object at once, for somebody who can wait, and lends it to `f`.
+    ///
+    /// # Errors
+    /// What is to be said about it.
+    pub fn read_now<R>(
+        &self,
+        spilled: Spilled,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, ReadError> {
+        reads::read_now(self, spilled, f)
+    }
+}
+
+/// Why a page could not be read from the spill file.
+#[derive(Debug)]
+pub enum ReadError {
+    System(Errno),
+    Spill(ramfold_store::SpillError),
+}
+
+impl core::fmt::Display for ReadError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            ReadError::System(errno) => write!(f, "cannot read it from the spill file: {errno}"),
+            ReadError::Spill(error) => error.fmt(f),
+        }
+    }
+}
+
+/// How the session's spill file is divided; `None` if it has none.
+pub fn shape(session: &Session) -> Option<SpillShape> {
+    let count = session.spill.segment_count.load(Ordering::Relaxed) as usize;
+    let segment_bytes = session.spill.segment_bytes.load(Ordering::Relaxed) as usize;
+    (count > 0).then_some(SpillShape { segment_bytes, segment_count_max: count })
+}
+
+/// Opens the file: as the launcher has it or, where that is gone, a forked child's parent.
+///
+/// # Errors
+/// What open(2) says, or `ESTALE` if it is another file.
+pub fn open_file(agent: &Agent, parent: Option<(u32, i32)>) -> Result<DirectFile, Errno> {
+    let area = &agent.session().spill;
+    let load = |word: &core::sync::atomic::AtomicU32| word.load(Ordering::Relaxed);
+    let identity = FileIdentity {
+        device: area.device.load(Ordering::Relaxed),
+        inode: area.inode.load(Ordering::Relaxed),
+    };
+    let holders = [Some((load(&area.launcher), load(&area.fd) as i32)), parent];
+    let mut result = Err(Errno::STALE);
+    for (task, fd) in holders.into_iter().flatten() {
+        let mut path = Path::default();
+        // Two numbers fit.
+        let _ = write!(path, "/proc/{task}/fd/{fd}");
+        result = DirectFile::open(path.as_c_str()).and_then(|file| {
+            if file.identity()? == identity { Ok(file) } else { Err(Errno::STALE) }
+        });
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+/// By which number a thread of ours has the file open.
+pub fn fd_of(active: &Active) -> Option<i32> {
+    active.spill.as_ref().map(|access| access.file.as_fd().as_raw_fd())
+}
+
+/// Bytes of the pool that are about to leave for the spill file, so that nothing need be taken out for
+/// them.
+pub fn leaving_bytes(agent: &Agent) -> u64 {
+    match agent.active() {
+        Some(active) if agent.spill_works.load(Ordering::Relaxed) => {
+            active.store.raw_bytes() as u64
+        }
+        _ => 0,
+    }
+}
+
+fn key(session: &Session) -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    for (bytes, word) in key.as_chunks_mut::<8>().0.iter_mut().zip(&session.spill.key) {
+        *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    key
+}
+
+/// Two numbers of ten digits, and what stands around them.
+const PATH_BYTES: usize = 32;
+
+/// A path in a fixed place, ended by zero.
+#[derive(Default)]
+struct Path {
+    bytes: [u8; PATH_BYTES],
+    length: usize,
+}
+
+impl Path {
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}
+
+impl Write for Path {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let end = self.length + text.len();
+        // The last byte stays zero.
+        let room = self.bytes.get_mut(self.length..end).filter(|_| end < PATH_BYTES);
+        room.ok_or(core::fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}

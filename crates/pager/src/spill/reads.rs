@@ -1,0 +1,250 @@
+//! Reads of the spill file, several at a time, while the fault handler goes on.
+//!
+//! A page of a stream is read with those ahead of it, as far as they lie near it in the file: they were
+//! written one behind another. What was read is believed only if the store says afterwards what it said
+//! before.
+
+use ramfold_store::Spilled;
+use ramfold_sys::uring::Ring;
+use ramfold_sys::{Errno, PAGE_SIZE};
+use rustix::fd::AsFd;
+
+use super::{ReadError, SpillAccess};
+use crate::page::PageNumber;
+use crate::stream::WINDOW_MAX;
+
+/// Reads at a time.
+const READS_MAX: usize = 16;
+/// Longest read: what a window of pages takes that do not compress.
+const READ_BYTES_MAX: usize = 144 << 10;
+/// Pages that lie further apart in the file are not read together.
+const GAP_BYTES_MAX: u64 = 16 << 10;
+/// Faults that wait for a read to become free.
+const WAITING_MAX: usize = 32;
+/// A read that fails is tried so many times before the program is told.
+const ATTEMPTS: usize = 3;
+
+/// A buffer for each read, and one for [`read_now`].
+pub(super) const BUFFERS_BYTES: usize = (READS_MAX + 1) * READ_BYTES_MAX;
+
+/// A page and where its object was when the read began.
+pub type Wanted = (PageNumber, Spilled);
+
+/// One read.
+struct Read {
+    pages: [Option<Wanted>; WINDOW_MAX],
+    count: usize,
+    /// First byte, of a page of the file, and bytes in whole pages.
+    offset: u64,
+    len: usize,
+    /// When its fault's message was read.
+    started_ns: u64,
+    /// It was made at once.
+    done: bool,
+}
+
+/// The reads that are under way.
+#[derive(Default)]
+pub struct Reads {
+    /// `None` until the first read, or where io_uring is not allowed.
+    ring: Option<Ring>,
+    has_tried: bool,
+    reads: [Option<Read>; READS_MAX],
+    waiting: [usize; WAITING_MAX],
+    waiting_count: usize,
+}
+
+/// What was read.
+pub struct Finished {
+    pub pages: [Option<Wanted>; WINDOW_MAX],
+    pub started_ns: u64,
+    index: usize,
+    offset: u64,
+}
+
+impl Reads {
+    pub fn under_way(&self) -> bool {
+        self.reads.iter().any(Option::is_some)
+    }
+
+    /// What tells that a read is done; `None` where none is under way.
+    pub fn ring(&self) -> Option<&Ring> {
+        self.ring.as_ref().filter(|ring| ring.under_way() > 0)
+    }
+
+    /// Reads that were made at once are done before anybody waits.
+    pub fn is_done(&self) -> bool {
+        self.reads.iter().flatten().any(|read| read.done)
+    }
+
+    /// Is this page being read?
+    pub fn has(&self, page: PageNumber) -> bool {
+        let is = |wanted: &Option<Wanted>| wanted.is_some_and(|(wanted, _)| wanted == page);
+        self.reads.iter().flatten().any(|read| read.pages[..read.count].iter().any(is))
+    }
+
+    /// Begins a list of pages to read together, with one; `None` if there are too many reads.
+    pub fn begin(&mut self, first: Wanted, started_ns: u64) -> Option<usize> {
+        let index = self.reads.iter().position(Option::is_none)?;
+        let (offset, len) = pages_of(first.1);
+        let mut pages = [None; WINDOW_MAX];
+        pages[0] = Some(first);
+        self.reads[index] = Some(Read { pages, count: 1, offset, len, started_ns, done: false });
+        Some(index)
+    }
+
+    /// Adds a page to the list, if it lies near the others in the file.
+    pub fn add(&mut self, index: usize, wanted: Wanted) -> bool {
+        let Some(read) = &mut self.reads[index] else { return false };
+        let (offset, len) = pages_of(wanted.1);
+        let start = read.offset.min(offset);
+        let end = (read.offset + read.len as u64).max(offset + len as u64);
+        let gap = (end - start).saturating_sub((read.len + len) as u64);
+        if end - start > READ_BYTES_MAX as u64 || gap > GAP_BYTES_MAX || read.count == WINDOW_MAX {
+            return false;
+        }
+        read.pages[read.count] = Some(wanted);
+        read.count += 1;
+        (read.offset, read.len) = (start, (end - start) as usize);
+        true
+    }
+
+    /// Begins to read what is in a list.
+    pub fn submit(&mut self, access: &SpillAccess, index: usize) {
+        if !self.has_tried {
+            self.has_tried = true;
+            self.ring = Ring::new(READS_MAX as u32).ok();
+        }
+        let Some(read) = &mut self.reads[index] else { return };
+        let buffer = buffer(access, index);
+        if let Some(ring) = &mut self.ring {
+            // SAFETY: the buffer is this read's until its completion was seen, and the file stays open
+            // as long as the process lives.
+            let begun = unsafe {
+                ring.read(access.file.as_fd(), read.offset, buffer, read.len, index as u64)
+            };
+            if begun.is_ok() {
+                return;
+            }
+        }
+        // Read when its completion is asked for.
+        read.done = true;
+    }
+
+    /// A read that is done, if any is. Its pages are then this caller's to bring in.
+    ///
+    /// # Errors
+    /// For a page: why it cannot be read.
+    pub fn finish(
+        &mut self,
+        access: &SpillAccess,
+    ) -> Result<Option<Finished>, (PageNumber, ReadError)> {
+        let completion = self.ring.as_mut().and_then(Ring::complete);
+        let (index, bytes_read) = match completion {
+            Some(completion) => (completion.token as usize, completion.result.unwrap_or(0)),
+            None => {
+                match self.reads.iter().position(|read| read.as_ref().is_some_and(|r| r.done)) {
+                    Some(index) => (index, 0),
+                    None => return Ok(None),
+                }
+            }
+        };
+        let Some(read) = self.reads.get_mut(index).and_then(Option::take) else { return Ok(None) };
+        if bytes_read < read.len
+            && let Err(errno) = read_at(access, index, read.offset, read.len)
+        {
+            let page = read.pages[0].map_or(0, |(page, _)| page);
+            return Err((page, ReadError::System(errno)));
+        }
+        let Read { pages, started_ns, offset, .. } = read;
+        Ok(Some(Finished { pages, started_ns, index, offset }))
+    }
+
+    /// A fault for which there was no read free is to try again when one is. `false` if too many wait.
+    pub fn wait(&mut self, address: usize) -> bool {
+        let place = self.waiting.get_mut(self.waiting_count);
+        let has_room = place.is_some();
+        if let Some(place) = place {
+            *place = address;
+            self.waiting_count += 1;
+        }
+        has_room
+    }
+
+    /// Those that wait, who do so no longer.
+    pub fn take_waiting(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let waiting = self.waiting;
+        waiting.into_iter().take(core::mem::take(&mut self.waiting_count))
+    }
+}
+
+impl Finished {
+    /// The object of one of the pages, decrypted.
+    ///
+    /// # Errors
+    /// If it is not what was written there.
+    pub fn open<'b>(
+        &self,
+        access: &'b SpillAccess,
+        spilled: Spilled,
+    ) -> Result<&'b [u8], ReadError> {
+        open_at(access, self.index, self.offset, spilled)
+    }
+}
+
+/// The pages of the file that an object lies in.
+fn pages_of(spilled: Spilled) -> (u64, usize) {
+    let range = spilled.file_range();
+    let start = range.start / PAGE_SIZE as u64 * PAGE_SIZE as u64;
+    (start, (range.end.next_multiple_of(PAGE_SIZE as u64) - start) as usize)
+}
+
+fn buffer(access: &SpillAccess, index: usize) -> *mut u8 {
+    // SAFETY: there is a buffer for each read.
+    unsafe { access.buffers.as_ptr().add(index * READ_BYTES_MAX) }
+}
+
+/// Reads into a buffer, waiting for it.
+fn read_at(access: &SpillAccess, index: usize, offset: u64, len: usize) -> Result<(), Errno> {
+    // SAFETY: the buffer is the caller's, and long enough.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer(access, index), len) };
+    let mut result = Ok(());
+    for _ in 0..ATTEMPTS {
+        result = access.file.read_at(offset, bytes);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+fn open_at(
+    access: &SpillAccess,
+    index: usize,
+    offset: u64,
+    spilled: Spilled,
+) -> Result<&[u8], ReadError> {
+    let range = spilled.file_range();
+    let start = (range.start - offset) as usize;
+    // SAFETY: the object lies in what was read into the buffer, which is the caller's until the next
+    // read takes it, and no other reference to this part of it is alive.
+    let extent = unsafe {
+        core::slice::from_raw_parts_mut(
+            buffer(access, index).add(start),
+            (range.end - range.start) as usize,
+        )
+    };
+    let opened = access.cipher.open(spilled, extent);
+    opened.map_err(ReadError::Spill)
+}
+
+/// See [`SpillAccess::read_now`].
+pub(super) fn read_now<R>(
+    access: &SpillAccess,
+    spilled: Spilled,
+    f: impl FnOnce(&[u8]) -> R,
+) -> Result<R, ReadError> {
+    let (offset, len) = pages_of(spilled);
+    read_at(access, READS_MAX, offset, len).map_err(ReadError::System)?;
+    open_at(access, READS_MAX, offset, spilled).map(f)
+}

@@ -1,0 +1,226 @@
+//! The thread that writes to the spill file.
+//!
+//! It sleeps until memory is short and the pool has more than its part of it, or has pages that do not
+//! compress. When the disk is full or fails it says so and tries again later; until then everything
+//! stays where it is.
+
+use core::sync::atomic::Ordering;
+
+use ramfold_store::{Choose, Spill, SpillError, SpillWriter};
+use ramfold_sys::time;
+use rustix::thread::{Timespec, futex};
+
+use super::claims::SessionClaims;
+use super::shape;
+use crate::agent::{Active, Agent};
+use crate::cost::Watermarks;
+use crate::session::Once;
+
+type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;
+
+/// A few pages that do not compress wait so long for more: a write takes a segment, full or not.
+const GATHER_NS: u64 = 5_000_000;
+/// After a failure nothing is written for so long; twice as long after each that follows.
+const RETRY_NS_MIN: u64 = 500_000_000;
+const RETRY_NS_MAX: u64 = 60_000_000_000;
+/// When nothing was written for so long the buffers' memory goes back.
+const REST_NS: u64 = 1_000_000_000;
+
+/// Entry of the thread.
+pub extern "C" fn thread_main(agent: *mut ()) -> ! {
+    // SAFETY: the monitor passes the agent, which lives for ever.
+    let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
+    if let Some(active) = agent.active()
+        && let Some(access) = &active.spill
+    {
+        let writer = SpillWriter::new(&access.file, true);
+        // SAFETY: the memory is this thread's, of which there is one.
+        let made =
+            unsafe { Spill::new(&active.store, &access.memory, writer, SessionClaims(agent)) };
+        match made {
+            Ok(mut spill) => {
+                spill.forget_writing(&active.store);
+                run(agent, active, &mut spill);
+            }
+            Err(error) => agent.fail(format_args!("cannot use the spill file: {error}")),
+        }
+    }
+    agent.fail(format_args!("the thread that writes the spill file started without one"));
+}
+
+/// Is there something to write, and the thread asleep: then it is woken.
+pub fn wake_if_wanted(agent: &Agent, active: &Active) {
+    if active.spill.is_some()
+        && agent.spill_sleeps.load(Ordering::Relaxed)
+        && wanted(agent, active).is_some()
+        && agent.spill_sleeps.swap(false, Ordering::SeqCst)
+    {
+        agent.spill_wake.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(&agent.spill_wake, futex::Flags::PRIVATE, 1);
+    }
+}
+
+/// What is to be written now.
+fn wanted(agent: &Agent, active: &Active) -> Option<Choose> {
+    let session = agent.session();
+    let low = Watermarks::of(session).for_estimate(agent).low;
+    if agent.cost_estimate.load(Ordering::Relaxed) <= low {
+        return None;
+    }
+    let limit = session.spill.pool_bytes.load(Ordering::Relaxed);
+    let own = active.store.cost_bytes() as u64;
+    let others = session
+        .pool_bytes()
+        .saturating_sub(agent.process().pool_total_bytes.load(Ordering::Relaxed));
+    // Each gives up of what it has more than its part.
+    let part = (u128::from(limit) * u128::from(own) / u128::from((own + others).max(1))) as u64;
+    if own > part && own + others > limit {
+        return Some(Choose::Oldest);
+    }
+    (active.store.raw_bytes() > 0).then_some(Choose::Raw)
+}
+
+fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! {
+    let mut retry_ns = RETRY_NS_MIN;
+    // Since when a few pages wait for more.
+    let mut gathering = None;
+    agent.spill_works.store(true, Ordering::Relaxed);
+    loop {
+        let seen = agent.spill_wake.load(Ordering::Acquire);
+        let choose = wanted(agent, active);
+        let now = time::monotonic_ns();
+        if choose == Some(Choose::Raw) && is_little(agent, active) {
+            let since = *gathering.get_or_insert(now);
+            if now - since < GATHER_NS {
+                let _ = settle(agent, active, spill);
+                sleep(agent, seen, GATHER_NS - (now - since));
+                continue;
+            }
+        }
+        gathering = None;
+        let written = match choose {
+            Some(choose) => write(agent, active, spill, choose),
+            None => settle(agent, active, spill).map(|()| false),
+        };
+        match written {
+            Ok(true) => retry_ns = RETRY_NS_MIN,
+            Ok(false) => {
+                sleep(agent, seen, REST_NS);
+                if wanted(agent, active).is_none() {
+                    // It cannot fail: nothing is under way.
+                    let _ = spill.rest(&active.store);
+                    spill.release_empty(&active.store);
+                }
+            }
+            Err(error) => {
+                tell(agent, &error);
+                agent.spill_works.store(false, Ordering::Relaxed);
+                agent.process().counters.spill_errors.fetch_add(1, Ordering::Relaxed);
+                publish(agent, active, spill);
+                pause(retry_ns);
+                retry_ns = (retry_ns * 2).min(RETRY_NS_MAX);
+                agent.spill_works.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Less than fills half of a segment, and nobody waits for it.
+fn is_little(agent: &Agent, active: &Active) -> bool {
+    let half = shape(agent.session()).map_or(0, |shape| shape.segment_bytes / 2);
+    active.store.raw_bytes() < half && !agent.faults_wait.load(Ordering::Relaxed)
+}
+
+/// Begins to write a batch, once the one before is done.
+fn write(
+    agent: &Agent,
+    active: &Active,
+    spill: &mut Writer,
+    choose: Choose,
+) -> Result<bool, SpillError> {
+    let Some(access) = &active.spill else { return Ok(false) };
+    let before = active.store.cost_bytes();
+    let written = spill.write(&active.store, &access.cipher, choose);
+    note_freed(agent, active, before);
+    publish(agent, active, spill);
+    match written {
+        // What is under way may be all that is wanted.
+        Ok(false) => settle(agent, active, spill).map(|()| false),
+        other => other,
+    }
+}
+
+/// Waits until the last batch is written.
+fn settle(agent: &Agent, active: &Active, spill: &mut Writer) -> Result<(), SpillError> {
+    let before = active.store.cost_bytes();
+    let settled = spill.finish(&active.store);
+    note_freed(agent, active, before);
+    publish(agent, active, spill);
+    settled
+}
+
+/// Memory was freed: for reclaim, and for faults that wait.
+fn note_freed(agent: &Agent, active: &Active, before: usize) {
+    let freed = before.saturating_sub(active.store.cost_bytes());
+    if freed > 0 {
+        agent.progress.fetch_add(1, Ordering::AcqRel);
+        agent.subtract_cost(freed as u64);
+        let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
+    }
+}
+
+fn publish(agent: &Agent, active: &Active, spill: &Writer) {
+    let (process, counts) = (agent.process(), spill.counts());
+    let counters = &process.counters;
+    // The thread counts from its process's beginning, as the account does.
+    counters.pages_spilled.store(counts.pages_written, Ordering::Relaxed);
+    counters.pages_spill_moved.store(counts.pages_moved, Ordering::Relaxed);
+    counters.spill_writes.store(counts.writes, Ordering::Relaxed);
+    counters.spill_write_bytes.store(counts.bytes_written, Ordering::Relaxed);
+    let _ = active;
+}
+
+fn tell(agent: &Agent, error: &SpillError) {
+    let session = agent.session();
+    match error {
+        SpillError::Full => {
+            let area = &session.spill;
+            let bytes = area.segment_count.load(Ordering::Relaxed)
+                * area.segment_bytes.load(Ordering::Relaxed);
+            session.say(
+                Once::SpillFull,
+                format_args!(
+                    "the spill file is full at {} MiB: what does not fit stays in memory; --spill DIR:SIZE allows more",
+                    bytes >> 20
+                ),
+            );
+        }
+        error => session.say(
+            Once::SpillFailed,
+            format_args!(
+                "{error}; what was to be written stays in memory, and is tried again later"
+            ),
+        ),
+    }
+}
+
+/// Sleeps until woken, or for so long.
+fn sleep(agent: &Agent, seen: u32, ns: u64) {
+    agent.spill_sleeps.store(true, Ordering::SeqCst);
+    let timeout = timespec(ns);
+    let _ = futex::wait(&agent.spill_wake, futex::Flags::PRIVATE, seen, Some(&timeout));
+    agent.spill_sleeps.store(false, Ordering::SeqCst);
+}
+
+/// Sleeps for so long, whoever wants what.
+fn pause(ns: u64) {
+    let word = core::sync::atomic::AtomicU32::new(0);
+    let until = time::monotonic_ns() + ns;
+    while let Some(left) = until.checked_sub(time::monotonic_ns()).filter(|&left| left > 0) {
+        let _ = futex::wait(&word, futex::Flags::PRIVATE, 0, Some(&timespec(left)));
+    }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
