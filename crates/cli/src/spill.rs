@@ -147,7 +147,7 @@ mod tests {
     fn segments_fit_the_file_and_the_cap() {
         assert_eq!(segment_bytes(32 << 20, 1 << 30), 256 << 10);
         assert_eq!(segment_bytes(1 << 30, 1 << 30), 1 << 20);
-        assert_eq!(segment_bytes(1 << 30, 100 << 30), 2 << 20);
+        assert_eq!(segment_bytes(1 << 30, 30 << 30), 2 << 20);
         assert_eq!(segment_bytes(1 << 30, 1 << 50), 4 << 20);
     }
 

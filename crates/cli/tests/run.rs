@@ -659,6 +659,32 @@ print('right')
     assert!(stats["over_cap_bytes_max"].as_u64().unwrap() > 10 << 20);
 }
 
+/// For who reads them from outside, a page that is out does not come in.
+#[test]
+fn the_command_line_can_be_read_while_memory_is_short() {
+    needs_userfaultfd!();
+    let script = "
+import os, sys
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+for round in range(4):
+    for i, page in enumerate(pages):
+        assert page == bytes([i % 7]) * 4000
+    if round == 2:
+        print(os.getpid(), flush=True)
+sys.stdin.read()
+";
+    let mut command = ramfold(["--memory", "30M", "--", PYTHON, "-c", script]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    for file in ["cmdline", "environ"] {
+        let content = fs::read(format!("/proc/{}/{file}", line.trim())).unwrap();
+        assert!(!content.is_empty(), "{file}");
+    }
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn signals_reach_the_program() {
     let mut child =

@@ -66,24 +66,32 @@ pub fn expand(
     decompressor.decompress(encoding, bytes, page)
 }
 
-/// Makes a page of what is read from the spill file at once.
-pub fn read_now(
+/// Makes a page of what the store has of it, wherever that is. `false` if it has nothing.
+pub fn load_now(
     agent: &Agent,
     active: &Active,
     page: PageNumber,
-    spilled: Spilled,
     decompressor: &mut Decompressor<'_>,
     buffer: &mut Page,
-) {
-    let Some(access) = &active.spill else {
-        fail(agent, page, &"it is in the spill file, which is not open");
-    };
-    let read =
-        access.read_now(spilled, |bytes| expand(spilled.encoding(), bytes, decompressor, buffer));
-    match read {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => fail(agent, page, &error),
-        Err(error) => fail(agent, page, &error),
+) -> bool {
+    loop {
+        let spilled = match load(agent, active, page, decompressor, buffer) {
+            Found::Nothing => return false,
+            Found::Here => return true,
+            Found::Spilled(spilled) => spilled,
+        };
+        let Some(access) = &active.spill else { fail(agent, page, &spill::ReadError::NotOpen) };
+        let made = access
+            .read_now(spilled, |bytes| expand(spilled.encoding(), bytes, decompressor, buffer));
+        // It may have been moved in the file meanwhile, and what was there overwritten.
+        if active.store.spilled(page) != Some(spilled) {
+            continue;
+        }
+        match made {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => fail(agent, page, &error),
+            Err(error) => fail(agent, page, &error),
+        }
     }
 }
 

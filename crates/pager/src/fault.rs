@@ -8,7 +8,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use ramfold_codec::{Decompressor, Page};
-use ramfold_store::{Loaded, Spilled};
+use ramfold_store::Spilled;
 use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::uffd::{Event, Partial, Uffd};
 use ramfold_sys::{Errno, PAGE_SIZE, time};
@@ -103,8 +103,6 @@ enum Served {
     Gone,
     /// The address space is changing: the thread must fault again after the event was read.
     Again,
-    /// The page is being read from the spill file.
-    Waits,
 }
 
 /// Entry of the handler's thread.
@@ -203,15 +201,24 @@ impl Handler {
             return;
         };
         let started = time::monotonic_ns();
-        Self::take_ahead(agent, active, &mut core);
-        let served = self.serve(agent, active, &mut core, address, write, started);
         let process = agent.process();
-        let took = time::monotonic_ns() - started;
         process.counters.faults.fetch_add(1, Ordering::Relaxed);
-        if served == Served::Waits {
+        let page = page::number_of(address);
+        let found = self.fetch(agent, active, &core, page, 0);
+        if let Found::Spilled(spilled) = found {
+            self.read(agent, active, &mut core, page, spilled, started);
+            // While the disk is at work.
+            Self::take_ahead(agent, active, &mut core);
             self.again = 0;
             return;
         }
+        Self::take_ahead(agent, active, &mut core);
+        let served = if found == Found::Here {
+            self.serve(agent, active, &mut core, page)
+        } else {
+            self.fill_with_zeros(agent, active, &mut core, address, write)
+        };
+        let took = time::monotonic_ns() - started;
         process.counters.fault_ns_total.fetch_add(took + KERNEL_NS, Ordering::Relaxed);
         process.fault_ns.record(took);
         if served == Served::Again {
@@ -363,25 +370,14 @@ impl Handler {
         }
     }
 
-    /// Brings in the page at `address`: from staging, from the store, or, never seen before, as
-    /// zeros. With a page of a stream come those that are next.
+    /// Brings in a page that is fetched. With a page of a stream come those that are next.
     fn serve(
         &mut self,
         agent: &'static Agent,
         active: &'static Active,
         core: &mut Core,
-        address: usize,
-        write: bool,
-        started_ns: u64,
+        page: PageNumber,
     ) -> Served {
-        let page = page::number_of(address);
-        match self.fetch(agent, active, core, page, 0) {
-            Found::Here => {}
-            Found::Nothing => return self.fill_with_zeros(agent, active, core, address, write),
-            Found::Spilled(spilled) => {
-                return self.read(agent, active, core, page, spilled, started_ns);
-            }
-        }
         let window = self.streams.window_at(page);
         let counters = &agent.process().counters;
         counters.pages_prefetch_wasted.fetch_add(window.wasted.into(), Ordering::Relaxed);
@@ -549,18 +545,18 @@ impl Handler {
         page: PageNumber,
         spilled: Spilled,
         started_ns: u64,
-    ) -> Served {
+    ) {
         let Some(access) = &active.spill else {
-            content::fail(agent, page, &"it is in the spill file, which is not open");
+            content::fail(agent, page, &spill::ReadError::NotOpen);
         };
         if self.reads.has(page) {
-            return Served::Waits;
+            return;
         }
         let Some(read) = self.reads.begin((page, spilled), started_ns) else {
             if !self.reads.wait(page::address_of(page)) {
                 wake(&active.uffd, page::address_of(page));
             }
-            return Served::Waits;
+            return;
         };
         let Window { stride, pages, wasted } = self.streams.window_at(page);
         let counters = &agent.process().counters;
@@ -573,7 +569,7 @@ impl Handler {
             if core.staging.find(next).is_some() || self.reads.has(next) {
                 continue;
             }
-            match spilled_at(active, next) {
+            match active.store.spilled(next) {
                 Some(spilled) if self.reads.add(read, (next, spilled)) => {
                     (together, steps) = (together + 1, step);
                 }
@@ -585,7 +581,6 @@ impl Handler {
         counters.pages_prefetched.fetch_add(together as u64 - 1, Ordering::Relaxed);
         counters.spill_reads.fetch_add(1, Ordering::Relaxed);
         self.reads.submit(access, read);
-        Served::Waits
     }
 
     /// Brings in what was read from the spill file, where the store still says that it is there.
@@ -600,7 +595,7 @@ impl Handler {
             let counters = &agent.process().counters;
             let mut is_streamed = false;
             for (page, spilled) in finished.pages.into_iter().flatten() {
-                if spilled_at(active, page) == Some(spilled) {
+                if active.store.spilled(page) == Some(spilled) {
                     let object = match finished.open(access, spilled) {
                         Ok(object) => object,
                         Err(error) => content::fail(agent, page, &error),
@@ -901,16 +896,6 @@ fn count_ahead(counters: &Counters, filled: usize) {
     if filled > 1 {
         counters.pages_zero_filled_ahead.fetch_add(filled as u64 - 1, Ordering::Relaxed);
     }
-}
-
-/// Where in the spill file the object of a page is, if it is there.
-fn spilled_at(active: &Active, page: PageNumber) -> Option<Spilled> {
-    let found = active.store.load(page, |loaded| match loaded {
-        Loaded::Spilled(spilled) => Some(spilled),
-        Loaded::SameFilled(_) | Loaded::Object { .. } => None,
-    });
-    // What is damaged is told to whoever wants it.
-    found.ok().flatten().flatten()
 }
 
 /// What a request of one page came to.

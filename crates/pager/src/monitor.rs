@@ -748,6 +748,7 @@ impl Monitor {
         let started = time::monotonic_ns();
         agent.process().counters.mapping_scans.fetch_add(1, Ordering::Relaxed);
         agent.lock_core().rescan_wanted = false;
+        let arguments = proc::arguments().unwrap_or_default();
         // The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that
         // changes between the look and the call is registered as what it has become, or not.
         let mut full = false;
@@ -759,11 +760,19 @@ impl Monitor {
             {
                 return;
             }
+            // What others read by `/proc/PID/cmdline` stays: for them it does not fault.
+            let mut range = mapping.range.clone();
+            if range.start < arguments.end && arguments.start < range.end {
+                range.end = arguments.start.max(range.start) & !(PAGE_SIZE - 1);
+            }
+            if range.is_empty() {
+                return;
+            }
             if mapping.is_main_stack() {
-                self.main_stack = mapping.range.clone();
+                self.main_stack = range.clone();
             }
             let mut core = agent.lock_core();
-            if core.regions.contains(&mapping.range) {
+            if core.regions.contains(&range) {
                 return;
             }
             // What cannot be taken for its access is registered all the same: what is reserved
@@ -777,11 +786,11 @@ impl Monitor {
                 return;
             }
             // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
-            if active.uffd.register(mapping.range.clone(), register_mode::MISSING).is_err() {
+            if active.uffd.register(range.clone(), register_mode::MISSING).is_err() {
                 return;
             }
-            if active.uffd.is_registered_anonymous(mapping.range.clone()) == Ok(true) {
-                full |= !core.regions.insert(mapping.range.clone());
+            if active.uffd.is_registered_anonymous(range.clone()) == Ok(true) {
+                full |= !core.regions.insert(range.clone());
             } else {
                 core.rescan_wanted = true;
             }

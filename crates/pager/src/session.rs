@@ -34,7 +34,7 @@ pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(Seal
 pub const PROCESSES_MAX: usize = 512;
 
 /// Segments that a spill file can have.
-pub const SEGMENTS_MAX: usize = 1 << 16;
+pub const SEGMENTS_MAX: usize = 1 << 14;
 
 /// In the place of a process that is about to be made: with its parent's number.
 const UNBORN: u32 = 1 << 31;

@@ -247,6 +247,19 @@ impl Store {
         Ok(self.verify(key, &entry)?.map(f))
     }
 
+    /// Where in the spill file a page's object is, if it is there. What is damaged is told by
+    /// [`Self::load`].
+    pub fn spilled(&self, key: Key) -> Option<Spilled> {
+        let entry = self.index.lock(key);
+        match entry.view() {
+            View::Spilled { .. } => match self.verify(key, &entry) {
+                Ok(Some(Loaded::Spilled(spilled))) => Some(spilled),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Like [`Self::load`], but the page is a ghost afterwards, with the mark it had, and its
     /// object is freed.
     ///

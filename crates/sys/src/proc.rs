@@ -143,6 +143,21 @@ pub fn leader_exit_status() -> Result<Option<i32>, Errno> {
     Ok(Some(status.0 as i32))
 }
 
+/// Where the arguments and the environment lie that the process was started with, at the end of its
+/// first thread's stack; an empty range if that is not told.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/self/stat`.
+pub fn arguments() -> Result<core::ops::Range<usize>, Errno> {
+    let mut text = [0; 1024];
+    let length = read_file(c"/proc/self/stat", &mut text)?;
+    // Fields number 48 to 51, where a process may know: both ranges, one behind the other.
+    let mut fields = fields(&text[..length])?.skip(48 - 3);
+    let mut next = || fields.next().and_then(|field| number(field, 10)).map_or(0, |(n, _)| n);
+    let [start, _, _, end] = [next(), next(), next(), next()];
+    Ok(start as usize..end as usize)
+}
+
 /// The fields of a stat file from number 3 on, the state. The name before it, in parentheses, may
 /// hold anything.
 fn fields(stat: &[u8]) -> Result<impl DoubleEndedIterator<Item = &[u8]>, Errno> {
@@ -199,8 +214,19 @@ fn decimal(mut value: u32, digits: &mut [u8; 10]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
     use crate::mem::Reservation;
+
+    #[test]
+    fn the_arguments_lie_where_it_is_said() {
+        let Range { start, end } = arguments().unwrap();
+        assert!(start < end);
+        // SAFETY: the program's own arguments, which end in zeros.
+        let first = unsafe { std::ffi::CStr::from_ptr(start as *const std::ffi::c_char) };
+        assert_eq!(first.to_str().unwrap(), std::env::args().next().unwrap());
+    }
 
     #[test]
     fn the_system_call_a_thread_waits_in_is_known() {

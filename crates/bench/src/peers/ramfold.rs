@@ -46,36 +46,46 @@ pub struct Statistics {
 #[derive(Clone, Debug)]
 pub struct Ramfold {
     given: Option<PathBuf>,
-    option: Option<[String; 2]>,
+    setting: Option<Setting>,
     name: String,
+}
+
+/// How `ramfold run` is to differ from its defaults.
+#[derive(Clone, Debug, PartialEq)]
+enum Setting {
+    /// An option and its value.
+    Option(&'static str, String),
+    /// A spill file in the scratch folder, of a size if one is given.
+    Spill(Option<String>),
 }
 
 impl Ramfold {
     /// As it is.
     pub fn new(given: Option<PathBuf>) -> Self {
-        Self { given, option: None, name: RAMFOLD.to_owned() }
+        Self { given, setting: None, name: RAMFOLD.to_owned() }
     }
 
-    /// The same, with what a name like `ramfold:lz4` or `ramfold:pool=30%` ends in. `None` for other
-    /// names.
+    /// The same, with what a name like `ramfold:lz4`, `ramfold:pool=30%` or `ramfold:spill` ends in.
+    /// `None` for other names.
     pub fn with_option(&self, name: &str) -> Option<Result<Self>> {
         let setting = name.strip_prefix(RAMFOLD)?.strip_prefix(':')?;
-        let option = match setting.split_once('=') {
-            Some(("pool", size)) => Ok(["--pool", size]),
-            Some((other, _)) => Err(anyhow!("no setting '{other}' in '{name}' (there is pool)")),
-            None => {
-                setting.parse().map(|codec: Choice| ["--codec", codec.name()]).with_context(|| {
+        let setting = match setting.split_once('=') {
+            Some(("pool", size)) => Ok(Setting::Option("--pool", size.to_owned())),
+            Some(("spill", size)) => Ok(Setting::Spill(Some(size.to_owned()))),
+            Some((other, _)) => {
+                Err(anyhow!("no setting '{other}' in '{name}' (there are pool and spill)"))
+            }
+            None if setting == "spill" => Ok(Setting::Spill(None)),
+            None => setting
+                .parse()
+                .map(|codec: Choice| Setting::Option("--codec", codec.name().to_owned()))
+                .with_context(|| {
                     let names: Vec<_> = Choice::names().collect();
                     format!("no codec '{setting}' in '{name}' (there are {})", names.join(", "))
-                })
-            }
+                }),
         };
         let given = self.given.clone();
-        Some(option.map(|option| Self {
-            given,
-            option: Some(option.map(str::to_owned)),
-            name: name.to_owned(),
-        }))
+        Some(setting.map(|setting| Self { given, setting: Some(setting), name: name.to_owned() }))
     }
 
     /// The binary: as given, beside this one, or in PATH.
@@ -108,7 +118,7 @@ impl Peer for Ramfold {
 
     fn about(&self) -> &'static str {
         "ramfold run --memory TOTAL, in a cgroup limited to TOTAL + 10 % without swap; \
-         ramfold:CODEC adds --codec CODEC, ramfold:pool=SIZE adds --pool SIZE"
+         ramfold:CODEC adds --codec CODEC, ramfold:pool=SIZE --pool SIZE, ramfold:spill[=SIZE] --spill"
     }
 
     fn needs_root(&self) -> bool {
@@ -137,14 +147,22 @@ impl Peer for Ramfold {
             _ => {}
         }
         let binary = self.find(&host.own_program)?;
-        Ok(Box::new(ActiveRamfold { binary, limit_bytes, option: self.option.clone(), statistics }))
+        let option = self.setting.as_ref().map(|setting| match setting {
+            Setting::Option(name, value) => [name.into(), value.into()],
+            Setting::Spill(size) => {
+                let mut place = host.scratch.clone().into_os_string();
+                size.iter().for_each(|size| place.push(format!(":{size}")));
+                ["--spill".into(), place]
+            }
+        });
+        Ok(Box::new(ActiveRamfold { binary, limit_bytes, option, statistics }))
     }
 }
 
 struct ActiveRamfold {
     binary: PathBuf,
     limit_bytes: u64,
-    option: Option<[String; 2]>,
+    option: Option<[OsString; 2]>,
     statistics: PathBuf,
 }
 
@@ -154,7 +172,7 @@ impl Active for ActiveRamfold {
         let mut command = vec![self.binary.clone().into(), "run".into()];
         command.extend(["--memory".into(), kilobytes.into()]);
         command.extend(["--stats".into(), self.statistics.clone().into()]);
-        command.extend(self.option.iter().flatten().map(OsString::from));
+        command.extend(self.option.iter().flatten().cloned());
         command.push("--".into());
         command.extend(program.command.iter().cloned());
         Program { command, environment: program.environment.clone() }
@@ -216,11 +234,15 @@ mod tests {
         let ramfold = Ramfold::new(None);
         let wkv = ramfold.with_option("ramfold:wkv").unwrap().unwrap();
         assert_eq!(wkv.name(), "ramfold:wkv");
-        assert_eq!(wkv.option, Some(["--codec".to_owned(), "wkv".to_owned()]));
+        assert_eq!(wkv.setting, Some(Setting::Option("--codec", "wkv".to_owned())));
         let pool = ramfold.with_option("ramfold:pool=30%").unwrap().unwrap();
-        assert_eq!(pool.option, Some(["--pool".to_owned(), "30%".to_owned()]));
+        assert_eq!(pool.setting, Some(Setting::Option("--pool", "30%".to_owned())));
+        let spill = ramfold.with_option("ramfold:spill=2G").unwrap().unwrap();
+        assert_eq!(spill.setting, Some(Setting::Spill(Some("2G".to_owned()))));
+        let spill = ramfold.with_option("ramfold:spill").unwrap().unwrap();
+        assert_eq!(spill.setting, Some(Setting::Spill(None)));
         let error = ramfold.with_option("ramfold:pol=30%").unwrap().unwrap_err();
-        assert!(error.to_string().contains("there is pool"), "{error}");
+        assert!(error.to_string().contains("there are pool and spill"), "{error}");
         for other in ["ramfold", "ramfoldwkv", "zram-lz4", "zram:lz4"] {
             assert!(ramfold.with_option(other).is_none(), "{other}");
         }

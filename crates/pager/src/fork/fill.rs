@@ -12,7 +12,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, maps};
 use rustix::thread::sched_yield;
 
 use crate::agent::{Active, Agent, Core};
-use crate::content::{self, Found};
+use crate::content;
 use crate::page;
 
 /// Children, grandchildren and so on that can be waiting for their pages at a time.
@@ -34,14 +34,9 @@ pub fn fill_child(
     core.staging
         .for_each_live(|slot, page| family.give(page, active.slot_address(slot) as *const u8));
     active.store.for_each(|page, _| {
-        match content::load(agent, active, page, decompressor, buffer) {
-            // A ghost has nothing to load.
-            Found::Nothing => {}
-            Found::Here => family.give(page, buffer.as_ptr()),
-            Found::Spilled(spilled) => {
-                content::read_now(agent, active, page, spilled, decompressor, buffer);
-                family.give(page, buffer.as_ptr());
-            }
+        // A ghost has nothing to load.
+        if content::load_now(agent, active, page, decompressor, buffer) {
+            family.give(page, buffer.as_ptr());
         }
     });
 }

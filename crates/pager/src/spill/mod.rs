@@ -93,6 +93,7 @@ impl SpillAccess {
 /// Why a page could not be read from the spill file.
 #[derive(Debug)]
 pub enum ReadError {
+    NotOpen,
     System(Errno),
     Spill(ramfold_store::SpillError),
 }
@@ -100,6 +101,7 @@ pub enum ReadError {
 impl core::fmt::Display for ReadError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
+            ReadError::NotOpen => f.write_str("it is in the spill file, which is not open"),
             ReadError::System(errno) => write!(f, "cannot read it from the spill file: {errno}"),
             ReadError::Spill(error) => error.fmt(f),
         }

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use ramfold_store::{Choose, Spill, SpillError, SpillWriter};
-use ramfold_sys::time;
+use ramfold_sys::{Errno, time};
 use rustix::thread::{Timespec, futex};
 
 use super::claims::SessionClaims;
@@ -116,7 +116,7 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
                 tell(agent, &error);
                 agent.spill_works.store(false, Ordering::Relaxed);
                 agent.process().counters.spill_errors.fetch_add(1, Ordering::Relaxed);
-                publish(agent, active, spill);
+                publish(agent, spill);
                 pause(retry_ns);
                 retry_ns = (retry_ns * 2).min(RETRY_NS_MAX);
                 agent.spill_works.store(true, Ordering::Relaxed);
@@ -142,7 +142,7 @@ fn write(
     let before = active.store.cost_bytes();
     let written = spill.write(&active.store, &access.cipher, choose);
     note_freed(agent, active, before);
-    publish(agent, active, spill);
+    publish(agent, spill);
     match written {
         // What is under way may be all that is wanted.
         Ok(false) => settle(agent, active, spill).map(|()| false),
@@ -155,7 +155,7 @@ fn settle(agent: &Agent, active: &Active, spill: &mut Writer) -> Result<(), Spil
     let before = active.store.cost_bytes();
     let settled = spill.finish(&active.store);
     note_freed(agent, active, before);
-    publish(agent, active, spill);
+    publish(agent, spill);
     settled
 }
 
@@ -169,7 +169,7 @@ fn note_freed(agent: &Agent, active: &Active, before: usize) {
     }
 }
 
-fn publish(agent: &Agent, active: &Active, spill: &Writer) {
+fn publish(agent: &Agent, spill: &Writer) {
     let (process, counts) = (agent.process(), spill.counts());
     let counters = &process.counters;
     // The thread counts from its process's beginning, as the account does.
@@ -177,7 +177,6 @@ fn publish(agent: &Agent, active: &Active, spill: &Writer) {
     counters.pages_spill_moved.store(counts.pages_moved, Ordering::Relaxed);
     counters.spill_writes.store(counts.writes, Ordering::Relaxed);
     counters.spill_write_bytes.store(counts.bytes_written, Ordering::Relaxed);
-    let _ = active;
 }
 
 fn tell(agent: &Agent, error: &SpillError) {
@@ -195,12 +194,29 @@ fn tell(agent: &Agent, error: &SpillError) {
                 ),
             );
         }
-        error => session.say(
-            Once::SpillFailed,
-            format_args!(
-                "{error}; what was to be written stays in memory, and is tried again later"
-            ),
-        ),
+        error => {
+            let reason = match error {
+                SpillError::Write { errno, .. } => reason(*errno),
+                _ => "",
+            };
+            session.say(
+                Once::SpillFailed,
+                format_args!(
+                    "{error}{reason}; what was to be written stays in memory, and is tried again later"
+                ),
+            );
+        }
+    }
+}
+
+/// The agent has no library that knows errors by their numbers.
+fn reason(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOSPC => " (the disk is full)",
+        Errno::DQUOT => " (the disk quota is used up)",
+        Errno::FBIG => " (the file may not be larger)",
+        Errno::IO => " (the disk failed)",
+        _ => "",
     }
 }
 

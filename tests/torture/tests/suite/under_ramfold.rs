@@ -56,6 +56,21 @@ fn every_byte_is_right_with_much_that_does_not_compress() {
     under_ramfold("--memory 64M", "--seconds 8 --seed 20 --incompressible 60").passed();
 }
 
+/// Most of it on disk: what compresses badly, and what there is no room for.
+#[test]
+fn every_byte_is_right_with_a_spill_file() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let spill = format!("--memory 64M --spill {folder}:4G");
+    for seed in seeds(24..25) {
+        let arguments = format!("--seconds 8 --seed {seed} --incompressible 60");
+        under_ramfold(&spill, &arguments).passed();
+    }
+    under_ramfold(&spill, "--seconds 8 --seed 26 --threads 12 --children 8").passed();
+    // Hardly room for any of it.
+    let small = format!("--memory 64M --spill {folder}:8M");
+    under_ramfold(&small, "--seconds 6 --seed 27 --incompressible 60").passed();
+}
+
 #[test]
 fn every_byte_is_right_in_a_crowd() {
     under_ramfold("--memory 64M", "--seconds 8 --seed 21 --threads 12 --children 8").passed();
