@@ -20,6 +20,7 @@ use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::fd::{AsFd, AsRawFd};
 
 use crate::agent::{Active, Agent};
+use crate::cost::Watermarks;
 use crate::session::{Once, Session};
 
 pub use reads::Reads;
@@ -27,6 +28,11 @@ pub use writer::{thread_main, wake_if_wanted};
 
 /// The encoding of a page that is stored as it is.
 pub const RAW: u8 = ramfold_store::ENCODING_MAX;
+
+/// Pages that do not compress may wait in this part of the cap, 1 / this, where all others do; and in
+/// this part where no others do.
+const RAW_SHARE_MOST: u64 = 16;
+const RAW_SHARE_LEAST: u64 = 64;
 
 /// What a process needs to use the spill file.
 pub struct SpillAccess {
@@ -152,10 +158,25 @@ pub fn fd_of(active: &Active) -> Option<i32> {
 pub fn leaving_bytes(agent: &Agent) -> u64 {
     match agent.active() {
         Some(active) if agent.spill_works.load(Ordering::Relaxed) => {
-            active.store.raw_bytes() as u64
+            (active.store.raw_bytes() as u64).saturating_sub(kept_raw_bytes(agent))
         }
         _ => 0,
     }
+}
+
+/// How much of the pool is for pages that do not compress. They save nothing there; but one that is
+/// asked for again soon comes back without the disk, and those that are not are told from it by that.
+/// The fewer they are among what is taken, the longer they stay.
+fn kept_raw_bytes(agent: &Agent) -> u64 {
+    if agent.outruns.load(Ordering::Relaxed) {
+        return 0;
+    }
+    let counters = &agent.process().counters;
+    let load = |count: &core::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+    let (raw, all) = (load(&counters.pages_raw), load(&counters.pages_swapped_out).max(1));
+    let cap = Watermarks::of(agent.session()).cap;
+    let most = cap / RAW_SHARE_MOST;
+    most - (most - cap / RAW_SHARE_LEAST) * raw.min(all) / all
 }
 
 fn key(session: &Session) -> [u8; KEY_BYTES] {

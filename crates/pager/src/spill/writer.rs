@@ -11,7 +11,7 @@ use ramfold_sys::{Errno, time};
 use rustix::thread::{Timespec, futex};
 
 use super::claims::SessionClaims;
-use super::shape;
+use super::{leaving_bytes, shape};
 use crate::agent::{Active, Agent};
 use crate::cost::Watermarks;
 use crate::session::Once;
@@ -67,7 +67,12 @@ fn wanted(agent: &Agent, active: &Active) -> Option<Choose> {
     if agent.cost_estimate.load(Ordering::Relaxed) <= low {
         return None;
     }
-    let limit = session.spill.pool_bytes.load(Ordering::Relaxed);
+    let limit = match session.spill.pool_bytes.load(Ordering::Relaxed) {
+        // It grows, and pages are compressed faster than they are written: better now than when there
+        // is no room left.
+        limit if agent.outruns.load(Ordering::Relaxed) => limit / 2,
+        limit => limit,
+    };
     let own = active.store.cost_bytes() as u64;
     let others = session
         .pool_bytes()
@@ -77,7 +82,7 @@ fn wanted(agent: &Agent, active: &Active) -> Option<Choose> {
     if own > part && own + others > limit {
         return Some(Choose::Oldest);
     }
-    (active.store.raw_bytes() > 0).then_some(Choose::Raw)
+    (leaving_bytes(agent) > 0).then_some(Choose::Raw)
 }
 
 fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! {
@@ -89,7 +94,7 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
         let seen = agent.spill_wake.load(Ordering::Acquire);
         let choose = wanted(agent, active);
         let now = time::monotonic_ns();
-        if choose == Some(Choose::Raw) && is_little(agent, active) {
+        if choose == Some(Choose::Raw) && is_little(agent) {
             let since = *gathering.get_or_insert(now);
             if now - since < GATHER_NS {
                 let _ = settle(agent, active, spill);
@@ -126,9 +131,9 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
 }
 
 /// Less than fills half of a segment, and nobody waits for it.
-fn is_little(agent: &Agent, active: &Active) -> bool {
+fn is_little(agent: &Agent) -> bool {
     let half = shape(agent.session()).map_or(0, |shape| shape.segment_bytes / 2);
-    active.store.raw_bytes() < half && !agent.faults_wait.load(Ordering::Relaxed)
+    (leaving_bytes(agent) as usize) < half && !agent.faults_wait.load(Ordering::Relaxed)
 }
 
 /// Begins to write a batch, once the one before is done.
