@@ -1,8 +1,8 @@
 //! `--spill`: a file for what compressed pages there is no room for.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
@@ -105,6 +105,11 @@ impl Spill {
 /// A file without a name that only this user can open.
 fn unnamed_file(folder: &Path) -> anyhow::Result<File> {
     tempfile::tempfile_in(folder)
+        .and_then(|file| {
+            // It can be opened by way of a process that has it, by who may look into that.
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            Ok(file)
+        })
         .with_context(|| format!("cannot make a spill file in {}", folder.display()))
 }
 
