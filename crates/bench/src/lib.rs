@@ -6,10 +6,12 @@
 //! `calibrate` finds the limit at which a peer costs what the others cost;
 //! `journal` takes back whatever was set on the machine.
 //!
-//! `ramfold-bench codec` is apart from that: it times codecs (`codecs`) over pages of files.
+//! `ramfold-bench codec` is apart from that: it times codecs (`codecs`) over pages of files; and so is
+//! `ramfold-bench store`: allocators of objects (`allocators`) on the same traces.
 
 #![deny(unsafe_code)]
 
+pub mod allocators;
 pub mod calibrate;
 pub mod cgroup;
 pub mod codecs;

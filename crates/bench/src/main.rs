@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ramfold_bench::commands::{codec, codec_count, enter_cgroup, run, train, workload};
+use ramfold_bench::commands::{codec, codec_count, enter_cgroup, run, store, train, workload};
 use ramfold_bench::interrupt::Interrupted;
 use ramfold_bench::progress;
 
@@ -21,6 +21,7 @@ struct Cli {
 enum Command {
     Run(run::Options),
     Codec(codec::Options),
+    Store(store::Options),
     #[command(hide = true)]
     CodecCount(codec_count::Options),
     #[command(hide = true)]
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(options) => run::execute(options),
         Command::Codec(options) => codec::execute(options),
+        Command::Store(options) => store::execute(options),
         Command::CodecCount(options) => codec_count::execute(options),
         Command::Train(options) => train::execute(options),
         Command::Workload(options) => workload::execute(options),

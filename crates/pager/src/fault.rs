@@ -311,7 +311,8 @@ impl Handler {
         // Set while the fork still has the lock, and before anything is read.
         agent.delayed.store(true, Ordering::Release);
         while agent.copying.load(Ordering::Acquire) {
-            self.wait_for_message(active, DURING_COPY);
+            // What was read can wait as well.
+            wait_for(&mut [PollFd::new(&active.uffd, PollFlags::IN)], DURING_COPY);
             let Some(event) = read(agent, &active.uffd) else { continue };
             if self.delayed_count < DELAYED_MAX {
                 self.delayed[self.delayed_count] = Some(event);
@@ -665,11 +666,10 @@ impl Handler {
             return;
         }
         let message = PollFd::new(&active.uffd, PollFlags::IN);
-        // An error or a time-out only means another look.
-        let _ = match self.reads.ring() {
-            Some(ring) => poll(&mut [message, PollFd::new(ring, PollFlags::IN)], Some(&patience)),
-            None => poll(&mut [message], Some(&patience)),
-        };
+        match self.reads.ring() {
+            Some(ring) => wait_for(&mut [message, PollFd::new(ring, PollFlags::IN)], patience),
+            None => wait_for(&mut [message], patience),
+        }
     }
 
     /// First touch: the page of zeros for a read, memory of its own for a write. A program that
@@ -941,4 +941,10 @@ fn wake(uffd: &Uffd, address: usize) {
 
 fn page_range(address: usize) -> Range<usize> {
     address..address + PAGE_SIZE
+}
+
+/// Sleeps until one of these can be read, or patience ends.
+fn wait_for(descriptors: &mut [PollFd<'_>], patience: Timespec) {
+    // An error or a time-out only means another look.
+    let _ = poll(descriptors, Some(&patience));
 }

@@ -416,6 +416,14 @@ impl Session {
         None
     }
 
+    /// The segments that a process has.
+    pub fn segments_of(&self, process: &Process) -> impl Iterator<Item = u32> {
+        (0..SEGMENTS_MAX as u32).filter(|segment| {
+            let word = process.segments.word(*segment as usize / 64).load(Ordering::SeqCst);
+            word & 1 << (segment % 64) != 0
+        })
+    }
+
     /// Gives a segment back.
     pub fn release_segment(&self, process: &Process, segment: u32) {
         let (index, bit) = (segment as usize / 64, 1 << (segment % 64));
@@ -771,9 +779,12 @@ mod tests {
         let mut dead = std::process::Command::new("true").spawn().unwrap();
         dead.wait().unwrap();
         other.pid.store(dead.id(), Ordering::Relaxed);
-        assert_eq!(session.claim_segment(me), Some(1));
-        assert_eq!(session.claim_segment(me), Some(2));
+        let mut freed = [session.claim_segment(me), session.claim_segment(me)];
+        freed.sort_unstable();
+        assert_eq!(freed, [Some(1), Some(2)]);
         assert_eq!(session.claim_segment(me), None);
+        assert_eq!(session.segments_of(child).count(), 0);
+        assert!(session.segments_of(me).eq([0, 1, 2].into_iter().chain(3..70)));
         // One that was never made has nothing.
         let unborn = session.prepare_child(me).unwrap();
         session.release_segment(me, 5);

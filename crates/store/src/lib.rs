@@ -12,6 +12,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+mod allocator;
 mod error;
 mod index;
 mod pool;
@@ -22,8 +23,9 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use allocator::{Allocator, Footprint};
 pub use error::{LoadError, StoreError};
-pub use pool::charged_bytes;
+pub use pool::{Object, Pool, charged_bytes};
 pub use spill::{
     Choose, Claims, Disk, KEY_BYTES, Spill, SpillCipher, SpillCounts, SpillError, SpillMemory,
     SpillWriter, Spilled,

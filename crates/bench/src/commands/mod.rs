@@ -4,5 +4,6 @@ pub mod codec;
 pub mod codec_count;
 pub mod enter_cgroup;
 pub mod run;
+pub mod store;
 pub mod train;
 pub mod workload;

@@ -18,6 +18,15 @@ impl Claims for SessionClaims {
         self.0.session().release_segment(self.0.process(), segment);
     }
 
+    fn retain(&mut self, is_used: &mut dyn FnMut(u32) -> bool) {
+        let (session, process) = (self.0.session(), self.0.process());
+        for segment in session.segments_of(process) {
+            if !is_used(segment) {
+                session.release_segment(process, segment);
+            }
+        }
+    }
+
     fn next_sequence(&mut self) -> u64 {
         self.0.session().spill.sequence.fetch_add(1, Ordering::Relaxed)
     }

@@ -39,7 +39,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
             unsafe { Spill::new(&active.store, &access.memory, writer, SessionClaims(agent)) };
         match made {
             Ok(mut spill) => {
-                spill.forget_writing(&active.store);
+                spill.begin_child(&active.store);
                 run(agent, active, &mut spill);
             }
             Err(error) => agent.fail(format_args!("cannot use the spill file: {error}")),
@@ -109,6 +109,8 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
         };
         match written {
             Ok(true) => retry_ns = RETRY_NS_MIN,
+            // What there is was stored a moment ago, or can not be spilled.
+            Ok(false) if choose.is_some() => pause(GATHER_NS),
             Ok(false) => {
                 sleep(agent, seen, REST_NS);
                 if wanted(agent, active).is_none() {

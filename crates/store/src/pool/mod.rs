@@ -21,7 +21,8 @@ pub(crate) use checksum::Checksum;
 pub use classes::charged_bytes;
 pub(crate) use classes::{CLASS_COUNT, Class, SPAN_BYTES, UNIT_BYTES};
 use classes::{CLASSES, PAGE_CLASS, SEAL_BYTES, class_of, near};
-pub(crate) use object::{Object, ObjectRef};
+pub use object::Object;
+pub(crate) use object::ObjectRef;
 use page_seals::{PageSeals, PausedSeals};
 use slots::{Ground, PausedList, Slot, SlotList};
 pub(crate) use spans::NoSpan;
@@ -48,7 +49,9 @@ pub(crate) struct PoolCounts {
     pub span_count: u32,
 }
 
-pub(crate) struct Pool {
+/// Memory for objects, by size classes. The store's own; public to be compared with other allocators,
+/// by [`crate::Allocator`].
+pub struct Pool {
     spans: Spans,
     page_seals: PageSeals,
     lists: [SlotList; CLASS_COUNT],
@@ -58,7 +61,10 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Reserves the address space; takes no memory yet.
-    pub(crate) fn new(bytes_max: usize, reserve_bytes: usize) -> Result<Pool, Errno> {
+    ///
+    /// # Errors
+    /// When there is no address space.
+    pub fn new(bytes_max: usize, reserve_bytes: usize) -> Result<Pool, Errno> {
         Ok(Pool {
             spans: Spans::new(bytes_max, reserve_bytes)?,
             page_seals: PageSeals::new(bytes_max / SPAN_BYTES)?,

@@ -11,7 +11,7 @@ const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 /// only; one that is dropped is memory lost.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Object(NonZeroU64);
+pub struct Object(NonZeroU64);
 
 /// A look at an object that somebody owns for at least `'a`.
 #[derive(Clone, Copy, Debug)]

@@ -78,6 +78,9 @@ pub trait Claims {
     /// Gives back a segment.
     fn release(&mut self, segment: u32);
 
+    /// Gives back all segments but those for which this is true.
+    fn retain(&mut self, is_used: &mut dyn FnMut(u32) -> bool);
+
     /// A number that no write under this key has had or will have.
     fn next_sequence(&mut self) -> u64;
 }
@@ -265,10 +268,11 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         Ok(true)
     }
 
-    /// In a forked child, which has a copy of its parent's store: gives back what the parent was writing.
-    pub fn forget_writing(&mut self, store: &Store) {
-        let claims = &mut self.claims;
-        store.space.forget_writing(|segment| claims.release(segment));
+    /// In a forked child, which has a copy of its parent's store: gives back what the parent had in hand
+    /// or was writing.
+    pub fn begin_child(&mut self, store: &Store) {
+        store.space.forget_writing();
+        self.claims.retain(&mut |segment| store.space.usage(segment).is_some());
     }
 
     /// Gives back the segments in which nothing is left.

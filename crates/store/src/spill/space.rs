@@ -150,14 +150,13 @@ impl Space {
         0..self.segments.len() as u32
     }
 
-    /// In a forked child: what the parent was writing is none of the child's. Calls `release` with it.
-    pub(super) fn forget_writing(&self, mut release: impl FnMut(u32)) {
+    /// In a forked child: what the parent was writing is none of the child's.
+    pub(super) fn forget_writing(&self) {
         for number in self.segments() {
             if let Some(segment) = self.get(number)
                 && segment.written_units.load(Ordering::Relaxed) == WRITING
             {
                 self.abandon(number);
-                release(number);
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::Reservation;
 
-use super::spill_file::{Medium, Spilling};
+use super::spill_file::{Medium, Spilling, TestDisk};
 use super::{MIB, Page, Random, content, test_duration};
 use crate::{
     Choose, Claims, Config, KEY_BYTES, Key, Kind, LoadError, Loaded, Spill, SpillCipher,
@@ -152,6 +152,32 @@ fn what_changes_while_it_is_written_stays_as_it_is() {
     assert_eq!(spilling.store.mark(400), 9);
 }
 
+/// As in a child that was forked while its parent wrote.
+#[test]
+fn what_a_parent_was_writing_is_none_of_its_childs() {
+    let mut spilling = Spilling::new(16 * MIB, SEGMENT, 64);
+    for key in 0..100 {
+        object(key).store(&spilling.store, key).unwrap();
+    }
+    let Spilling { store, spill, cipher, medium } = &mut spilling;
+    // Two batches: one is there, one is on its way.
+    spill.write(store, cipher, Choose::Oldest).unwrap();
+    spill.write(store, cipher, Choose::Oldest).unwrap();
+    let written = store.statistics().spilled;
+    assert!(written > 0);
+    // And a segment that is spare.
+    assert_eq!(medium.lock().unwrap().claimed_count(), 3);
+    let (memory, disk) = (SpillMemory::new(SEGMENT).unwrap(), TestDisk::of(medium));
+    // SAFETY: nobody else uses the memory.
+    let mut child = unsafe { Spill::new(store, &memory, disk.clone(), disk).unwrap() };
+    child.begin_child(store);
+    assert_eq!(medium.lock().unwrap().claimed_count(), 1);
+    while child.write(store, cipher, Choose::Oldest).unwrap() {}
+    child.finish(store).unwrap();
+    assert_eq!(store.statistics().spilled, 100);
+    store.audit();
+}
+
 #[test]
 fn spilled_pages_move_and_are_replaced() {
     let mut spilling = Spilling::new(16 * MIB, SEGMENT, 64);
@@ -268,6 +294,10 @@ impl Claims for AllOurs {
 
     fn release(&mut self, segment: u32) {
         self.0[segment as usize] = false;
+    }
+
+    fn retain(&mut self, is_used: &mut dyn FnMut(u32) -> bool) {
+        (0..).zip(&mut self.0).for_each(|(segment, claimed)| *claimed &= is_used(segment));
     }
 
     fn next_sequence(&mut self) -> u64 {

@@ -53,6 +53,12 @@ pub(super) struct TestDisk {
 // SAFETY: the pointer is to what `begin_write` was promised stays.
 unsafe impl Send for TestDisk {}
 
+impl TestDisk {
+    pub(super) fn of(medium: &Arc<Mutex<Medium>>) -> TestDisk {
+        TestDisk { medium: medium.clone(), under_way: None }
+    }
+}
+
 impl Disk for TestDisk {
     unsafe fn begin_write(&mut self, offset: u64, bytes: &[u8]) {
         assert!(self.under_way.is_none(), "two writes at a time");
@@ -99,6 +105,13 @@ impl Claims for TestDisk {
         assert!(std::mem::take(&mut claimed[segment as usize]), "released twice");
     }
 
+    fn retain(&mut self, is_used: &mut dyn FnMut(u32) -> bool) {
+        let claimed = &mut self.medium.lock().unwrap().claimed;
+        for (segment, claimed) in (0..).zip(claimed) {
+            *claimed &= is_used(segment);
+        }
+    }
+
     fn next_sequence(&mut self) -> u64 {
         let medium = &mut *self.medium.lock().unwrap();
         medium.sequence += 1;
@@ -125,7 +138,7 @@ impl Spilling {
         let store = store.unwrap();
         let medium = Medium { claimed: vec![false; segments], ..Medium::default() };
         let medium = Arc::new(Mutex::new(medium));
-        let disk = TestDisk { medium: medium.clone(), under_way: None };
+        let disk = TestDisk::of(&medium);
         let memory = Box::leak(Box::new(SpillMemory::new(segment_bytes).unwrap()));
         // SAFETY: nobody else uses the memory.
         let spill = unsafe { Spill::new(&store, memory, disk.clone(), disk).unwrap() };
