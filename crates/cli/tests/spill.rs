@@ -29,6 +29,14 @@ def change(order):
 everything = range(len(blocks))
 ";
 
+/// All of them are checked and changed, again and again.
+const CHANGES: &str = "
+for _ in range(3):
+    check(everything)
+    change(everything)
+print('right')
+";
+
 fn folder() -> TempDir {
     tempfile::tempdir_in("/var/tmp").expect("a folder on a disk")
 }
@@ -173,13 +181,7 @@ print('right')
 fn a_full_file_is_said_once_and_nothing_is_lost() {
     needs_userfaultfd!();
     let folder = folder();
-    let script = "
-for _ in range(3):
-    check(everything)
-    change(everything)
-print('right')
-";
-    let (ended, stats) = run_blocks(folder.path(), ":8M", script);
+    let (ended, stats) = run_blocks(folder.path(), ":8M", CHANGES);
     assert_eq!(text(&ended.output.stdout), "right\n");
     let message = text(&ended.output.stderr);
     assert_eq!(message.matches("the spill file is full at 8 MiB").count(), 1, "{message}");
@@ -192,13 +194,7 @@ print('right')
 fn a_write_that_fails_is_said_once_and_nothing_is_lost() {
     needs_userfaultfd!();
     let folder = folder();
-    let script = "
-for _ in range(3):
-    check(everything)
-    change(everything)
-print('right')
-";
-    let mut command = blocks(folder.path(), ":1G", script);
+    let mut command = blocks(folder.path(), ":1G", CHANGES);
     // SAFETY: a system call between fork and exec.
     unsafe {
         command.pre_exec(|| {

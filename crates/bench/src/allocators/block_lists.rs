@@ -3,9 +3,8 @@
 //! No object needs neighbouring blocks, so memory is never lost between objects, only at the end of
 //! their last blocks: 64 bytes of each on average, and 4 for every block, which name the next one.
 
+use ramfold_codec::Page;
 use ramfold_store::{Allocator, Footprint};
-
-use super::Page;
 
 const BLOCK_BYTES: usize = 128;
 /// Blocks that are had from the system together, and go back together when all are free.

@@ -18,9 +18,6 @@ pub use zsmalloc::Zsmalloc;
 
 use crate::random::Random;
 
-/// Room for the longest object.
-pub type Page = [u8; 4096];
-
 /// Noise that objects are made of.
 const NOISE_BYTES: usize = 1 << 16;
 
@@ -175,6 +172,8 @@ fn row<'n, A: Allocator>(
 
 #[cfg(test)]
 mod tests {
+    use ramfold_codec::Page;
+
     use super::*;
 
     #[test]

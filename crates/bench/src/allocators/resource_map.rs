@@ -5,9 +5,8 @@
 //! first place that it fits (first fit); what is freed joins its neighbours. A chunk in which nothing is
 //! left goes back. The paper's best of those it tried.
 
+use ramfold_codec::Page;
 use ramfold_store::{Allocator, Footprint};
-
-use super::Page;
 
 const CHUNK_BYTES: u32 = 256 << 10;
 /// Objects begin at multiples of this many bytes.

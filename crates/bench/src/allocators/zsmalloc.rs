@@ -3,9 +3,8 @@
 //! pages, as many as leave the least at their end; classes whose zspages have as many pages and
 //! objects are one. An object begins with 8 bytes that name its handle, of another 8 bytes.
 
+use ramfold_codec::Page;
 use ramfold_store::{Allocator, Footprint};
-
-use super::Page;
 
 const PAGE_BYTES: usize = 4096;
 const STEP_BYTES: usize = 16;
@@ -102,6 +101,14 @@ impl Class {
         let start = usize::from(slot) * self.object_bytes;
         start..start + self.object_bytes
     }
+
+    /// The bytes of an object of this length in a slot: behind its handle, or, where it fills the slot,
+    /// from the start.
+    fn payload(&self, slot: u16, len: usize) -> std::ops::Range<usize> {
+        let start = self.range(slot).start;
+        let start = if len + HANDLE_BYTES > PAGE_BYTES { start } else { start + HANDLE_BYTES };
+        start..start + len
+    }
 }
 
 /// How many pages leave the least behind the last object.
@@ -152,11 +159,8 @@ impl Allocator for Zsmalloc {
         let shape = &mut self.classes[class];
         let zspage = shape.open();
         let slot = shape.take(zspage, handle);
-        let start = shape.range(slot).start;
-        // An object of a whole page has its handle elsewhere.
-        let start =
-            if object.len() + HANDLE_BYTES > PAGE_BYTES { start } else { start + HANDLE_BYTES };
-        shape.zspage(zspage).bytes[start..start + object.len()].copy_from_slice(object);
+        let range = shape.payload(slot, object.len());
+        shape.zspage(zspage).bytes[range].copy_from_slice(object);
         self.places[handle as usize] =
             Place { class: class as u16, zspage, slot, len: object.len() as u16 };
         Some(Handle(handle))
@@ -165,10 +169,8 @@ impl Allocator for Zsmalloc {
     fn copy_out(&self, handle: &Handle, object: &mut Page) -> usize {
         let Place { class, zspage, slot, len } = self.places[handle.0 as usize];
         let (class, len) = (&self.classes[usize::from(class)], usize::from(len));
-        let start = class.range(slot).start;
-        let start = if len + HANDLE_BYTES > PAGE_BYTES { start } else { start + HANDLE_BYTES };
         let zspage = class.zspages[zspage as usize].as_ref().expect("a zspage in use");
-        object[..len].copy_from_slice(&zspage.bytes[start..start + len]);
+        object[..len].copy_from_slice(&zspage.bytes[class.payload(slot, len)]);
         len
     }
 

@@ -13,7 +13,7 @@ use core::ffi::CStr;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
-use ramfold_store::{KEY_BYTES, SpillCipher, SpillMemory, SpillShape, Spilled};
+use ramfold_store::{KEY_BYTES, SpillCipher, SpillMemory, SpillShape};
 use ramfold_sys::file::{DirectFile, FileIdentity};
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::{Errno, PAGE_SIZE};
@@ -81,18 +81,6 @@ impl SpillAccess {
     pub fn memory_ranges(&self) -> [core::ops::Range<usize>; 2] {
         [self.memory.range(), self.buffers.guarded_range()]
             .map(|range| range.start + PAGE_SIZE..range.end - PAGE_SIZE)
-    }
-
-    /// Reads an object at once, for somebody who can wait, and lends it to `f`.
-    ///
-    /// # Errors
-    /// What is to be said about it.
-    pub fn read_now<R>(
-        &self,
-        spilled: Spilled,
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R, ReadError> {
-        reads::read_now(self, spilled, f)
     }
 }
 

@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 32;
 /// A read that fails is tried so many times before the program is told.
 const ATTEMPTS: usize = 3;
 
-/// A buffer for each read, and one for [`read_now`].
+/// A buffer for each read, and one for [`SpillAccess::read_now`].
 pub(super) const BUFFERS_BYTES: usize = (READS_MAX + 1) * READ_BYTES_MAX;
 
 /// A page and where its object was when the read began.
@@ -238,13 +238,18 @@ fn open_at(
     opened.map_err(ReadError::Spill)
 }
 
-/// See [`SpillAccess::read_now`].
-pub(super) fn read_now<R>(
-    access: &SpillAccess,
-    spilled: Spilled,
-    f: impl FnOnce(&[u8]) -> R,
-) -> Result<R, ReadError> {
-    let (offset, len) = pages_of(spilled);
-    read_at(access, READS_MAX, offset, len).map_err(ReadError::System)?;
-    open_at(access, READS_MAX, offset, spilled).map(f)
+impl SpillAccess {
+    /// Reads an object at once, for somebody who can wait, and lends it to `f`.
+    ///
+    /// # Errors
+    /// What is to be said about it.
+    pub fn read_now<R>(
+        &self,
+        spilled: Spilled,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, ReadError> {
+        let (offset, len) = pages_of(spilled);
+        read_at(self, READS_MAX, offset, len).map_err(ReadError::System)?;
+        open_at(self, READS_MAX, offset, spilled).map(f)
+    }
 }

@@ -271,11 +271,7 @@ impl Index {
             // SAFETY: under both locks the entry is overwritten below, so the content is ours.
             let mut content = unsafe { entry.into_content() };
             reseal(&mut content, from, to);
-            if let Content::Object { object, encoding } = &content
-                && *encoding != WORD_ENCODING
-            {
-                self.stamp(target_leaf, object);
-            }
+            self.stamp(target_leaf, &content);
             let moved = Entry::new(content, mark);
             let replaced = self.put(pair.target(), target_at, target_leaf, offset(to), moved);
             // SAFETY: it was overwritten.
@@ -381,10 +377,13 @@ impl Index {
         }
     }
 
-    /// An object is stored in a leaf, whose shard is locked.
+    /// This is about to be stored in a leaf, whose shard is locked: notes when, if it is an object proper.
     #[inline]
-    fn stamp(&self, leaf: LeafId, object: &Object) {
-        if let Some(stamp) = self.leaves.stamp(leaf.number()) {
+    fn stamp(&self, leaf: LeafId, content: &Content) {
+        if let Content::Object { object, encoding } = content
+            && *encoding != WORD_ENCODING
+            && let Some(stamp) = self.leaves.stamp(leaf.number())
+        {
             let before = Stamp(stamp.load(Ordering::Relaxed));
             let is_raw = object.as_ref().len() == crate::OBJECT_BYTES_MAX;
             let now = Stamp::new(self.age(), is_raw || before.has_raw());
@@ -797,11 +796,7 @@ impl Locked<'_> {
                 Err(refusal) => return Err((content, refusal)),
             },
         };
-        if let Content::Object { object, encoding } = &content
-            && *encoding != WORD_ENCODING
-        {
-            self.index.stamp(leaf, object);
-        }
+        self.index.stamp(leaf, &content);
         // SAFETY: the leaf's shard is locked.
         let old = unsafe { self.index.leaves.get(leaf) }[self.offset % LEAF_ENTRIES];
         Ok(self.put(at, leaf, old, Entry::new(content, old.mark())))

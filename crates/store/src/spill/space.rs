@@ -126,7 +126,7 @@ impl Space {
 
     /// Calls `release` with each segment in which nothing is left, and forgets it.
     pub(super) fn release_empty(&self, mut release: impl FnMut(u32)) {
-        for number in 0..self.segments.len() as u32 {
+        for number in self.segments() {
             if self.usage(number).is_some_and(|usage| usage.live_units == 0) {
                 self.abandon(number);
                 release(number);
