@@ -80,7 +80,7 @@ const SCAN_SHARE: u64 = 20;
 const SCANS_PER_ROUND: u64 = 4;
 /// The pool is compacted when as much as the cap / this lies unused in it, and then not for so many
 /// times as long as it took.
-const COMPACTION_SHARE: u64 = 32;
+const COMPACTION_SHARE: u64 = 64;
 const COMPACTION_REST: u64 = 20;
 /// It ends early when the program grows, which is looked at after so many leaves of 64 pages:
 /// every half of a millisecond.

@@ -19,12 +19,13 @@ pub trait Allocator {
     fn free(&mut self, handle: Self::Handle);
 
     /// Moves objects together, so that memory goes back to the system, where the allocator can do that.
-    /// It is given all handles there are.
-    fn compact<'h>(&mut self, handles: impl Iterator<Item = &'h mut Self::Handle>)
+    /// It is given all handles there are, and returns how many objects it moved.
+    fn compact<'h>(&mut self, handles: impl Iterator<Item = &'h mut Self::Handle>) -> u64
     where
         Self::Handle: 'h,
     {
         drop(handles);
+        0
     }
 
     fn footprint(&self) -> Footprint;
@@ -60,12 +61,16 @@ impl Allocator for Pool {
         Pool::free(self, handle);
     }
 
-    fn compact<'h>(&mut self, handles: impl Iterator<Item = &'h mut Object>) {
+    fn compact<'h>(&mut self, handles: impl Iterator<Item = &'h mut Object>) -> u64 {
+        let mut moved = 0;
         for handle in handles {
-            if let Some(better) = self.move_to_fuller(handle.as_ref()) {
+            if let Some(better) = self.move_to_better(handle.as_ref()) {
                 Pool::free(self, core::mem::replace(handle, better));
+                moved += 1;
             }
         }
+        self.trim();
+        moved
     }
 
     fn footprint(&self) -> Footprint {

@@ -23,6 +23,12 @@ const METADATA_BYTES_MIN: usize = 1 << 20;
 /// of object, a lonely one 512.
 const RESERVE_BYTES_PER_LEAF_BYTE: usize = 32;
 
+/// Objects that compaction moves under one lock.
+const COMPACTED_AT_ONCE: usize = 8;
+/// Which span is the fullest shows while objects move: the first pass moves nearly all of them, the
+/// second a twentieth of that, the third a few.
+const COMPACTION_PASSES: usize = 3;
+
 /// Limits of a store. Address space is taken for all of it at once, memory as it is needed.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -409,23 +415,40 @@ impl Store {
         self.index.begin_age();
     }
 
-    /// Moves objects into fuller spans of their class, so that spans empty and their memory goes
-    /// back, and returns how many moved. One pass over the index, a shard locked for 64 pages at a
-    /// time, after each of which `go_on` is asked; worth it when
-    /// [`Statistics::pool_fragmentation_bytes`] has grown.
+    /// Moves objects of each class together, so that their spans empty and memory goes back, and returns
+    /// how many moved. Goes over the index until there is nothing to gain, a few times; after each 64
+    /// pages `go_on` is asked. Worth it when [`Statistics::pool_fragmentation_bytes`] has grown. A load
+    /// of one of these pages waits no longer than eight objects take to be copied.
     pub fn compact(&self, mut go_on: impl FnMut() -> bool) -> u64 {
-        let mut removed = Removed::new();
-        let mut count = 0;
-        for number in self.index.leaf_numbers() {
-            count += self
-                .index
-                .replace_in_leaf(number, &mut removed, |object| self.pool.move_to_fuller(object));
-            removed.free(|holding| self.free_holding(holding));
-            if !go_on() {
+        let mut total = 0;
+        for _ in 0..COMPACTION_PASSES {
+            let (moved, whole) = self.compact_once(&mut go_on);
+            self.pool.trim();
+            total += moved;
+            if moved == 0 || !whole {
                 break;
             }
         }
-        count
+        total
+    }
+
+    /// One pass: how many objects moved, and whether it went to the end.
+    fn compact_once(&self, go_on: &mut impl FnMut() -> bool) -> (u64, bool) {
+        let mut removed = Removed::new();
+        let mut moved = 0;
+        for number in self.index.leaf_numbers() {
+            for first in (0..LEAF_ENTRIES).step_by(COMPACTED_AT_ONCE) {
+                let offsets = first..first + COMPACTED_AT_ONCE;
+                moved += self.index.replace_in_leaf(number, offsets, &mut removed, |object| {
+                    self.pool.move_to_better(object)
+                });
+                removed.free(|holding| self.free_holding(holding));
+            }
+            if !go_on() {
+                return (moved, false);
+            }
+        }
+        (moved, true)
     }
 
     /// Whether [`Self::refill_reserve`] is due: the spans in use have reached 7/8 of those that

@@ -30,6 +30,8 @@ pub struct Lengths(Vec<u16>);
 
 /// How often each object is replaced.
 const CHURN: usize = 4;
+/// Compactions while that is done.
+const COMPACTIONS: usize = 16;
 /// Of so many objects all but one go at the end.
 const SHRINK: usize = 4;
 /// Frees and stores that come together, as reclaim's chunks and a stream's windows do.
@@ -60,13 +62,21 @@ impl Lengths {
 
 impl Trace {
     /// So many objects are stored; each is replaced a few times by one of another length, in any order;
-    /// most of them go, in any order; and what is left is compacted.
+    /// the same again, with compaction now and then, as the store's owner does it; most of them go, in
+    /// any order; and what is left is compacted.
     pub fn synthetic(name: &str, objects: u32, lengths: &Lengths, seed: u64) -> Trace {
         let mut random = Random::new(seed);
         let mut steps: Vec<Step> =
             (0..objects).map(|id| Step::Put { id, len: lengths.any(&mut random) }).collect();
         steps.push(Step::Point("fill".to_owned()));
-        for _ in 0..objects as usize * CHURN / TOGETHER {
+        let rounds = objects as usize * CHURN / TOGETHER;
+        for round in 0..2 * rounds {
+            if round == rounds {
+                steps.push(Step::Point("churn".to_owned()));
+            }
+            if round >= rounds && round % (rounds / COMPACTIONS).max(1) == 0 {
+                steps.push(Step::Compact);
+            }
             let mut ids: Vec<u32> =
                 (0..TOGETHER).map(|_| random.below(objects as usize) as u32).collect();
             ids.sort_unstable();
@@ -74,11 +84,12 @@ impl Trace {
             steps.extend(ids.iter().map(|&id| Step::Free { id }));
             steps.extend(ids.iter().map(|&id| Step::Put { id, len: lengths.any(&mut random) }));
         }
-        steps.push(Step::Point("churn".to_owned()));
+        steps.push(Step::Point("churn, compacting".to_owned()));
         let goes = |random: &mut Random| random.below(SHRINK) != 0;
         steps.extend((0..objects).filter(|_| goes(&mut random)).map(|id| Step::Free { id }));
         steps.push(Step::Point("shrink".to_owned()));
         steps.push(Step::Compact);
+        steps.push(Step::Point("compaction".to_owned()));
         Trace { name: name.to_owned(), objects, steps }
     }
 
@@ -96,7 +107,7 @@ mod tests {
     fn what_is_freed_is_there_and_what_is_stored_is_not() {
         let trace = Trace::synthetic("t", 1000, &Lengths::heap(), 1);
         let mut live = vec![false; 1000];
-        let (mut points, mut puts) = (Vec::new(), 0);
+        let (mut points, mut puts, mut compactions) = (Vec::new(), 0, 0);
         for step in &trace.steps {
             match step {
                 Step::Put { id, len } => {
@@ -105,12 +116,12 @@ mod tests {
                     puts += 1;
                 }
                 Step::Free { id } => assert!(std::mem::replace(&mut live[*id as usize], false)),
-                Step::Compact => points.push("compact"),
+                Step::Compact => compactions += 1,
                 Step::Point(name) => points.push(name),
             }
         }
-        assert_eq!(points, ["fill", "churn", "shrink", "compact"]);
-        assert!(puts > 4000);
+        assert_eq!(points, ["fill", "churn", "churn, compacting", "shrink", "compaction"]);
+        assert!(puts > 8000 && compactions > COMPACTIONS);
         let left = live.iter().filter(|&&live| live).count();
         assert!((150..350).contains(&left), "{left}");
     }

@@ -181,8 +181,9 @@ impl Allocator for Zsmalloc {
     }
 
     /// The emptiest zspages of a class give their objects to the fullest, as long as one can be emptied.
-    fn compact<'h>(&mut self, handles: impl Iterator<Item = &'h mut Handle>) {
+    fn compact<'h>(&mut self, handles: impl Iterator<Item = &'h mut Handle>) -> u64 {
         drop(handles);
+        let mut moved = 0;
         for class in &mut self.classes {
             let slots = class.slots();
             loop {
@@ -220,9 +221,11 @@ impl Allocator for Zsmalloc {
                     let place = &mut self.places[handle as usize];
                     (place.zspage, place.slot) = (to, new);
                     class.give(emptiest, slot);
+                    moved += 1;
                 }
             }
         }
+        moved
     }
 
     fn footprint(&self) -> Footprint {

@@ -393,18 +393,19 @@ impl Index {
         }
     }
 
-    /// Offers every object of a leaf to `better`, which may return another of the same content to
-    /// take its place; those replaced go into `removed`. Returns how many were.
+    /// Offers the objects at some offsets of a leaf to `better`, which may return another of the same
+    /// content to take its place; those replaced go into `removed`. Returns how many were.
     pub(crate) fn replace_in_leaf(
         &self,
         number: u32,
+        offsets: Range<usize>,
         removed: &mut Removed,
         mut better: impl FnMut(ObjectRef<'_>) -> Option<Object>,
     ) -> u64 {
         let replaced = self.leaf_by_number(number, |_, _, leaf| {
             let mut replaced = 0;
             // SAFETY: the shard is locked, and this is the only reference.
-            for place in unsafe { self.leaves.get_mut(leaf) } {
+            for place in &mut unsafe { self.leaves.get_mut(leaf) }[offsets] {
                 // SAFETY: the entry is changed only below, when the look is over.
                 let new = match unsafe { place.view() } {
                     View::Object { object, encoding } => {

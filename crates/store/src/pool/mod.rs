@@ -221,9 +221,10 @@ impl Pool {
         }
     }
 
-    /// Copies an object into a fuller span, and returns the copy; the caller frees the original.
-    /// `None` where there is nothing to gain.
-    pub(crate) fn move_to_fuller(&self, object: ObjectRef<'_>) -> Option<Object> {
+    /// Copies an object to where it serves better, so that memory comes free: into a fuller span, or in the
+    /// fullest nearer to its start. Returns the copy; the caller frees the original. `None` where
+    /// there is nothing to gain.
+    pub(crate) fn move_to_better(&self, object: ObjectRef<'_>) -> Option<Object> {
         let (class, slot) = self.slot(object)?;
         let on = self.ground(class);
         // SAFETY: the object's span is in use. A look without the lock: full spans stay.
@@ -232,9 +233,17 @@ impl Pool {
             return None;
         }
         let (bytes, seal) = self.get(object)?;
-        // SAFETY: the class's ground, and the object is in a slot of its span.
-        let better = unsafe { self.lists[class].alloc_in_fuller(on, slot.span)? };
+        // SAFETY: the class's ground, and the object is in that slot.
+        let better = unsafe { self.lists[class].alloc_better(on, slot)? };
         self.fill(class, better, bytes, seal).ok()
+    }
+
+    /// Gives back the memory behind free ends of spans; to be called when objects have been moved.
+    pub(crate) fn trim(&self) {
+        for (class, list) in self.lists.iter().enumerate() {
+            // SAFETY: the class's ground.
+            unsafe { list.trim(self.ground(class)) };
+        }
     }
 
     /// Bytes in slots of a whole page.
@@ -409,29 +418,42 @@ mod tests {
     }
 
     #[test]
-    fn moving_objects_empties_spans() {
+    fn moving_objects_empties_spans_and_their_ends() {
         let pool = Pool::new(64 * SPAN_BYTES, 0).unwrap();
         let objects: Vec<_> = (0..640).map(|i| pool.put(&[i as u8; 1000], i).unwrap()).collect();
         let mut kept = Vec::new();
         for (i, object) in objects.into_iter().enumerate() {
-            if i % 10 == 3 { kept.push((i, object)) } else { pool.free(object) }
+            if i % 20 == 3 { kept.push((i, object)) } else { pool.free(object) }
         }
-        let before = pool.spans().used_count();
-        let moved =
-            kept.into_iter().map(|(i, object)| match pool.move_to_fuller(object.as_ref()) {
-                Some(better) => {
-                    pool.free(object);
-                    (i, better)
+        assert_eq!(pool.spans().used_count(), 10);
+        loop {
+            let mut moved = 0;
+            for (_, object) in &mut kept {
+                if let Some(better) = pool.move_to_better(object.as_ref()) {
+                    pool.free(core::mem::replace(object, better));
+                    moved += 1;
                 }
-                None => (i, object),
-            });
-        let kept: Vec<_> = moved.collect();
-        assert_eq!(before, 10);
-        assert!(pool.spans().used_count() <= 2);
+            }
+            if moved == 0 {
+                break;
+            }
+        }
+        assert_eq!(pool.spans().used_count(), 1);
+        assert_eq!(pool.spans().resident_bytes(), SPAN_BYTES);
+        pool.trim();
+        // 32 slots of 1008 bytes.
+        assert_eq!(pool.spans().resident_bytes(), 8 * PAGE_SIZE);
+        pool.audit(kept.iter().map(|(_, object)| object.as_ref()));
+        // Again there is nothing to gain, and the slots given back can be used.
+        pool.trim();
+        kept.extend((640..672).map(|i| (i, pool.put(&[i as u8; 1000], i as u32).unwrap())));
+        assert_eq!(pool.spans().used_count(), 1);
+        assert_eq!(pool.spans().resident_bytes(), SPAN_BYTES);
         for (i, object) in kept {
             let (bytes, seal) = pool.get(object.as_ref()).unwrap();
             assert_eq!((bytes, seal), (&[i as u8; 1000][..], i as u32));
             pool.free(object);
         }
+        assert_eq!(pool.spans().resident_bytes(), 0);
     }
 }

@@ -82,11 +82,8 @@ impl SlotList {
         header.freed.store(0, Ordering::Relaxed);
         header.class.store(on.class_number, Ordering::Relaxed);
         lists.span_count += 1;
-        // SAFETY: a span of ours that is in no list yet; then one of this list's.
-        unsafe {
-            lists.link(on, new, 0);
-            Ok(lists.take_slot(on, new))
-        }
+        // SAFETY: a span of ours, which is in no list while it is empty.
+        Ok(unsafe { lists.take_slot(on, new) })
     }
 
     /// Takes a slot only if there is one in the spans the class already has.
@@ -100,24 +97,19 @@ impl SlotList {
         Some(unsafe { lists.take_slot(on, span) })
     }
 
-    /// Takes a slot in a span that is fuller than `than` (at equal fullness: that has a lower
-    /// number), if there is one and the class could do with fewer spans. Each move leaves the spans
-    /// less alike, so moving ends.
+    /// Takes a slot for an object of `than` that would serve better: in a fuller span (at equal
+    /// fullness: that has a lower number); or, if its span is the fullest, nearer to the span's start
+    /// than the objects there need, so that [`Self::trim`] finds the end free. Each move leaves the spans
+    /// less alike or the object nearer to the start, so moving ends.
     ///
     /// # Safety
-    /// As [`Self::alloc`], and `than` must be a span of this list with a used slot of the
-    /// caller's.
-    pub(crate) unsafe fn alloc_in_fuller(&self, on: Ground<'_>, than: u32) -> Option<Slot> {
+    /// As [`Self::alloc`], and `than` must be a used slot of this list, of the caller's.
+    pub(crate) unsafe fn alloc_better(&self, on: Ground<'_>, than: Slot) -> Option<Slot> {
         let mut lists = self.lists.lock();
         // SAFETY: `than` and the spans in the lists are in use.
         let header = |span| unsafe { on.spans.header(span) };
         let used = |span| header(span).used.load(Ordering::Relaxed);
-        let slots = u64::from(on.class.slots);
-        if u64::from(lists.span_count) * slots - lists.used_slots < slots {
-            // However the objects lie, they need all the spans.
-            return None;
-        }
-        let mut best = than;
+        let mut best = than.span;
         let mut next = lists.fullest()?;
         // The first few are enough: whichever is chosen fills up, and is the fullest from then on.
         for _ in 0..CANDIDATES {
@@ -129,8 +121,45 @@ impl SlotList {
             }
             next = header(next).next.load(Ordering::Relaxed);
         }
-        // SAFETY: any span but `than` came from this list, whose lock is held.
-        (best != than).then(|| unsafe { lists.take_slot(on, best) })
+        if best != than.span {
+            // SAFETY: any span but that came from this list, whose lock is held.
+            return Some(unsafe { lists.take_slot(on, best) });
+        }
+        let end = used(best);
+        // SAFETY: in use by this list; a span with a freed slot is in the list of its fullness.
+        (than.number >= end).then(|| unsafe { lists.take_freed_below(on, best, end) }).flatten()
+    }
+
+    /// Gives back the memory behind free slots at the ends of spans, where no object lies between them.
+    /// Holds the lock for one span at a time, and not during the call into the system.
+    ///
+    /// # Safety
+    /// As [`Self::alloc`].
+    pub(crate) unsafe fn trim(&self, on: Ground<'_>) {
+        for fullness in 0..FULLNESS_STEPS {
+            // Once objects have been moved together there are no more than a few.
+            for place in 0..CANDIDATES {
+                let mut lists = self.lists.lock();
+                let next = |&span: &u32| {
+                    // SAFETY: spans in the lists are in use.
+                    let next = || unsafe { on.spans.header(span) }.next.load(Ordering::Relaxed);
+                    (span != NONE).then(next)
+                };
+                let mut walk = core::iter::successors(Some(lists.heads[fullness]), next);
+                let Some(span) = walk.nth(place).filter(|&span| span != NONE) else { break };
+                // SAFETY: a span in the list of its fullness, whose lock is held.
+                let Some(end) = (unsafe { lists.hold_end(on, span) }) else { continue };
+                drop(lists);
+                let offset = usize::from(end) * usize::from(on.class.slot_bytes);
+                // SAFETY: no slot from `end` on is in use, nor can be, until they are given back.
+                unsafe { on.spans.release_from(span, offset) };
+                // SAFETY: held above.
+                if unsafe { self.lists.lock().give_back_end(on, span, end) } {
+                    // SAFETY: in no list and without a used slot, the span is ours alone.
+                    unsafe { on.spans.give(span) };
+                }
+            }
+        }
     }
 
     /// Gives a slot back, and its span if that was the last.
@@ -147,33 +176,19 @@ impl SlotList {
             // Only a damaged entry can free a slot twice. The spans stay as they are.
             return;
         };
-        let before = on.class.fullness(used);
-        let was_full = used == on.class.slots;
         lists.used_slots -= 1;
+        if left > 0 {
+            // SAFETY: the slot is free now: its first bytes are the list's, and have memory.
+            unsafe { at(on, slot).cast::<u16>().write(header.freed.load(Ordering::Relaxed)) };
+            header.freed.store(slot.number + 1, Ordering::Relaxed);
+        }
+        // SAFETY: a span with a free slot is in the list of its fullness.
+        unsafe { lists.set_used(on, slot.span, left) };
         if left == 0 {
-            if !was_full {
-                // SAFETY: a span with a free slot is in the list of its fullness.
-                unsafe { lists.unlink(on, slot.span, before) };
-            }
             lists.span_count -= 1;
             drop(lists);
             // SAFETY: in no list and without a used slot, the span is ours alone.
             unsafe { on.spans.give(slot.span) };
-            return;
-        }
-        // SAFETY: the slot is free now: its first bytes are the list's, and have memory.
-        unsafe { at(on, slot).cast::<u16>().write(header.freed.load(Ordering::Relaxed)) };
-        header.freed.store(slot.number + 1, Ordering::Relaxed);
-        header.used.store(left, Ordering::Relaxed);
-        let after = on.class.fullness(left);
-        if was_full || before != after {
-            // SAFETY: a full span is in no list, any other in that of its fullness.
-            unsafe {
-                if !was_full {
-                    lists.unlink(on, slot.span, before);
-                }
-                lists.link(on, slot.span, after);
-            }
         }
     }
 
@@ -264,10 +279,10 @@ impl Lists {
         self.heads.iter().rev().copied().find(|&span| span != NONE)
     }
 
-    /// Takes a free slot of a span in one of the lists.
+    /// Takes a free slot of a span.
     ///
     /// # Safety
-    /// `span` is in the list of its fullness.
+    /// `span` is in use by this list's class, not full, and in the list of its fullness or empty.
     #[inline]
     unsafe fn take_slot(&mut self, on: Ground<'_>, span: u32) -> Slot {
         // SAFETY: spans in the lists are in use.
@@ -290,21 +305,115 @@ impl Lists {
                 number
             }
         };
-        let used = header.used.load(Ordering::Relaxed);
-        header.used.store(used + 1, Ordering::Relaxed);
+        // SAFETY: the span was in the list of its fullness.
+        unsafe { self.set_used(on, span, header.used.load(Ordering::Relaxed) + 1) };
         self.used_slots += 1;
-        let (before, after) = (on.class.fullness(used), on.class.fullness(used + 1));
-        let full = used + 1 == on.class.slots;
-        if full || before != after {
-            // SAFETY: the span was in the list of its fullness.
+        Slot { span, number }
+    }
+
+    /// Takes a freed slot with a number below `end`.
+    ///
+    /// # Safety
+    /// As [`Self::take_slot`], or the span is full.
+    unsafe fn take_freed_below(&mut self, on: Ground<'_>, span: u32, end: u16) -> Option<Slot> {
+        // SAFETY: spans in the lists are in use.
+        let header = unsafe { on.spans.header(span) };
+        let mut before: Option<u16> = None;
+        let mut freed = header.freed.load(Ordering::Relaxed);
+        while let Some(number) = freed.checked_sub(1) {
+            // SAFETY: a freed slot begins with the number of the next one.
+            let next = unsafe { at(on, Slot { span, number }).cast::<u16>().read() };
+            if number < end {
+                match before {
+                    None => header.freed.store(next, Ordering::Relaxed),
+                    // SAFETY: a freed slot, whose first bytes are the list's.
+                    Some(number) => unsafe {
+                        at(on, Slot { span, number }).cast::<u16>().write(next);
+                    },
+                }
+                // SAFETY: with a freed slot it was in the list of its fullness.
+                unsafe { self.set_used(on, span, header.used.load(Ordering::Relaxed) + 1) };
+                self.used_slots += 1;
+                return Some(Slot { span, number });
+            }
+            before = Some(number);
+            freed = next;
+        }
+        None
+    }
+
+    /// If all objects of a span lie before its free slots, and there is memory behind those: takes all
+    /// of them, so that the span counts as full, and returns the number of the first.
+    ///
+    /// # Safety
+    /// `span` is in the list of its fullness.
+    unsafe fn hold_end(&mut self, on: Ground<'_>, span: u32) -> Option<u16> {
+        // SAFETY: spans in the lists are in use.
+        let header = unsafe { on.spans.header(span) };
+        let end = header.used.load(Ordering::Relaxed);
+        let mut freed = header.freed.load(Ordering::Relaxed);
+        while let Some(number) = freed.checked_sub(1) {
+            if number < end {
+                return None;
+            }
+            // SAFETY: a freed slot begins with the number of the next one.
+            freed = unsafe { at(on, Slot { span, number }).cast::<u16>().read() };
+        }
+        // SAFETY: as above.
+        if !unsafe {
+            on.spans.has_pages_from(span, usize::from(end) * usize::from(on.class.slot_bytes))
+        } {
+            return None;
+        }
+        header.freed.store(0, Ordering::Relaxed);
+        header.fresh.store(on.class.slots, Ordering::Relaxed);
+        // SAFETY: in the list of its fullness.
+        unsafe { self.set_used(on, span, on.class.slots) };
+        Some(end)
+    }
+
+    /// Gives back what [`Self::hold_end`] took. `true` if no slot of the span is in use: then it is
+    /// the caller's.
+    ///
+    /// # Safety
+    /// `end` is what `hold_end` returned for this span, and nothing was given back since.
+    unsafe fn give_back_end(&mut self, on: Ground<'_>, span: u32, end: u16) -> bool {
+        // SAFETY: the slots held keep it in use.
+        let header = unsafe { on.spans.header(span) };
+        header.fresh.store(end, Ordering::Relaxed);
+        let left = header.used.load(Ordering::Relaxed) - (on.class.slots - end);
+        // SAFETY: full, or in the list of its fullness since a slot of it was freed.
+        unsafe { self.set_used(on, span, left) };
+        if left == 0 {
+            self.span_count -= 1;
+        }
+        left == 0
+    }
+
+    /// Notes how many slots of a span are in use, and moves it to the list of its fullness: to none
+    /// when it is full or empty.
+    ///
+    /// # Safety
+    /// `span` is in use by this list's class, and in the list of its fullness unless it is full.
+    #[inline]
+    unsafe fn set_used(&mut self, on: Ground<'_>, span: u32, now: u16) {
+        // SAFETY: in use.
+        let header = unsafe { on.spans.header(span) };
+        let before = header.used.load(Ordering::Relaxed);
+        header.used.store(now, Ordering::Relaxed);
+        let list = |used| (used != 0 && used != on.class.slots).then(|| on.class.fullness(used));
+        let (from, to) = (list(before), list(now));
+        if from != to {
+            // SAFETY: it was in the list of its fullness; then it is in none.
             unsafe {
-                self.unlink(on, span, before);
-                if !full {
-                    self.link(on, span, after);
+                if let Some(fullness) = from {
+                    self.unlink(on, span, fullness);
+                }
+                if let Some(fullness) = to {
+                    self.link(on, span, fullness);
                 }
             }
         }
-        Slot { span, number }
     }
 
     /// # Safety
@@ -420,13 +529,47 @@ mod tests {
                     kept.push(slot);
                 }
                 // From the emptiest an object can move, to the emptiest none.
-                assert_eq!(list.alloc_in_fuller(on, 2), None);
-                let moved = list.alloc_in_fuller(on, 0).unwrap();
+                assert_eq!(list.alloc_better(on, Slot { span: 2, number: 0 }), None);
+                let moved = list.alloc_better(on, Slot { span: 0, number: 0 }).unwrap();
                 assert_eq!(moved.span, 2);
                 kept.push(moved);
                 kept.into_iter().for_each(|slot| list.free(on, slot));
                 assert!(list.alloc_here(on).is_none());
             }
+        });
+    }
+    #[test]
+    fn slots_can_be_freed_and_taken_while_an_end_is_held() {
+        with_list(PAGE_CLASS, 1, |list, on| {
+            // SAFETY: one ground; slots freed once.
+            unsafe {
+                let mut slots: Vec<_> = (0..6).map(|_| list.alloc(on).unwrap()).collect();
+                let span = slots[0].span;
+                list.free(on, slots.pop().unwrap());
+                let end = list.lists.lock().hold_end(on, span).unwrap();
+                assert_eq!(end, 5);
+                // No slot is left, but those that are freed now.
+                assert!(list.alloc_here(on).is_none());
+                list.free(on, slots.remove(1));
+                assert_eq!(list.alloc_here(on).unwrap().number, 1);
+                assert!(list.alloc_here(on).is_none());
+                slots.into_iter().for_each(|slot| list.free(on, slot));
+                on.spans.release_from(span, 5 * 4096);
+                assert!(!list.lists.lock().give_back_end(on, span, end));
+                assert_eq!(on.spans.resident_bytes(), 5 * 4096);
+                list.free(on, Slot { span, number: 1 });
+                // The last slot in use is freed meanwhile: the span goes back.
+                let slot = list.alloc(on).unwrap();
+                let next = list.alloc(on).unwrap();
+                assert_eq!((slot.number, next.number), (0, 1));
+                list.free(on, next);
+                let end = list.lists.lock().hold_end(on, span).unwrap();
+                list.free(on, slot);
+                on.spans.release_from(span, 4096);
+                assert!(list.lists.lock().give_back_end(on, span, end));
+                on.spans.give(span);
+            }
+            assert_eq!(list.counts(), (0, 0));
         });
     }
 }

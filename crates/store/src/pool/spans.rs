@@ -265,6 +265,42 @@ impl Spans {
         }
     }
 
+    /// The pages of a span that begin at `offset` or later, as a map.
+    fn pages_from(offset: usize) -> u16 {
+        ALL_PAGES.checked_shl(offset.div_ceil(PAGE_SIZE) as u32).unwrap_or(0)
+    }
+
+    /// Whether there is memory behind whole pages from `offset` on.
+    ///
+    /// # Safety
+    /// The caller owns the span.
+    pub(crate) unsafe fn has_pages_from(&self, span: u32, offset: usize) -> bool {
+        // SAFETY: the owner's spans are below the frontier.
+        let resident = unsafe { self.header(span) }.resident.load(Ordering::Relaxed);
+        resident & Self::pages_from(offset) != 0
+    }
+
+    /// Gives back the memory behind the whole pages of a span from `offset` on.
+    ///
+    /// # Safety
+    /// The caller owns the span and its bytes from `offset` on, which hold nothing.
+    pub(crate) unsafe fn release_from(&self, span: u32, offset: usize) {
+        let first = offset.next_multiple_of(PAGE_SIZE);
+        // SAFETY: nobody relies on what these bytes hold (the caller).
+        match unsafe { self.memory.release(span as usize * SPAN_BYTES + first, SPAN_BYTES - first) }
+        {
+            Ok(()) => {
+                // SAFETY: the owner's spans are below the frontier.
+                let resident = unsafe { self.header(span) }.resident.load(Ordering::Relaxed);
+                self.set_resident(span, resident & !Self::pages_from(offset));
+            }
+            // As in `give`.
+            Err(_) => {
+                self.release_failures.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Fills the reserve up, as far as the reservation goes.
     ///
     /// # Errors
