@@ -7,11 +7,10 @@
 //! `journal` takes back whatever was set on the machine.
 //!
 //! `ramfold-bench codec` is apart from that: it times codecs (`codecs`) over pages of files; and so is
-//! `ramfold-bench store`: allocators of objects (`allocators`) on the same traces.
+//! `ramfold-bench store`, which measures the parts of the store by themselves (`store`).
 
 #![deny(unsafe_code)]
 
-pub mod allocators;
 pub mod calibrate;
 pub mod cgroup;
 pub mod codecs;
@@ -31,5 +30,7 @@ pub mod random;
 pub mod report;
 pub mod size;
 pub mod statistics;
+pub mod store;
 pub mod swap;
+pub mod table;
 pub mod workloads;

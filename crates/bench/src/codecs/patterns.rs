@@ -8,7 +8,6 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use comfy_table::{CellAlignment, Table, presets};
 use ramfold_codec::pbpm::{self, Alignment};
 use ramfold_codec::{Aim, Backend, Choice, Codec, PAGE_SIZE, Page};
 use serde::Serialize;
@@ -16,6 +15,7 @@ use serde::Serialize;
 use super::ours::Ours;
 use super::{Object, ROOM_BYTES, Subject, Written};
 use crate::statistics::median;
+use crate::table;
 
 /// Figure 2 and both tables, for the pages of one file.
 #[derive(Debug, Serialize)]
@@ -287,12 +287,14 @@ impl Spread {
 /// The tables for people.
 pub fn tables(patterns: &Patterns) -> String {
     let percent = |value: f64| format!("{value:.1}");
-    let mut figure = new_table(&["words whose bytes are", "%"]);
+    let mut figure = table::of_numbers(&["words whose bytes are", "%"], 1);
     for share in patterns.zero_patterns.iter().filter(|share| share.percent >= 0.05) {
         figure.add_row([share.pattern.clone(), percent(share.percent)]);
     }
-    let mut dictionaries =
-        new_table(&["dictionary", "mmmm", "mmmx", "mmxx", "xmxx", "no match", "matches"]);
+    let mut dictionaries = table::of_numbers(
+        &["dictionary", "mmmm", "mmmx", "mmxx", "xmxx", "no match", "matches"],
+        1,
+    );
     for shares in &patterns.dictionaries {
         let DictionaryShares { entries, ways, mmmm, mmmx, mmxx, xmxx, miss } = *shares;
         let name = match ways {
@@ -302,13 +304,13 @@ pub fn tables(patterns: &Patterns) -> String {
         let shares = [mmmm, mmmx, mmxx, xmxx, miss, mmmm + mmmx + mmxx].map(percent);
         dictionaries.add_row([vec![name], shares.to_vec()].concat());
     }
-    let mut codes = new_table(&["code", "pattern", "bits", "%", "paper %"]);
+    let mut codes = table::of_numbers(&["code", "pattern", "bits", "%", "paper %"], 1);
     for code in &patterns.codes {
         let (here, paper) = (percent(code.percent), percent(code.paper_percent));
         codes.add_row([code.code, code.pattern, &code.bits.to_string(), &here, &paper]);
     }
     let mut alignments =
-        new_table(&["data", "compress", "decompress", "paper compress", "decompress"]);
+        table::of_numbers(&["data", "compress", "decompress", "paper compress", "decompress"], 1);
     for times in &patterns.alignments {
         let spread = |spread: Spread| format!("{:.2} +- {:.2}", spread.average, spread.deviation);
         alignments.add_row([
@@ -330,15 +332,6 @@ pub fn tables(patterns: &Patterns) -> String {
         patterns.coded_percent,
         TABLE_I.iter().map(|(_, _, bits, percent)| percent * f64::from(*bits) / 32.0).sum::<f64>(),
     )
-}
-
-fn new_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 /// Table I as bars: the paper's, and each file's.

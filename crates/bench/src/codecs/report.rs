@@ -1,12 +1,13 @@
 //! Rows of results of codecs, as a table for people and as JSON.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use serde::Serialize;
 
 use super::files::Pages;
 use super::measure::Figures;
 use crate::machine::Environment;
 use crate::report::Skipped;
+use crate::table;
 
 /// Everything a run of `ramfold-bench codec` found.
 #[derive(Debug, Serialize)]
@@ -53,14 +54,14 @@ impl Row {
 }
 
 /// The table for people.
-pub fn table(report: &Report) -> String {
+pub fn text(report: &Report) -> String {
     let counted = report.rows.iter().any(|row| row.compress_instructions.is_some());
     let mut text = String::new();
     let mut file = "";
     let mut table = Table::new();
     for row in &report.rows {
         if row.file != file {
-            text += &lines(&table);
+            text += &table::text(&table);
             text += &format!(
                 "{}{}: {} pages, {} same-filled\n",
                 if file.is_empty() { "" } else { "\n" },
@@ -92,7 +93,7 @@ pub fn table(report: &Report) -> String {
         }
         table.add_row(cells);
     }
-    text += &lines(&table);
+    text += &table::text(&table);
     for skipped in &report.skipped {
         text += &format!("without {}: {}\n", skipped.peer, skipped.reason);
     }
@@ -100,8 +101,6 @@ pub fn table(report: &Report) -> String {
 }
 
 fn header(counted: bool) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
     let mut header = vec![
         "codec",
         "size %",
@@ -118,13 +117,5 @@ fn header(counted: bool) -> Table {
     if counted {
         header.extend(["comp instr.", "dec instr."]);
     }
-    table.set_header(header);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-fn lines(table: &Table) -> String {
-    if table.row_count() == 0 { String::new() } else { format!("{}\n", table.trim_fmt()) }
+    table::of_numbers(&header, 1)
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use crate::codecs::files::Pages;
 use crate::codecs::instructions::{self, Direction};
 use crate::codecs::patterns;
-use crate::codecs::report::{Report, Row, table};
+use crate::codecs::report::{self, Report, Row};
 use crate::codecs::{self, Selection, measure::measure};
 use crate::machine::Environment;
 use crate::progress::{Progress, say};
@@ -105,7 +105,7 @@ pub fn execute(options: Options) -> Result<ExitCode> {
     let text = if options.json {
         serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"
     } else {
-        table(&report)
+        report::text(&report)
     };
     write!(io::stdout().lock(), "{text}").context("cannot print the report")?;
     Ok(ExitCode::SUCCESS)

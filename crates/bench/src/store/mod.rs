@@ -1,0 +1,4 @@
+//! The parts of the store, measured by themselves.
+
+pub mod allocators;
+pub mod verbs;
