@@ -49,6 +49,11 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
+    /// Values recorded.
+    pub fn count(&self) -> u64 {
+        self.total_count
+    }
+
     /// `None` when nothing was recorded.
     pub fn latency(&self) -> Option<Latency> {
         (self.total_count > 0).then(|| Latency {

@@ -50,6 +50,21 @@ fn the_verbs_are_measured_by_one_thread_and_by_several() {
 }
 
 #[test]
+fn engines_are_measured_side_by_side() {
+    let report = report(&["--engine", "sync", "async", "--rounds", "2", "--share", "20", "--json"]);
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.iter().map(|row| &row["engine"]).eq(["sync", "async"]), "{report}");
+    for row in rows {
+        for field in ["alone_mb_per_s", "beside_mb_per_s", "decompressed", "cpu_us_per_page"] {
+            assert!(number(row, field) > 0.0, "{field} in {row}");
+        }
+        assert!(number(&row["decompress"], "p50_ns") <= number(&row["decompress"], "p99_ns"));
+    }
+    assert_eq!(number(&rows[0], "workers"), 0.0);
+    assert!(number(&rows[1], "workers") >= 1.0);
+}
+
+#[test]
 fn options_of_another_part_are_refused() {
     for arguments in [&["--threads", "2"][..], &["--verbs", "--objects", "1000"]] {
         let output = store(arguments);

@@ -8,9 +8,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ramfold-codec", &[]),
     ("ramfold-sys", &[]),
     ("ramfold-store", &["ramfold-codec", "ramfold-sys"]),
+    ("ramfold-engine", &["ramfold-codec"]),
     ("ramfold-pager", &["ramfold-codec", "ramfold-sys", "ramfold-store"]),
     ("ramfold", &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-pager"]),
-    ("ramfold-bench", &["ramfold-codec", "ramfold-sys", "ramfold-store"]),
+    ("ramfold-bench", &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-engine"]),
     ("ramfold-torture", &[]),
 ];
 

@@ -1,4 +1,5 @@
 //! The parts of the store, measured by themselves.
 
 pub mod allocators;
+pub mod engine;
 pub mod verbs;

@@ -1,6 +1,7 @@
 //! `ramfold-bench store`: the parts of the store by themselves.
 
 mod allocators;
+mod engine;
 mod verbs;
 
 use std::io::{self, Write};
@@ -9,47 +10,64 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{ArgGroup, Args};
+use ramfold_codec::Choice;
 use serde::Serialize;
 
 use crate::machine::Environment;
+use crate::store::engine::Kind;
 
-/// Measure the parts of the store by themselves: its allocator beside others on the same objects, or its
-/// verbs.
+/// Measure the parts of the store by themselves: its allocator beside others on the same objects, its
+/// verbs, or engines of compression.
 ///
 /// The other allocators are paper 003's blocks of 128 bytes in lists, paper 004's resource map over
 /// growing chunks, and one by the rules of the kernel's zsmalloc, which zram uses. Every object is
 /// checked.
 #[derive(Args)]
 #[command(
-    group = ArgGroup::new("part").args(["verbs"]),
+    group = ArgGroup::new("part").args(["verbs", "engine"]),
     after_help = "Examples:\n  \
     ramfold bench store\n  \
     ramfold bench store --objects 20000 --json\n  \
     ramfold bench store --pages python.pages gcc.pages   # lengths that auto gives these pages\n  \
-    ramfold bench store --verbs --threads 1 2 64         # times of store and take"
+    ramfold bench store --verbs --threads 1 2 64         # times of store and take\n  \
+    ramfold bench store --engine sync async --codec zstd"
 )]
 pub struct Options {
     /// Measure store and take, without a codec, by one thread and by several at once; and what the index
     /// costs
     #[arg(long)]
     verbs: bool,
+    /// Measure engines: pages compressed in bulk, and how long another thread waits for a page, when each
+    /// does the work itself (sync) or threads of the engine do (async)
+    #[arg(long, value_name = "KIND", num_args = 1..)]
+    engine: Vec<Kind>,
+    /// How the engines compress
+    #[arg(long, value_name = "NAME", default_value_t, requires = "engine")]
+    codec: Choice,
+    /// Mean time between two pages that are asked for, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 200, requires = "engine")]
+    every: u32,
+    /// Most threads of an engine [default: one for each processor]
+    #[arg(long, value_name = "N", requires = "engine",
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
     /// Objects at a time, of the allocators
     #[arg(long, value_name = "N", default_value_t = 100_000, conflicts_with = "part",
           value_parser = clap::value_parser!(u32).range(100..=4_000_000))]
     objects: u32,
     /// Files of raw 4 KiB pages, as `ramfold dump` writes them: objects are as long as `auto` makes of
-    /// these [default: lengths as of heap pages, drawn at random]
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "part")]
+    /// these; engines compress them [default: lengths, or pages, as of a heap, drawn at random]
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "verbs")]
     pages: Vec<PathBuf>,
     /// Where the random numbers begin
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "part")]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "verbs")]
     seed: u64,
     /// Threads that use the store at once; each number is measured
     #[arg(long, value_name = "N", num_args = 1.., default_values_t = [1, 2, 64], requires = "verbs",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
-    /// Rounds, in turn for each number of threads
-    #[arg(long, value_name = "N", default_value_t = 15, requires = "verbs",
+    /// Rounds, in turn for each number of threads or kind of engine
+    #[arg(long, value_name = "N", default_value_t = 15, requires = "part",
           value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Do so many times less, to see whether all works
@@ -62,7 +80,13 @@ pub struct Options {
 }
 
 pub fn execute(options: Options) -> Result<ExitCode> {
-    if options.verbs { verbs::execute(&options) } else { allocators::execute(&options) }
+    if options.verbs {
+        verbs::execute(&options)
+    } else if !options.engine.is_empty() {
+        engine::execute(&options)
+    } else {
+        allocators::execute(&options)
+    }
 }
 
 /// What was found, and where.
