@@ -197,6 +197,7 @@ impl Harness<'_> {
                 program: &prepared.program,
                 cgroup: cgroup.as_ref(),
                 pool: None,
+                pool_bytes_max: None,
                 time_limit: self.time_limit,
             },
         )?;
@@ -280,6 +281,7 @@ impl Harness<'_> {
                 program: &active.wrap(&prepared.program),
                 cgroup: cgroup.as_ref(),
                 pool: active.gauge(),
+                pool_bytes_max: None,
                 time_limit: self.time_limit,
             },
         )?;

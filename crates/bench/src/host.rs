@@ -97,6 +97,7 @@ impl Host {
                 program: &program,
                 cgroup: Some(&cgroup),
                 pool: None,
+                pool_bytes_max: None,
                 time_limit: Duration::from_secs(30),
             },
         )?;

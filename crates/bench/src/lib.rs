@@ -22,6 +22,7 @@ pub mod journal;
 pub mod latency;
 pub mod machine;
 pub mod measure;
+pub mod memeater;
 pub mod pages;
 pub mod peers;
 pub mod plot;

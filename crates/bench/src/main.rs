@@ -5,7 +5,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ramfold_bench::commands::{codec, codec_count, enter_cgroup, run, store, train, workload};
+use ramfold_bench::commands::{
+    codec, codec_count, enter_cgroup, memeater, run, store, train, workload,
+};
 use ramfold_bench::interrupt::Interrupted;
 use ramfold_bench::progress;
 
@@ -21,6 +23,7 @@ struct Cli {
 enum Command {
     Run(run::Options),
     Codec(codec::Options),
+    Memeater(memeater::Options),
     Store(store::Options),
     #[command(hide = true)]
     CodecCount(codec_count::Options),
@@ -29,6 +32,8 @@ enum Command {
     #[command(hide = true)]
     Workload(workload::Options),
     #[command(hide = true)]
+    Eat(memeater::EatOptions),
+    #[command(hide = true)]
     EnterCgroup(enter_cgroup::Options),
 }
 
@@ -36,6 +41,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(options) => run::execute(options),
         Command::Codec(options) => codec::execute(options),
+        Command::Memeater(options) => memeater::execute(options),
+        Command::Eat(options) => memeater::eat(options),
         Command::Store(options) => store::execute(options),
         Command::CodecCount(options) => codec_count::execute(options),
         Command::Train(options) => train::execute(options),

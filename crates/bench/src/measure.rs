@@ -42,7 +42,7 @@ pub struct Program {
 }
 
 /// Reads the bytes held outside of the cgroup now.
-pub type Gauge = fn() -> Result<u64>;
+pub type Gauge = Box<dyn Fn() -> Result<u64> + Send + Sync>;
 
 /// How to run it.
 pub struct Launch<'a> {
@@ -50,6 +50,8 @@ pub struct Launch<'a> {
     /// Without one, the anonymous memory of the process tree is sampled.
     pub cgroup: Option<&'a Cgroup>,
     pub pool: Option<Gauge>,
+    /// A pool that grows beyond this ends the program.
+    pub pool_bytes_max: Option<u64>,
     pub time_limit: Duration,
 }
 
@@ -119,6 +121,7 @@ struct Peaks {
     anonymous_bytes: u64,
     usage_bytes: u64,
     pool_bytes: u64,
+    pool_full: bool,
     timed_out: bool,
 }
 
@@ -162,6 +165,10 @@ pub fn measure(host: &Host, launch: &Launch) -> Result<Outcome> {
                     // Nobody would watch the time limit any more.
                     running.kill();
                     return Err(error);
+                }
+                if launch.pool_bytes_max.is_some_and(|most| peaks.pool_bytes > most) {
+                    peaks.pool_full = true;
+                    running.kill();
                 }
             }
             anyhow::Ok(peaks)
@@ -208,7 +215,8 @@ pub fn measure(host: &Host, launch: &Launch) -> Result<Outcome> {
             None => peaks.usage_bytes,
         },
         pool_bytes_sampled: peaks.pool_bytes,
-        out_of_memory: cgroup.map(Cgroup::out_of_memory_count).transpose()?.unwrap_or(0) > 0,
+        out_of_memory: peaks.pool_full
+            || cgroup.map(Cgroup::out_of_memory_count).transpose()?.unwrap_or(0) > 0,
         timed_out: peaks.timed_out,
     })
 }
@@ -233,7 +241,7 @@ fn enter_command(host: &Host, launch: &Launch) -> Command {
 }
 
 fn sample(launch: &Launch, leader: Pid, peaks: &mut Peaks) -> Result<()> {
-    if let Some(pool) = launch.pool {
+    if let Some(pool) = &launch.pool {
         peaks.pool_bytes = peaks.pool_bytes.max(pool()?);
     }
     let anonymous_bytes = match launch.cgroup {

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::journal::{Journal, Setting, Undertaking};
 use crate::machine::{self, read_text, write_text};
+use crate::measure::Gauge;
 use crate::random::mix;
 
 pub const ZRAM_HOT_ADD: &str = "/sys/class/zram-control/hot_add";
@@ -183,12 +184,13 @@ impl ZramSwap {
     /// The most memory the device's pool took, in bytes: `mem_used_max` of
     /// mm_stat. The device's table (24 bytes a page of its size) is not in it.
     pub fn pool_bytes_peak(&self) -> Result<u64> {
-        let path = zram_block(self.number).join("mm_stat");
-        let text = read_text(&path)?;
-        text.split_ascii_whitespace()
-            .nth(4)
-            .and_then(|word| word.parse().ok())
-            .with_context(|| format!("{}: '{text}' has no fifth column", path.display()))
+        mm_stat(self.number, 4)
+    }
+
+    /// The memory the pool takes now: `mem_used_total`.
+    pub fn pool_gauge(&self) -> Gauge {
+        let number = self.number;
+        Box::new(move || mm_stat(number, 2))
     }
 
     /// The codec that the device says it uses.
@@ -204,6 +206,16 @@ impl ZramSwap {
         self.swap.take().map_or(Ok(()), Undertaking::finish)?;
         self.device.take().map_or(Ok(()), Undertaking::finish)
     }
+}
+
+/// A column of a device's mm_stat, the first being 0.
+fn mm_stat(number: u32, column: usize) -> Result<u64> {
+    let path = zram_block(number).join("mm_stat");
+    let text = read_text(&path)?;
+    text.split_ascii_whitespace()
+        .nth(column)
+        .and_then(|word| word.parse().ok())
+        .with_context(|| format!("{}: '{text}' has no column {}", path.display(), column + 1))
 }
 
 /// A device of our own, or an idle one where none can be added.

@@ -417,7 +417,7 @@ impl Monitor {
         // The pool cannot grow past the cap by much; what it is given is address space only.
         let store = Store::new(&Config {
             pool_bytes_max: (marks.cap as usize).saturating_mul(2).max(256 << 20),
-            reserve_bytes: (marks.cap as usize / 128).clamp(256 << 10, 4 << 20),
+            reserve_bytes: agent.session().reserve_bytes.load(Ordering::Relaxed) as usize,
             metadata_bytes_max: (marks.cap as usize / 4).max(64 << 20),
             spill: spill.is_some().then(|| spill::shape(agent.session())).flatten(),
         })

@@ -25,13 +25,18 @@ use crate::histogram::Histogram;
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x05");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x06");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Processes that can be looked after at a time; more run without.
 pub const PROCESSES_MAX: usize = 512;
+
+/// The cap / this is the reserve of a pool, between a least and a most.
+const RESERVE_SHARE: u64 = 128;
+const RESERVE_MIN: u64 = 256 << 10;
+const RESERVE_MAX: u64 = 4 << 20;
 
 /// Segments that a spill file can have.
 pub const SEGMENTS_MAX: usize = 1 << 14;
@@ -279,6 +284,8 @@ pub struct Session {
     /// Of that, what no resident pages get, whether or not the pools need it: a fixed split, for
     /// experiments. Zero: pools take what they need.
     pub pool_kept_bytes: AtomicU64,
+    /// What each pool keeps ready, so that compressing a page needs no memory of the system's.
+    pub reserve_bytes: AtomicU64,
     /// As [`Choice::number`] makes it.
     codec: AtomicU32,
     /// Pages that nobody has touched for so long are compressed even where there is room for them;
@@ -626,6 +633,8 @@ impl OwnedSession {
         let session = OwnedSession { file, memory };
         session.memory_cap_bytes.store(memory_cap_bytes, Ordering::Relaxed);
         session.target_bytes.store(memory_cap_bytes, Ordering::Relaxed);
+        let reserve_bytes = (memory_cap_bytes / RESERVE_SHARE).clamp(RESERVE_MIN, RESERVE_MAX);
+        session.reserve_bytes.store(reserve_bytes, Ordering::Relaxed);
         session.codec.store(u32::from(codec.number()), Ordering::Relaxed);
         session.key.store(u64::from_ne_bytes(key), Ordering::Relaxed);
         session.magic.store(SESSION_MAGIC, Ordering::Release);

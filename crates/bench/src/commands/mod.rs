@@ -3,6 +3,7 @@
 pub mod codec;
 pub mod codec_count;
 pub mod enter_cgroup;
+pub mod memeater;
 pub mod run;
 pub mod store;
 pub mod train;

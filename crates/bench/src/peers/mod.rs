@@ -82,6 +82,11 @@ pub trait Active {
         None
     }
 
+    /// What its pool outside of the cgroup holds now, even if it has a peak counter.
+    fn pool_gauge(&self) -> Option<Gauge> {
+        self.gauge()
+    }
+
     /// What it can tell after a run, and whether its own part failed.
     fn account(&self, outcome: &Outcome) -> Result<Account>;
 

@@ -8,7 +8,7 @@ use super::swap_file::area_bytes;
 use super::{Account, Active, Budget, Peer};
 use crate::host::Host;
 use crate::journal::Undertaking;
-use crate::measure::Outcome;
+use crate::measure::{Gauge, Outcome};
 use crate::swap::{self, ZramSwap};
 
 pub struct Zram {
@@ -55,6 +55,10 @@ struct ActiveZram {
 }
 
 impl Active for ActiveZram {
+    fn pool_gauge(&self) -> Option<Gauge> {
+        Some(self.device.pool_gauge())
+    }
+
     fn account(&self, _outcome: &Outcome) -> Result<Account> {
         let pool_bytes_peak = self.device.pool_bytes_peak()?;
         let codec = Some(self.device.codec()?);

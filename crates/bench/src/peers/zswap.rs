@@ -94,7 +94,7 @@ struct ActiveZswap {
 
 impl Active for ActiveZswap {
     fn gauge(&self) -> Option<Gauge> {
-        Some(machine::zswap_pool_bytes)
+        Some(Box::new(machine::zswap_pool_bytes))
     }
 
     fn account(&self, outcome: &Outcome) -> Result<Account> {

@@ -65,6 +65,11 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE")]
     pool: Option<Size>,
 
+    /// Memory kept ready for compressed pages, so that compressing one needs none of the system's: 4M, 0
+    /// for none. For experiments [default: 1/128 of --memory, 256K to 4M]
+    #[arg(long, value_name = "SIZE")]
+    reserve: Option<Size>,
+
     /// Let the oldest compressed pages, and those that do not compress, go to a file in folder DIR,
     /// encrypted, when memory is short: a disk, and SIZE of it at most [default: half of what is free]
     #[arg(long, value_name = "DIR[:SIZE]")]
@@ -127,6 +132,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
             );
         }
         session.pool_kept_bytes.store(bytes, Ordering::Relaxed);
+    }
+    if let Some(reserve) = arguments.reserve {
+        let bytes = reserve.bytes(cap);
+        if bytes > cap / 4 {
+            anyhow::bail!(
+                "--reserve {} MiB is more than a quarter of the {} MiB of --memory",
+                bytes >> 20,
+                cap >> 20
+            );
+        }
+        session.reserve_bytes.store(bytes, Ordering::Relaxed);
     }
     // Open as long as this process lives, for those that join the session.
     let _spill_file = match &arguments.spill {
