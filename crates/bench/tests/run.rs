@@ -512,3 +512,26 @@ fn without_root_the_rest_still_works() {
     }
     fs::remove_dir_all(&home).unwrap();
 }
+
+#[test]
+fn a_memeater_gets_the_memory_there_is_and_more_with_zram() {
+    let _machine = machine();
+    let Some(kernel) = kernel_peers() else { return };
+    let zram = kernel.contains(&"zram-lz4");
+    let peers = if zram { "none,zram-lz4" } else { "none" };
+    let output = Command::new(env!("CARGO_BIN_EXE_ramfold-bench"))
+        .args(["memeater", "--memory", "24M", "--peer", peers, "--runs", "1", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let allocated: Vec<f64> = report["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["allocated_bytes"].as_f64().unwrap() / f64::from(1 << 20))
+        .collect();
+    assert!((12.0..=24.0).contains(&allocated[0]), "{allocated:?}");
+    // Generated pages are a third as long when compressed.
+    assert!(!zram || allocated[1] > 1.5 * allocated[0], "{allocated:?}");
+}
