@@ -22,7 +22,7 @@ use crate::table;
 ///
 /// By itself; with zram, whose pool may take 7/8 of the memory; under ramfold without
 /// a reserve, so that memory for compressed pages is asked for when there is none left; and under ramfold as
-/// it is, which asks for it before. ramfold is told nothing, and takes the group's limit less 10 %.
+/// it is, which asks for it before. Its cap is the group's limit less 10 %.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     sudo ramfold bench memeater\n  \
