@@ -73,3 +73,20 @@ fn options_of_another_part_are_refused() {
         assert!(message.contains("--verbs"), "{message}");
     }
 }
+
+#[test]
+fn the_spill_file_is_measured_beside_the_disk() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let place = folder.path().to_str().unwrap();
+    let share = ["--share", "50", "--size", "200M", "--batch", "256K", "--rounds", "1"];
+    let report = report(&[&["--spill", "--folder", place, "--json"][..], &share].concat());
+    let rows = report["rows"].as_array().unwrap();
+    let count = |what: &str| rows.iter().filter(|row| row["what"] == what).count();
+    assert_eq!((count("spill"), count("plain")), (2, 2), "{report}");
+    assert_eq!(count("fio") == 0, report["without_fio"].is_string());
+    for row in rows {
+        assert!(number(row, "write_mb_per_s") > 0.0);
+        assert!(number(&row["read"], "p50_ns") <= number(&row["read"], "p99_ns"));
+    }
+    assert_eq!(std::fs::read_dir(place).unwrap().count(), 0, "a file is left behind");
+}

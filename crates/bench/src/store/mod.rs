@@ -2,4 +2,5 @@
 
 pub mod allocators;
 pub mod engine;
+pub mod spill;
 pub mod verbs;

@@ -4,9 +4,11 @@
 //! written one behind another. What was read is believed only if the store says afterwards what it said
 //! before.
 
+use core::ops::Range;
+
 use ramfold_store::Spilled;
+use ramfold_sys::Errno;
 use ramfold_sys::uring::Ring;
-use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::fd::AsFd;
 
 use super::{ReadError, SpillAccess};
@@ -86,7 +88,7 @@ impl Reads {
     /// Begins a list of pages to read together, with one; `None` if there are too many reads.
     pub fn begin(&mut self, first: Wanted, started_ns: u64) -> Option<usize> {
         let index = self.reads.iter().position(Option::is_none)?;
-        let (offset, len) = pages_of(first.1);
+        let (offset, len) = start_and_len(first.1.page_range());
         let mut pages = [None; WINDOW_MAX];
         pages[0] = Some(first);
         self.reads[index] = Some(Read { pages, count: 1, offset, len, started_ns, done: false });
@@ -96,7 +98,7 @@ impl Reads {
     /// Adds a page to the list, if it lies near the others in the file.
     pub fn add(&mut self, index: usize, wanted: Wanted) -> bool {
         let Some(read) = &mut self.reads[index] else { return false };
-        let (offset, len) = pages_of(wanted.1);
+        let (offset, len) = start_and_len(wanted.1.page_range());
         let start = read.offset.min(offset);
         let end = (read.offset + read.len as u64).max(offset + len as u64);
         let gap = (end - start).saturating_sub((read.len + len) as u64);
@@ -192,11 +194,8 @@ impl Finished {
     }
 }
 
-/// The pages of the file that an object lies in.
-fn pages_of(spilled: Spilled) -> (u64, usize) {
-    let range = spilled.file_range();
-    let start = range.start / PAGE_SIZE as u64 * PAGE_SIZE as u64;
-    (start, (range.end.next_multiple_of(PAGE_SIZE as u64) - start) as usize)
+fn start_and_len(range: Range<u64>) -> (u64, usize) {
+    (range.start, (range.end - range.start) as usize)
 }
 
 fn buffer(access: &SpillAccess, index: usize) -> *mut u8 {
@@ -248,7 +247,7 @@ impl SpillAccess {
         spilled: Spilled,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, ReadError> {
-        let (offset, len) = pages_of(spilled);
+        let (offset, len) = start_and_len(spilled.page_range());
         read_at(self, READS_MAX, offset, len).map_err(ReadError::System)?;
         open_at(self, READS_MAX, offset, spilled).map(f)
     }

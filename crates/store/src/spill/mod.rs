@@ -32,7 +32,7 @@ pub(crate) use extent::{COUNT_BITS, Extent, FIRST_BITS, Place};
 pub use file::SpillWriter;
 pub(crate) use space::{PausedSpace, Space};
 
-use crate::index::{Stamp, View, WORD_ENCODING};
+use crate::index::{LEAF_ENTRIES, Stamp, View, WORD_ENCODING};
 use crate::{OBJECT_BYTES_MAX, Store, StoreError};
 
 /// Segments have at least so many bytes: a few objects.
@@ -143,8 +143,8 @@ pub struct Spill<'m, D, C> {
     next: usize,
     /// The other one is being written.
     under_way: Option<UnderWay>,
-    /// The leaf to look at next.
-    hand: u32,
+    /// The leaf to look at next, and the entry in it.
+    hand: (u32, usize),
     /// Ages since which a leaf must have been left alone.
     least_age: u32,
     /// A segment that is kept to move things to when all others are full.
@@ -153,6 +153,8 @@ pub struct Spill<'m, D, C> {
 }
 
 struct UnderWay {
+    /// Which of the batches it is.
+    half: usize,
     offset: u64,
     len: usize,
     /// It was in the file already.
@@ -160,6 +162,20 @@ struct UnderWay {
 }
 
 impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
+    /// With memory that is nobody else's.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_memory(
+        store: &Store,
+        memory: &'m mut SpillMemory,
+        disk: D,
+        claims: C,
+    ) -> Result<Self, StoreError> {
+        // SAFETY: it is borrowed exclusively.
+        unsafe { Spill::new(store, memory, disk, claims) }
+    }
+
     /// # Errors
     /// When the store has a spill file of other segments, or none.
     ///
@@ -184,7 +200,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
             batches,
             next: 0,
             under_way: None,
-            hand: 0,
+            hand: (0, 0),
             least_age: 0,
             spare: None,
             counts: SpillCounts::default(),
@@ -220,11 +236,21 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
     /// # Errors
     /// Why it was not. Its objects stay where they were.
     pub fn finish(&mut self, store: &Store) -> Result<(), SpillError> {
-        let Some(UnderWay { offset, len, is_moved }) = self.under_way.take() else {
-            return Ok(());
-        };
-        let batch = &mut self.batches[1 - self.next];
-        match self.disk.finish_write() {
+        let Some(under_way) = self.under_way.take() else { return Ok(()) };
+        let written = self.disk.finish_write();
+        self.close(store, under_way, written)
+    }
+
+    /// Settles what was written, or forgets it.
+    fn close(
+        &mut self,
+        store: &Store,
+        under_way: UnderWay,
+        written: Result<(), Errno>,
+    ) -> Result<(), SpillError> {
+        let UnderWay { half, offset, len, is_moved } = under_way;
+        let batch = &mut self.batches[half];
+        match written {
             Ok(()) => {
                 let pages = batch.settle(store);
                 self.counts.writes += 1;
@@ -326,19 +352,27 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         let first_unit = store.space.first_unit(segment);
         let sealed = if batch.is_empty() { Ok(()) } else { batch.seal(cipher, first_unit) };
         let empty = batch.is_empty();
-        let before = self.finish(store);
-        if empty || sealed.is_err() || before.is_err() {
+        let before = self.under_way.take().map(|before| (before, self.disk.finish_write()));
+        let failed = before.as_ref().is_some_and(|(_, written)| written.is_err());
+        let begun = !empty && sealed.is_ok() && !failed;
+        if begun {
+            let offset = u64::from(first_unit) * Space::UNIT_BYTES;
+            let half = self.next;
+            let bytes = self.batches[half].sealed_bytes();
+            self.under_way = Some(UnderWay { half, offset, len: bytes.len(), is_moved });
+            // SAFETY: the batch is not touched before `finish_write` has waited for the write.
+            unsafe { self.disk.begin_write(offset, bytes) };
+            self.next = 1 - half;
+        } else {
             store.space.abandon(segment);
             self.claims.release(segment);
-            return sealed.and(before).map(|()| false);
         }
-        let offset = u64::from(first_unit) * Space::UNIT_BYTES;
-        let bytes = self.batches[self.next].sealed_bytes();
-        self.under_way = Some(UnderWay { offset, len: bytes.len(), is_moved });
-        // SAFETY: the batch is not touched before `finish` has waited for the write.
-        unsafe { self.disk.begin_write(offset, bytes) };
-        self.next = 1 - self.next;
-        Ok(true)
+        // While the disk is busy again.
+        let closed = match before {
+            Some((before, written)) => self.close(store, before, written),
+            None => Ok(()),
+        };
+        sealed.and(closed).map(|()| begun)
     }
 
     /// Copies objects from the pool into the batch until it is full, or all leaves were looked at.
@@ -346,22 +380,24 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         let leaves = store.index.leaf_numbers();
         let mut left = leaves.len();
         while left > 0 {
-            if self.hand >= leaves.end {
-                self.hand = 0;
+            if self.hand.0 >= leaves.end {
+                self.hand = (0, 0);
             }
-            if self.hand == 0 || left == leaves.len() {
+            if self.hand == (0, 0) || left == leaves.len() {
                 self.least_age = least_age(store);
             }
-            if !self.copy_leaf(store, self.hand, choose) {
+            if !self.copy_leaf(store, choose) {
                 return;
             }
-            self.hand += 1;
+            self.hand = (self.hand.0 + 1, 0);
             left -= 1;
         }
     }
 
-    /// Copies what a leaf has to give into the batch. `false` when the batch is full.
-    fn copy_leaf(&mut self, store: &Store, number: u32, choose: Choose) -> bool {
+    /// Copies what is left in the leaf at the hand into the batch. `false` when the batch is full: the hand is
+    /// at what found no room then, for what did is in the pool until it is written.
+    fn copy_leaf(&mut self, store: &Store, choose: Choose) -> bool {
+        let (number, begin) = self.hand;
         let stamp = store.index.stamp_of(number);
         let batch = &mut self.batches[self.next];
         let age = stamp.age(batch.age());
@@ -370,9 +406,9 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         if stamp == Stamp::NOTHING || age == 0 || !(all || stamp.has_raw()) {
             return true;
         }
-        let (mut found, mut room) = (false, true);
-        for first in (0..crate::index::LEAF_ENTRIES).step_by(ENTRIES_AT_ONCE) {
-            let offsets = first..first + ENTRIES_AT_ONCE;
+        let (mut found, mut room) = (begin > 0, true);
+        for first in (begin..LEAF_ENTRIES).step_by(ENTRIES_AT_ONCE) {
+            let offsets = first..(first + ENTRIES_AT_ONCE).min(LEAF_ENTRIES);
             store.index.visit_leaf(number, offsets, |key, bits, view| {
                 let View::Object { object, encoding } = view else { return true };
                 if encoding == WORD_ENCODING || !(all || object.len() == OBJECT_BYTES_MAX) {
@@ -382,6 +418,9 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
                 // One that is damaged stays, for whoever loads it to be told.
                 if let Some(bytes) = store.checked(key, encoding, object) {
                     room = batch.push(key, bits, encoding, bytes);
+                }
+                if !room {
+                    self.hand.1 = key as usize % LEAF_ENTRIES;
                 }
                 room
             });
@@ -444,7 +483,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         self.disk.read(offset, bytes).map_err(|errno| SpillError::Read { offset, len, errno })?;
         let mut result = Ok(());
         for number in store.index.leaf_numbers() {
-            store.index.visit_leaf(number, 0..crate::index::LEAF_ENTRIES, |key, bits, view| {
+            store.index.visit_leaf(number, 0..LEAF_ENTRIES, |key, bits, view| {
                 let View::Spilled { place, encoding, .. } = view else { return true };
                 let Some(sequence) = store.space.sequence(place) else { return true };
                 if !units.contains(&place.first) {

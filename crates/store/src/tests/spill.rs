@@ -502,3 +502,23 @@ fn every_flipped_bit_of_a_spilled_entry_is_noticed() {
     assert!(noticed > 190, "{noticed}");
     spilling.audit();
 }
+
+#[test]
+fn what_is_on_its_way_is_not_written_again() {
+    // Fifteen pages fill a batch, so nearly all batches end within a leaf.
+    let mut s = Spilling::new(16 * MIB, 64 << 10, 200);
+    let pages = 1000;
+    (0..pages).for_each(|key| s.store.store_object(key, 1, &content(key, 4096)).unwrap());
+    s.store.begin_age();
+    while s.spill.counts().pages_written < pages {
+        if !s.spill.write(&s.store, &s.cipher, Choose::Oldest).unwrap() {
+            s.spill.finish(&s.store).unwrap();
+        }
+    }
+    assert_eq!(s.spill.counts().writes, pages.div_ceil(15));
+    s.audit();
+    for key in 0..pages {
+        let page = Page::Object { encoding: 1, bytes: content(key, 4096) };
+        assert_eq!(s.load(key), Some(page));
+    }
+}

@@ -2,6 +2,7 @@
 
 mod allocators;
 mod engine;
+mod spill;
 mod verbs;
 
 use std::io::{self, Write};
@@ -14,23 +15,25 @@ use ramfold_codec::Choice;
 use serde::Serialize;
 
 use crate::machine::Environment;
+use crate::size::Size;
 use crate::store::engine::Kind;
 
 /// Measure the parts of the store by themselves: its allocator beside others on the same objects, its
-/// verbs, or engines of compression.
+/// verbs, engines of compression, or the spill file.
 ///
 /// The other allocators are paper 003's blocks of 128 bytes in lists, paper 004's resource map over
 /// growing chunks, and one by the rules of the kernel's zsmalloc, which zram uses. Every object is
 /// checked.
 #[derive(Args)]
 #[command(
-    group = ArgGroup::new("part").args(["verbs", "engine"]),
+    group = ArgGroup::new("part").args(["verbs", "engine", "spill"]),
     after_help = "Examples:\n  \
     ramfold bench store\n  \
     ramfold bench store --objects 20000 --json\n  \
     ramfold bench store --pages python.pages gcc.pages   # lengths that auto gives these pages\n  \
     ramfold bench store --verbs --threads 1 2 64         # times of store and take\n  \
-    ramfold bench store --engine sync async --codec zstd"
+    ramfold bench store --engine sync async --codec zstd\n  \
+    ramfold bench store --spill --folder /mnt/disk"
 )]
 pub struct Options {
     /// Measure store and take, without a codec, by one thread and by several at once; and what the index
@@ -41,6 +44,19 @@ pub struct Options {
     /// does the work itself (sync) or threads of the engine do (async)
     #[arg(long, value_name = "KIND", num_args = 1..)]
     engine: Vec<Kind>,
+    /// Measure the spill file: writing in batches, and reading one object at a time, beside the disk itself and
+    /// fio, where that is installed
+    #[arg(long)]
+    spill: bool,
+    /// Folder on the disk to spill to
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp", requires = "spill")]
+    folder: PathBuf,
+    /// Bytes to spill
+    #[arg(long, default_value = "256M", requires = "spill")]
+    size: Size,
+    /// Bytes of a batch
+    #[arg(long, value_name = "SIZE", default_value = "1M", requires = "spill")]
+    batch: Size,
     /// How the engines compress
     #[arg(long, value_name = "NAME", default_value_t, requires = "engine")]
     codec: Choice,
@@ -66,7 +82,7 @@ pub struct Options {
     #[arg(long, value_name = "N", num_args = 1.., default_values_t = [1, 2, 64], requires = "verbs",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
-    /// Rounds, in turn for each number of threads or kind of engine
+    /// Rounds, in turn for whatever is compared
     #[arg(long, value_name = "N", default_value_t = 15, requires = "part",
           value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
@@ -84,6 +100,8 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         verbs::execute(&options)
     } else if !options.engine.is_empty() {
         engine::execute(&options)
+    } else if options.spill {
+        spill::execute(&options)
     } else {
         allocators::execute(&options)
     }
