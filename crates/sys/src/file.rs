@@ -1,6 +1,7 @@
 //! A file that is read and written past the page cache.
 
 use core::ffi::CStr;
+use core::ops::Range;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, StatxFlags, fstat, open, statx};
@@ -8,12 +9,15 @@ use rustix::io::{pread, pwrite};
 
 use crate::{Errno, PAGE_SIZE};
 
-/// A file, read and written by whole pages (offset, length and address). Past the page cache where its
-/// file system can do that: what is cached here once is not to be cached there again.
+/// A file, written by whole pages (offset, length and address) and read by [`Self::whole`] parts into memory
+/// that begins at a page. Past the page cache where its file system can do that: what is cached here once
+/// is not to be cached there again.
 #[derive(Debug)]
 pub struct DirectFile {
     fd: OwnedFd,
     is_direct: bool,
+    /// What is read begins and ends at a multiple of this: a power of two, at most a page.
+    read_unit: u64,
 }
 
 /// Which file this is, whoever has it open.
@@ -31,12 +35,23 @@ impl DirectFile {
     pub fn open(path: &CStr) -> Result<DirectFile, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         match open(path, flags | OFlags::DIRECT, Mode::empty()) {
-            Ok(fd) if has_page_alignment(&fd) => Ok(DirectFile { fd, is_direct: true }),
-            Ok(_) | Err(Errno::INVAL) => {
-                Ok(DirectFile { fd: open(path, flags, Mode::empty())?, is_direct: false })
-            }
+            Ok(fd) => match read_unit(&fd) {
+                Some(read_unit) => Ok(DirectFile { fd, is_direct: true, read_unit }),
+                None => DirectFile::open_cached(path),
+            },
+            Err(Errno::INVAL) => DirectFile::open_cached(path),
             Err(errno) => Err(errno),
         }
+    }
+
+    fn open_cached(path: &CStr) -> Result<DirectFile, Errno> {
+        let fd = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(DirectFile { fd, is_direct: false, read_unit: 1 })
+    }
+
+    /// What has to be read for these bytes: at most a page more at either end.
+    pub fn whole(&self, bytes: Range<u64>) -> Range<u64> {
+        bytes.start / self.read_unit * self.read_unit..bytes.end.next_multiple_of(self.read_unit)
     }
 
     /// Does it go past the page cache?
@@ -51,7 +66,7 @@ impl DirectFile {
         Ok(FileIdentity { device: stat.st_dev, inode: stat.st_ino })
     }
 
-    /// Reads. What lies behind the end of the file is zeros.
+    /// Reads a [`Self::whole`] part. What lies behind the end of the file is zeros.
     ///
     /// # Errors
     /// What pread(2) says, but for interruptions.
@@ -65,7 +80,7 @@ impl DirectFile {
                 Err(errno) => return Err(errno),
             }
             // The last page of the file is there in part only; the rest cannot be asked for so.
-            if !done.is_multiple_of(PAGE_SIZE) {
+            if !(done as u64).is_multiple_of(self.read_unit) {
                 break;
             }
         }
@@ -98,17 +113,19 @@ impl AsFd for DirectFile {
     }
 }
 
-/// Whether whole pages may be read and written past the page cache (statx(2), since Linux 6.1; earlier
-/// kernels do not tell, and no disk then wanted more).
-fn has_page_alignment(fd: &OwnedFd) -> bool {
+/// What reads past the page cache begin and end at (statx(2), since Linux 6.1; earlier kernels do not tell,
+/// and no disk then wanted more than a page); `None` if that is more than a page.
+fn read_unit(fd: &OwnedFd) -> Option<u64> {
+    let page = PAGE_SIZE as u64;
     let Ok(stat) = statx(fd, c"", rustix::fs::AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
-        return true;
+        return Some(page);
     };
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        return true;
+        return Some(page);
     }
-    (1..=PAGE_SIZE).contains(&(stat.stx_dio_offset_align as usize))
-        && (1..=PAGE_SIZE).contains(&(stat.stx_dio_mem_align as usize))
+    let (unit, memory) = (u64::from(stat.stx_dio_offset_align), stat.stx_dio_mem_align as usize);
+    let fits = unit.is_power_of_two() && unit <= page && (1..=PAGE_SIZE).contains(&memory);
+    fits.then_some(unit)
 }
 
 #[cfg(test)]
@@ -148,6 +165,22 @@ mod tests {
         // Behind the end.
         again.read_at(12288, bytes).unwrap();
         assert!(bytes[..4096].iter().all(|&b| b == 7) && bytes[4096..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn what_is_read_begins_and_ends_where_the_file_wants_it() {
+        let file = opened(tempfile::tempfile_in("/var/tmp").unwrap());
+        let (_memory, bytes) = pages(4);
+        (0..).zip(bytes.iter_mut()).for_each(|(at, byte)| *byte = (at / 64) as u8);
+        file.write_at(0, bytes).unwrap();
+        for wanted in [0..1, 4095..4097, 1000..6000, 700..701, 8191..16384] {
+            let whole = file.whole(wanted.clone());
+            assert!(whole.start <= wanted.start && wanted.start - whole.start < 4096);
+            assert!(whole.end >= wanted.end && whole.end - wanted.end < 4096);
+            let bytes = &mut bytes[..(whole.end - whole.start) as usize];
+            file.read_at(whole.start, bytes).unwrap();
+            assert!((whole.start..).zip(&*bytes).all(|(at, &byte)| byte == (at / 64) as u8));
+        }
     }
 
     #[test]

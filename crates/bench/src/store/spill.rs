@@ -74,11 +74,12 @@ impl Bed {
 
     /// Reads an object from the file.
     pub fn read<'r>(&self, spilled: Spilled, room: &'r mut ReadRoom) -> Result<&'r [u8]> {
-        let (pages, own) = (spilled.page_range(), spilled.file_range());
+        let own = spilled.file_range();
+        let whole = self.direct.whole(own.clone());
         let len = |range: &Range<u64>| (range.end - range.start) as usize;
-        let bytes = &mut room.0[..len(&pages)];
-        self.direct.read_at(pages.start, bytes).context("cannot read the spill file")?;
-        let extent = &mut bytes[(own.start - pages.start) as usize..][..len(&own)];
+        let bytes = &mut room.0[..len(&whole)];
+        self.direct.read_at(whole.start, bytes).context("cannot read the spill file")?;
+        let extent = &mut bytes[(own.start - whole.start) as usize..][..len(&own)];
         Ok(self.cipher.open(spilled, extent)?)
     }
 }
@@ -121,6 +122,9 @@ impl Claims for OwnClaims {
         self.sequence
     }
 }
+
+/// Of the file for each object, at least.
+const OVERHEAD_BYTES: u64 = 20;
 
 /// What the spill file does beside the disk itself.
 #[derive(Clone, Debug, Serialize)]
@@ -285,13 +289,11 @@ fn plain_round(
     let mut room = ReadRoom::new();
     let units = writes as usize * amount.segment_bytes / 64 - object_bytes.div_ceil(64) - 2;
     for _ in 0..amount.reads {
-        let first = random.below(units) * 64;
-        let start = first / OBJECT_BYTES_MAX * OBJECT_BYTES_MAX;
-        let end = (first + object_bytes + 20).next_multiple_of(OBJECT_BYTES_MAX);
+        let first = random.below(units) as u64 * 64;
+        let range = bed.direct.whole(first..first + object_bytes as u64 + OVERHEAD_BYTES);
+        let bytes = &mut room.0[..(range.end - range.start) as usize];
         let started = Instant::now();
-        bed.direct
-            .read_at(start as u64, &mut room.0[..end - start])
-            .context("cannot read from the disk")?;
+        bed.direct.read_at(range.start, bytes).context("cannot read from the disk")?;
         times.record(started.elapsed().as_nanos() as u64);
     }
     Ok((mb_per_s, Times::All(times)))

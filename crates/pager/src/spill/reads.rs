@@ -7,8 +7,8 @@
 use core::ops::Range;
 
 use ramfold_store::Spilled;
-use ramfold_sys::Errno;
 use ramfold_sys::uring::Ring;
+use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::fd::AsFd;
 
 use super::{ReadError, SpillAccess};
@@ -19,8 +19,10 @@ use crate::stream::WINDOW_MAX;
 const READS_MAX: usize = 16;
 /// Longest read: what a window of pages takes that do not compress.
 const READ_BYTES_MAX: usize = 144 << 10;
+/// Most bytes that objects which are read together lie in.
+const WANTED_BYTES_MAX: usize = READ_BYTES_MAX - 2 * PAGE_SIZE;
 /// Pages that lie further apart in the file are not read together.
-const GAP_BYTES_MAX: u64 = 16 << 10;
+const GAP_BYTES_MAX: usize = 16 << 10;
 /// Faults that wait for a read to become free.
 const WAITING_MAX: usize = 32;
 /// A read that fails is tried so many times before the program is told.
@@ -36,9 +38,8 @@ pub type Wanted = (PageNumber, Spilled);
 struct Read {
     pages: [Option<Wanted>; WINDOW_MAX],
     count: usize,
-    /// First byte, of a page of the file, and bytes in whole pages.
-    offset: u64,
-    len: usize,
+    /// The bytes of the file that the objects lie in; once it has begun, those that are read.
+    range: Range<u64>,
     /// When its fault's message was read.
     started_ns: u64,
     /// It was made at once.
@@ -88,26 +89,25 @@ impl Reads {
     /// Begins a list of pages to read together, with one; `None` if there are too many reads.
     pub fn begin(&mut self, first: Wanted, started_ns: u64) -> Option<usize> {
         let index = self.reads.iter().position(Option::is_none)?;
-        let (offset, len) = start_and_len(first.1.page_range());
         let mut pages = [None; WINDOW_MAX];
         pages[0] = Some(first);
-        self.reads[index] = Some(Read { pages, count: 1, offset, len, started_ns, done: false });
+        let range = first.1.file_range();
+        self.reads[index] = Some(Read { pages, count: 1, range, started_ns, done: false });
         Some(index)
     }
 
     /// Adds a page to the list, if it lies near the others in the file.
     pub fn add(&mut self, index: usize, wanted: Wanted) -> bool {
         let Some(read) = &mut self.reads[index] else { return false };
-        let (offset, len) = start_and_len(wanted.1.page_range());
-        let start = read.offset.min(offset);
-        let end = (read.offset + read.len as u64).max(offset + len as u64);
-        let gap = (end - start).saturating_sub((read.len + len) as u64);
-        if end - start > READ_BYTES_MAX as u64 || gap > GAP_BYTES_MAX || read.count == WINDOW_MAX {
+        let range = wanted.1.file_range();
+        let both = read.range.start.min(range.start)..read.range.end.max(range.end);
+        let gap = (len(&both)).saturating_sub(len(&read.range) + len(&range));
+        if len(&both) > WANTED_BYTES_MAX || gap > GAP_BYTES_MAX || read.count == WINDOW_MAX {
             return false;
         }
         read.pages[read.count] = Some(wanted);
         read.count += 1;
-        (read.offset, read.len) = (start, (end - start) as usize);
+        read.range = both;
         true
     }
 
@@ -118,13 +118,14 @@ impl Reads {
             self.ring = Ring::new(READS_MAX as u32).ok();
         }
         let Some(read) = &mut self.reads[index] else { return };
+        read.range = access.file.whole(read.range.clone());
+        let (offset, len) = (read.range.start, len(&read.range));
         let buffer = buffer(access, index);
         if let Some(ring) = &mut self.ring {
             // SAFETY: the buffer is this read's until its completion was seen, and the file stays open
             // as long as the process lives.
-            let begun = unsafe {
-                ring.read(access.file.as_fd(), read.offset, buffer, read.len, index as u64)
-            };
+            let begun =
+                unsafe { ring.read(access.file.as_fd(), offset, buffer, len, index as u64) };
             if begun.is_ok() {
                 return;
             }
@@ -152,14 +153,14 @@ impl Reads {
             }
         };
         let Some(read) = self.reads.get_mut(index).and_then(Option::take) else { return Ok(None) };
-        if bytes_read < read.len
-            && let Err(errno) = read_at(access, index, read.offset, read.len)
+        if bytes_read < len(&read.range)
+            && let Err(errno) = read_at(access, index, read.range.clone())
         {
             let page = read.pages[0].map_or(0, |(page, _)| page);
             return Err((page, ReadError::System(errno)));
         }
-        let Read { pages, started_ns, offset, .. } = read;
-        Ok(Some(Finished { pages, started_ns, index, offset }))
+        let Read { pages, started_ns, range, .. } = read;
+        Ok(Some(Finished { pages, started_ns, index, offset: range.start }))
     }
 
     /// A fault for which there was no read free is to try again when one is. `false` if too many wait.
@@ -194,8 +195,8 @@ impl Finished {
     }
 }
 
-fn start_and_len(range: Range<u64>) -> (u64, usize) {
-    (range.start, (range.end - range.start) as usize)
+fn len(range: &Range<u64>) -> usize {
+    (range.end - range.start) as usize
 }
 
 fn buffer(access: &SpillAccess, index: usize) -> *mut u8 {
@@ -204,12 +205,12 @@ fn buffer(access: &SpillAccess, index: usize) -> *mut u8 {
 }
 
 /// Reads into a buffer, waiting for it.
-fn read_at(access: &SpillAccess, index: usize, offset: u64, len: usize) -> Result<(), Errno> {
+fn read_at(access: &SpillAccess, index: usize, range: Range<u64>) -> Result<(), Errno> {
     // SAFETY: the buffer is the caller's, and long enough.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer(access, index), len) };
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer(access, index), len(&range)) };
     let mut result = Ok(());
     for _ in 0..ATTEMPTS {
-        result = access.file.read_at(offset, bytes);
+        result = access.file.read_at(range.start, bytes);
         if result.is_ok() {
             break;
         }
@@ -227,12 +228,8 @@ fn open_at(
     let start = (range.start - offset) as usize;
     // SAFETY: the object lies in what was read into the buffer, which is the caller's until the next
     // read takes it, and no other reference to this part of it is alive.
-    let extent = unsafe {
-        core::slice::from_raw_parts_mut(
-            buffer(access, index).add(start),
-            (range.end - range.start) as usize,
-        )
-    };
+    let extent =
+        unsafe { core::slice::from_raw_parts_mut(buffer(access, index).add(start), len(&range)) };
     let opened = access.cipher.open(spilled, extent);
     opened.map_err(ReadError::Spill)
 }
@@ -247,8 +244,9 @@ impl SpillAccess {
         spilled: Spilled,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, ReadError> {
-        let (offset, len) = start_and_len(spilled.page_range());
-        read_at(self, READS_MAX, offset, len).map_err(ReadError::System)?;
+        let range = self.file.whole(spilled.file_range());
+        let offset = range.start;
+        read_at(self, READS_MAX, range).map_err(ReadError::System)?;
         open_at(self, READS_MAX, offset, spilled).map(f)
     }
 }

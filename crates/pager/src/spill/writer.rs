@@ -94,7 +94,7 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
         let seen = agent.spill_wake.load(Ordering::Acquire);
         let choose = wanted(agent, active);
         let now = time::monotonic_ns();
-        if choose == Some(Choose::Raw) && is_little(agent) {
+        if choose == Some(Choose::Raw) && is_little(agent, spill) {
             let since = *gathering.get_or_insert(now);
             if now - since < GATHER_NS {
                 let _ = settle(agent, active, spill);
@@ -132,13 +132,14 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
     }
 }
 
-/// Less than fills half of a segment, and nobody waits for it.
-fn is_little(agent: &Agent) -> bool {
+/// Less than fills half of a segment, beside what is being written, and nobody waits for it.
+fn is_little(agent: &Agent, spill: &Writer) -> bool {
     let half = shape(agent.session()).map_or(0, |shape| shape.segment_bytes / 2);
-    (leaving_bytes(agent) as usize) < half && !agent.faults_wait.load(Ordering::Relaxed)
+    (leaving_bytes(agent) as usize) < half + spill.bytes_under_way()
+        && !agent.faults_wait.load(Ordering::Relaxed)
 }
 
-/// Begins to write a batch, once the one before is done.
+/// Begins to write a batch, once the one before is done. `false` if nothing has come of it.
 fn write(
     agent: &Agent,
     active: &Active,
@@ -146,13 +147,13 @@ fn write(
     choose: Choose,
 ) -> Result<bool, SpillError> {
     let Some(access) = &active.spill else { return Ok(false) };
-    let before = active.store.cost_bytes();
+    let (before, writes) = (active.store.cost_bytes(), spill.counts().writes);
     let written = spill.write(&active.store, &access.cipher, choose);
     note_freed(agent, active, before);
     publish(agent, spill);
     match written {
         // What is under way may be all that is wanted.
-        Ok(false) => settle(agent, active, spill).map(|()| false),
+        Ok(false) => settle(agent, active, spill).map(|()| spill.counts().writes > writes),
         other => other,
     }
 }

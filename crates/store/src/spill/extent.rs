@@ -76,11 +76,4 @@ impl Spilled {
     pub fn file_range(self) -> Range<u64> {
         self.place.file_range()
     }
-
-    /// The pages of the file that it lies in: what is read.
-    pub fn page_range(self) -> Range<u64> {
-        const PAGE: u64 = ramfold_sys::PAGE_SIZE as u64;
-        let Range { start, end } = self.file_range();
-        start / PAGE * PAGE..end.next_multiple_of(PAGE)
-    }
 }

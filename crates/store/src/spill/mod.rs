@@ -145,6 +145,8 @@ pub struct Spill<'m, D, C> {
     under_way: Option<UnderWay>,
     /// The leaf to look at next, and the entry in it.
     hand: (u32, usize),
+    /// Leaves that were looked at for the batch that is being filled.
+    looked_at: usize,
     /// Ages since which a leaf must have been left alone.
     least_age: u32,
     /// A segment that is kept to move things to when all others are full.
@@ -155,6 +157,9 @@ pub struct Spill<'m, D, C> {
 struct UnderWay {
     /// Which of the batches it is.
     half: usize,
+    /// Leaves that it was filled from, those before the hand: what it holds is in the pool, too, until it is
+    /// settled.
+    leaves: usize,
     offset: u64,
     len: usize,
     /// It was in the file already.
@@ -201,6 +206,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
             next: 0,
             under_way: None,
             hand: (0, 0),
+            looked_at: 0,
             least_age: 0,
             spare: None,
             counts: SpillCounts::default(),
@@ -227,7 +233,11 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
             None => return Err(SpillError::Full),
         };
         self.begin(store, segment)?;
-        self.fill(store, choose);
+        if let Err(error) = self.fill(store, choose) {
+            store.space.abandon(segment);
+            self.claims.release(segment);
+            return Err(error);
+        }
         self.send(store, cipher, false)
     }
 
@@ -248,7 +258,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         under_way: UnderWay,
         written: Result<(), Errno>,
     ) -> Result<(), SpillError> {
-        let UnderWay { half, offset, len, is_moved } = under_way;
+        let UnderWay { half, offset, len, is_moved, .. } = under_way;
         let batch = &mut self.batches[half];
         match written {
             Ok(()) => {
@@ -321,6 +331,11 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         self.counts
     }
 
+    /// Bytes that are being written.
+    pub fn bytes_under_way(&self) -> usize {
+        self.under_way.as_ref().map_or(0, |batch| batch.len)
+    }
+
     fn claim(&mut self, store: &Store) -> Option<u32> {
         if let Some(segment) = self.claims.claim() {
             return Some(segment);
@@ -359,7 +374,8 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
             let offset = u64::from(first_unit) * Space::UNIT_BYTES;
             let half = self.next;
             let bytes = self.batches[half].sealed_bytes();
-            self.under_way = Some(UnderWay { half, offset, len: bytes.len(), is_moved });
+            let (leaves, len) = (self.looked_at, bytes.len());
+            self.under_way = Some(UnderWay { half, leaves, offset, len, is_moved });
             // SAFETY: the batch is not touched before `finish_write` has waited for the write.
             unsafe { self.disk.begin_write(offset, bytes) };
             self.next = 1 - half;
@@ -375,23 +391,35 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         sealed.and(closed).map(|()| begun)
     }
 
-    /// Copies objects from the pool into the batch until it is full, or all leaves were looked at.
-    fn fill(&mut self, store: &Store, choose: Choose) {
+    /// Copies objects from the pool into the batch until it is full, or all leaves were looked at but those
+    /// that the batch before was filled from.
+    ///
+    /// # Errors
+    /// Why that one was not written.
+    fn fill(&mut self, store: &Store, choose: Choose) -> Result<(), SpillError> {
         let leaves = store.index.leaf_numbers();
-        let mut left = leaves.len();
+        let under_way = |spill: &Self| spill.under_way.as_ref().map_or(0, |batch| batch.leaves);
+        if under_way(self) >= leaves.len() {
+            self.finish(store)?;
+        }
+        // Of one that it ended in there is a part left.
+        let mut left = leaves.len() - under_way(self) + usize::from(self.hand.1 > 0);
+        self.looked_at = 0;
         while left > 0 {
+            self.looked_at += 1;
             if self.hand.0 >= leaves.end {
                 self.hand = (0, 0);
             }
-            if self.hand == (0, 0) || left == leaves.len() {
+            if self.hand == (0, 0) || self.looked_at == 1 {
                 self.least_age = least_age(store);
             }
             if !self.copy_leaf(store, choose) {
-                return;
+                break;
             }
             self.hand = (self.hand.0 + 1, 0);
             left -= 1;
         }
+        Ok(())
     }
 
     /// Copies what is left in the leaf at the hand into the batch. `false` when the batch is full: the hand is

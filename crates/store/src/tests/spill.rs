@@ -155,8 +155,9 @@ fn what_changes_while_it_is_written_stays_as_it_is() {
 /// As in a child that was forked while its parent wrote.
 #[test]
 fn what_a_parent_was_writing_is_none_of_its_childs() {
+    const PAGES: u64 = 300;
     let mut spilling = Spilling::new(16 * MIB, SEGMENT, 64);
-    for key in 0..100 {
+    for key in 0..PAGES {
         object(key).store(&spilling.store, key).unwrap();
     }
     let Spilling { store, spill, cipher, medium } = &mut spilling;
@@ -174,7 +175,7 @@ fn what_a_parent_was_writing_is_none_of_its_childs() {
     assert_eq!(medium.lock().unwrap().claimed_count(), 1);
     while child.write(store, cipher, Choose::Oldest).unwrap() {}
     child.finish(store).unwrap();
-    assert_eq!(store.statistics().spilled, 100);
+    assert_eq!(store.statistics().spilled, PAGES);
     store.audit();
 }
 
@@ -516,8 +517,16 @@ fn what_is_on_its_way_is_not_written_again() {
         }
     }
     assert_eq!(s.spill.counts().writes, pages.div_ceil(15));
+    // Fewer than fill a batch, asked for again while they are on their way.
+    (pages..pages + 9).for_each(|key| s.store.store_object(key, 1, &content(key, 4096)).unwrap());
+    s.store.begin_age();
+    let writes = s.spill.counts().writes;
+    assert!(s.spill.write(&s.store, &s.cipher, Choose::Oldest).unwrap());
+    assert!(!s.spill.write(&s.store, &s.cipher, Choose::Oldest).unwrap());
+    assert_eq!(s.spill.counts().writes, writes + 1);
+    assert_eq!(s.spill.counts().pages_written, pages + 9);
     s.audit();
-    for key in 0..pages {
+    for key in 0..pages + 9 {
         let page = Page::Object { encoding: 1, bytes: content(key, 4096) };
         assert_eq!(s.load(key), Some(page));
     }
