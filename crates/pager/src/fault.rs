@@ -27,7 +27,7 @@ use crate::reclaim::{By, Chunk, Reclaimer};
 use crate::session::Counters;
 use crate::spill::{self, Reads};
 use crate::staging::CHUNK_PAGES;
-use crate::stream::{Streams, WINDOW_MAX, Window};
+use crate::stream::{Streams, WINDOW_FIRST, WINDOW_MAX, Window};
 use crate::sweep::{self, Taken};
 use crate::victims::Kind;
 use crate::{event, foreign, kept, locked_growth};
@@ -563,25 +563,29 @@ impl Handler {
         let counters = &agent.process().counters;
         counters.pages_prefetch_wasted.fetch_add(wasted.into(), Ordering::Relaxed);
         let most = pages.min(1 + room_ahead(agent));
-        let (mut together, mut steps) = (1, 0);
+        let (mut brought, mut steps, mut reads, mut last) = (1, 0, 1, read);
         for step in 1..most {
             let next = page.wrapping_add_signed(stride * step as i64);
             // What is in memory is passed by.
             if core.staging.find(next).is_some() || self.reads.has(next) {
                 continue;
             }
-            match active.store.spilled(next) {
-                Some(spilled) if self.reads.add(read, (next, spilled)) => {
-                    (together, steps) = (together + 1, step);
+            let Some(spilled) = active.store.spilled(next) else { continue };
+            if !self.reads.add(last, (next, spilled)) {
+                // It lies elsewhere in the file. For a stream that has gone on both are read at once.
+                if pages <= WINDOW_FIRST {
+                    break;
                 }
-                Some(_) => break,
-                None => {}
+                let Some(read) = self.reads.begin_ahead((next, spilled)) else { break };
+                self.reads.submit(access, last);
+                (last, reads) = (read, reads + 1);
             }
+            (brought, steps) = (brought + 1, step);
         }
-        self.streams.note_brought(together, steps);
-        counters.pages_prefetched.fetch_add(together as u64 - 1, Ordering::Relaxed);
-        counters.spill_reads.fetch_add(1, Ordering::Relaxed);
-        self.reads.submit(access, read);
+        self.streams.note_brought(brought, steps);
+        counters.pages_prefetched.fetch_add(brought as u64 - 1, Ordering::Relaxed);
+        counters.spill_reads.fetch_add(reads, Ordering::Relaxed);
+        self.reads.submit(access, last);
     }
 
     /// Brings in what was read from the spill file, where the store still says that it is there.
@@ -594,7 +598,7 @@ impl Handler {
                 Err((page, error)) => content::fail(agent, page, &error),
             };
             let counters = &agent.process().counters;
-            let mut is_streamed = false;
+            let mut is_streamed = finished.started_ns.is_none();
             for (page, spilled) in finished.pages.into_iter().flatten() {
                 if active.store.spilled(page) == Some(spilled) {
                     let object = match finished.open(access, spilled) {
@@ -615,10 +619,12 @@ impl Handler {
                 wake(&active.uffd, page::address_of(page));
                 is_streamed = true;
             }
-            let took = time::monotonic_ns() - finished.started_ns;
-            counters.spill_read_ns_total.fetch_add(took, Ordering::Relaxed);
-            counters.fault_ns_total.fetch_add(took + KERNEL_NS, Ordering::Relaxed);
-            agent.process().fault_ns.record(took);
+            if let Some(started_ns) = finished.started_ns {
+                let took = time::monotonic_ns() - started_ns;
+                counters.spill_read_ns_total.fetch_add(took, Ordering::Relaxed);
+                counters.fault_ns_total.fetch_add(took + KERNEL_NS, Ordering::Relaxed);
+                agent.process().fault_ns.record(took);
+            }
             for address in self.reads.take_waiting() {
                 wake(&active.uffd, address);
             }

@@ -12,7 +12,7 @@ use crate::page::PageNumber;
 /// Most pages brought in at a time: 30 to 60 us of work.
 pub const WINDOW_MAX: usize = 32;
 /// A new stream's.
-const WINDOW_FIRST: usize = 4;
+pub const WINDOW_FIRST: usize = 4;
 /// Streams followed at a time.
 const STREAMS: usize = 16;
 /// Faults outside of streams that are remembered.

@@ -17,6 +17,8 @@ use crate::stream::WINDOW_MAX;
 
 /// Reads at a time.
 const READS_MAX: usize = 16;
+/// Of these, so many are for pages that somebody waits for.
+const KEPT_FOR_FAULTS: usize = 8;
 /// Longest read: what a window of pages takes that do not compress.
 const READ_BYTES_MAX: usize = 144 << 10;
 /// Most bytes that objects which are read together lie in.
@@ -40,8 +42,8 @@ struct Read {
     count: usize,
     /// The bytes of the file that the objects lie in; once it has begun, those that are read.
     range: Range<u64>,
-    /// When its fault's message was read.
-    started_ns: u64,
+    /// When its fault's message was read; `None` if it is of pages ahead only.
+    started_ns: Option<u64>,
     /// It was made at once.
     done: bool,
 }
@@ -60,7 +62,7 @@ pub struct Reads {
 /// What was read.
 pub struct Finished {
     pub pages: [Option<Wanted>; WINDOW_MAX],
-    pub started_ns: u64,
+    pub started_ns: Option<u64>,
     index: usize,
     offset: u64,
 }
@@ -86,8 +88,19 @@ impl Reads {
         self.reads.iter().flatten().any(|read| read.pages[..read.count].iter().any(is))
     }
 
-    /// Begins a list of pages to read together, with one; `None` if there are too many reads.
+    /// Begins a list of pages to read together, with the page of a fault; `None` if there are too many
+    /// reads.
     pub fn begin(&mut self, first: Wanted, started_ns: u64) -> Option<usize> {
+        self.begin_with(first, Some(started_ns))
+    }
+
+    /// Begins a list of pages ahead; `None` if the reads left are kept for faults.
+    pub fn begin_ahead(&mut self, first: Wanted) -> Option<usize> {
+        let free = self.reads.iter().filter(|read| read.is_none()).count();
+        if free > KEPT_FOR_FAULTS { self.begin_with(first, None) } else { None }
+    }
+
+    fn begin_with(&mut self, first: Wanted, started_ns: Option<u64>) -> Option<usize> {
         let index = self.reads.iter().position(Option::is_none)?;
         let mut pages = [None; WINDOW_MAX];
         pages[0] = Some(first);
