@@ -90,3 +90,18 @@ fn the_spill_file_is_measured_beside_the_disk() {
     }
     assert_eq!(std::fs::read_dir(place).unwrap().count(), 0, "a file is left behind");
 }
+
+#[test]
+fn thresholds_and_batches_of_the_spill_file_are_swept() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let place = folder.path().to_str().unwrap();
+    let tiny = ["--pool", "1M", "--share", "100", "--rounds", "1", "--json"];
+    let report = report(&[&["--spill-sweep", "--folder", place][..], &tiny].concat());
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 20);
+    for row in rows {
+        assert!(number(row, "access_us") > 0.0 && number(row, "written_mib") > 0.0, "{row}");
+        let found = number(row, "pool_hits_percent") + number(row, "reads_percent");
+        assert!((1.0..=100.5).contains(&found), "{row}");
+    }
+}

@@ -3,4 +3,5 @@
 pub mod allocators;
 pub mod engine;
 pub mod spill;
+pub mod sweep;
 pub mod verbs;

@@ -3,6 +3,7 @@
 mod allocators;
 mod engine;
 mod spill;
+mod sweep;
 mod verbs;
 
 use std::io::{self, Write};
@@ -26,14 +27,15 @@ use crate::store::engine::Kind;
 /// checked.
 #[derive(Args)]
 #[command(
-    group = ArgGroup::new("part").args(["verbs", "engine", "spill"]),
+    group = ArgGroup::new("part").args(["verbs", "engine", "spill", "spill_sweep"]),
     after_help = "Examples:\n  \
     ramfold bench store\n  \
     ramfold bench store --objects 20000 --json\n  \
     ramfold bench store --pages python.pages gcc.pages   # lengths that auto gives these pages\n  \
     ramfold bench store --verbs --threads 1 2 64         # times of store and take\n  \
     ramfold bench store --engine sync async --codec zstd\n  \
-    ramfold bench store --spill --folder /mnt/disk"
+    ramfold bench store --spill --folder /mnt/disk\n  \
+    ramfold bench store --spill-sweep --rounds 3"
 )]
 pub struct Options {
     /// Measure store and take, without a codec, by one thread and by several at once; and what the index
@@ -48,8 +50,15 @@ pub struct Options {
     /// fio, where that is installed
     #[arg(long)]
     spill: bool,
+    /// Sweep paper 001's parameters: how full the pool may be before objects go to the file, and how much is
+    /// written at once, for a program that uses pages in any order
+    #[arg(long)]
+    spill_sweep: bool,
+    /// Memory of the pool in the sweep
+    #[arg(long, value_name = "SIZE", default_value = "32M", requires = "spill_sweep")]
+    pool: Size,
     /// Folder on the disk to spill to
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp", requires = "spill")]
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp", requires = "part")]
     folder: PathBuf,
     /// Bytes to spill
     #[arg(long, default_value = "256M", requires = "spill")]
@@ -102,6 +111,8 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         engine::execute(&options)
     } else if options.spill {
         spill::execute(&options)
+    } else if options.spill_sweep {
+        sweep::execute(&options)
     } else {
         allocators::execute(&options)
     }
