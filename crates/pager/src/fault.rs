@@ -586,11 +586,19 @@ impl Handler {
         counters.pages_prefetched.fetch_add(brought as u64 - 1, Ordering::Relaxed);
         counters.spill_reads.fetch_add(reads, Ordering::Relaxed);
         self.reads.submit(access, last);
+        self.publish_reads(agent);
+    }
+
+    fn publish_reads(&self, agent: &Agent) {
+        let under_way = &agent.process().spill_reads_under_way;
+        under_way.store(self.reads.under_way() as u64, Ordering::Relaxed);
     }
 
     /// Brings in what was read from the spill file, where the store still says that it is there.
     fn finish_reads(&mut self, agent: &'static Agent, active: &'static Active, core: &mut Core) {
-        let Some(access) = active.spill.as_ref().filter(|_| self.reads.under_way()) else { return };
+        let Some(access) = active.spill.as_ref().filter(|_| self.reads.under_way() > 0) else {
+            return;
+        };
         loop {
             let finished = match self.reads.finish(access) {
                 Ok(Some(finished)) => finished,
@@ -628,6 +636,7 @@ impl Handler {
             for address in self.reads.take_waiting() {
                 wake(&active.uffd, address);
             }
+            self.publish_reads(agent);
         }
     }
 

@@ -335,14 +335,28 @@ impl Monitor {
             self.published_ns = now;
             let store = active.store.statistics();
             self.fragmentation_bytes = store.pool_fragmentation_bytes;
-            process.pool_used_bytes.store(store.pool_used_bytes, Ordering::Relaxed);
-            process.pool_total_bytes.store(store.pool_total_bytes, Ordering::Relaxed);
+            let waiting = agent.lock_core().staging.live_pages();
+            let counters = &process.counters;
+            for (place, amount) in [
+                (&process.pool_used_bytes, store.pool_used_bytes),
+                (&process.pool_reserve_bytes, store.pool_reserve_bytes),
+                (&process.pool_fragmentation_bytes, store.pool_fragmentation_bytes),
+                (&process.pool_total_bytes, store.pool_total_bytes),
+                (&process.pool_spans, store.spans),
+                (&process.compressed_bytes, store.object_bytes),
+                (&process.pages_stored, store.objects + store.same_filled),
+                (&process.pages_in_spill, store.spilled),
+                (&process.spill_bytes, store.spilled_bytes),
+                (&process.spill_queue_bytes, spill::leaving_bytes(agent)),
+                (&process.pages_staging, waiting),
+                (&counters.pool_reserve_misses, store.reserve_misses),
+                (&counters.rejected_pool_full, store.rejects.pool_full),
+                (&counters.rejected_metadata_full, store.rejects.metadata_full),
+                (&counters.rejected_no_memory, store.rejects.no_memory),
+            ] {
+                place.store(amount, Ordering::Relaxed);
+            }
             session.pool_bytes_max.fetch_max(session.pool_bytes(), Ordering::Relaxed);
-            process.compressed_bytes.store(store.object_bytes, Ordering::Relaxed);
-            process.pages_stored.store(store.objects + store.same_filled, Ordering::Relaxed);
-            process.pages_in_spill.store(store.spilled, Ordering::Relaxed);
-            process.spill_bytes.store(store.spilled_bytes, Ordering::Relaxed);
-            process.counters.pool_reserve_misses.store(store.reserve_misses, Ordering::Relaxed);
             let buffers: u64 = active.spill.as_ref().map_or(0, |spill| {
                 spill.memory_ranges().map(|range| self.resident_bytes(range)).iter().sum()
             });

@@ -25,7 +25,7 @@ use crate::histogram::Histogram;
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x06");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x07");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -160,6 +160,11 @@ counters! {
     pool_reserve_misses,
     /// Times the reserve of the pool could not be filled up.
     pool_refills_failed,
+    /// Pages that the store refused, by reason: the pool is full; its tables are; the system gave no
+    /// memory.
+    rejected_pool_full,
+    rejected_metadata_full,
+    rejected_no_memory,
 }
 
 /// The account of one process. Zeroed memory is a free place.
@@ -178,9 +183,16 @@ pub struct Process {
     /// The most of it that was seen.
     pub cost_bytes_max: AtomicU64,
     pub pool_used_bytes: AtomicU64,
+    /// Free spans kept ready, and what else of the pool's memory is in no slot in use.
+    pub pool_reserve_bytes: AtomicU64,
+    pub pool_fragmentation_bytes: AtomicU64,
     pub pool_total_bytes: AtomicU64,
+    /// Spans that slots are in.
+    pub pool_spans: AtomicU64,
     pub metadata_bytes: AtomicU64,
     pub staging_bytes: AtomicU64,
+    /// Pages that wait there to be compressed.
+    pub pages_staging: AtomicU64,
     /// Compressed bytes of the objects in the pool.
     pub compressed_bytes: AtomicU64,
     /// Pages in the pool, those that are same-filled included.
@@ -188,6 +200,10 @@ pub struct Process {
     /// Pages in the spill file, and bytes that they take there.
     pub pages_in_spill: AtomicU64,
     pub spill_bytes: AtomicU64,
+    /// Bytes of the pool that are to go to the spill file next, what is being written included.
+    pub spill_queue_bytes: AtomicU64,
+    /// Reads of the spill file under way.
+    pub spill_reads_under_way: AtomicU64,
     /// A bit for each segment of the spill file that this process has, alone or with relatives.
     pub segments: SegmentSet,
     pub counters: Counters,
@@ -686,13 +702,19 @@ impl Process {
         for amount in [
             &self.cost_bytes,
             &self.pool_used_bytes,
+            &self.pool_reserve_bytes,
+            &self.pool_fragmentation_bytes,
             &self.pool_total_bytes,
+            &self.pool_spans,
             &self.metadata_bytes,
             &self.staging_bytes,
+            &self.pages_staging,
             &self.compressed_bytes,
             &self.pages_stored,
             &self.pages_in_spill,
             &self.spill_bytes,
+            &self.spill_queue_bytes,
+            &self.spill_reads_under_way,
         ] {
             amount.store(0, Ordering::Relaxed);
         }

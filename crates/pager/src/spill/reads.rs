@@ -68,8 +68,9 @@ pub struct Finished {
 }
 
 impl Reads {
-    pub fn under_way(&self) -> bool {
-        self.reads.iter().any(Option::is_some)
+    /// How many there are.
+    pub fn under_way(&self) -> usize {
+        self.reads.iter().flatten().count()
     }
 
     /// What tells that a read is done; `None` where none is under way.
