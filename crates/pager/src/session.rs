@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::ptr::{self, NonNull};
 
 use ramfold_codec::Choice;
+use ramfold_sys::time;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -43,6 +44,8 @@ pub const SEGMENTS_MAX: usize = 1 << 14;
 
 /// In the place of a process that is about to be made: with its parent's number.
 const UNBORN: u32 = 1 << 31;
+/// A child that was made before its parent died has said so after this time.
+const UNBORN_NS: u64 = 60_000_000_000;
 
 const MESSAGES_MAX: usize = 16;
 const MESSAGE_BYTES: usize = 400;
@@ -172,6 +175,8 @@ counters! {
 pub struct Process {
     /// Zero: free. The process may be dead; its numbers stay until the place is taken again.
     pub pid: AtomicU32,
+    /// When a place was taken for a child that is about to be made.
+    unborn_ns: AtomicU64,
     /// 1 from when the agent looks after memory (its ranges are registered).
     pub active: AtomicU32,
     /// Futex: raised to make the agent look at its account at once.
@@ -359,16 +364,17 @@ impl Session {
     /// Takes a place for this process: one it had before `exec`, a free one, or that of a
     /// process that is dead.
     pub fn claim(&self, pid: u32) -> Option<&Process> {
+        // Several children of a process may be unborn at a time: each has a place of its own.
+        let own = |place: &&Process| pid & UNBORN == 0 && place.pid.load(Ordering::Acquire) == pid;
         let place = self
             .used_processes()
-            .find(|place| place.pid.load(Ordering::Acquire) == pid)
-            .or_else(|| self.claim_free(pid, 0))
+            .find(own)
+            .or_else(|| self.processes.iter().find(|place| place.becomes(pid, 0)))
             .or_else(|| {
-                let dead = self.used_processes().find_map(|place| {
-                    let pid = place.pid.load(Ordering::Acquire);
-                    (pid != 0 && !is_alive(pid)).then_some(pid)
-                })?;
-                self.claim_free(pid, dead)
+                let takes = |place: &&Process| {
+                    place.dead_pid().is_some_and(|dead| place.becomes(pid, dead))
+                };
+                self.used_processes().find(takes)
             })?;
         self.retire(place);
         place.segments.clear();
@@ -382,7 +388,10 @@ impl Session {
         let pid = parent.pid.load(Ordering::Relaxed);
         let unborn = self.claim(pid | UNBORN);
         match unborn {
-            Some(place) => place.segments.add_all(&parent.segments),
+            Some(place) => {
+                place.unborn_ns.store(time::monotonic_ns(), Ordering::Release);
+                place.segments.add_all(&parent.segments);
+            }
             None => self.spill.pinned.add_all(&parent.segments),
         }
         unborn
@@ -463,8 +472,7 @@ impl Session {
 
     fn clear_segments_of_the_dead(&self) {
         for place in self.used_processes() {
-            let pid = place.pid.load(Ordering::Acquire);
-            if !is_alive(pid) {
+            if place.dead_pid().is_some() {
                 place.segments.clear();
             }
         }
@@ -488,12 +496,6 @@ impl Session {
     /// is not there until it is touched.
     pub fn used_processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().take_while(|place| place.pid.load(Ordering::Relaxed) != 0)
-    }
-
-    fn claim_free(&self, pid: u32, from: u32) -> Option<&Process> {
-        self.processes.iter().find(|place| {
-            place.pid.compare_exchange(from, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })
     }
 
     /// Adds up what a process counted and clears its account.
@@ -697,6 +699,21 @@ impl Drop for OwnedSession {
 }
 
 impl Process {
+    /// The number of a process that is dead, or of one that was to be the parent of a child and died before
+    /// that was made. A child that was made speaks for itself, but may have to wait for a processor first.
+    fn dead_pid(&self) -> Option<u32> {
+        let pid = self.pid.load(Ordering::Acquire);
+        let age_ns = || time::monotonic_ns().saturating_sub(self.unborn_ns.load(Ordering::Acquire));
+        let is_unborn = pid & UNBORN != 0 && pid != u32::MAX;
+        let lives = is_alive(pid) || is_unborn && age_ns() < UNBORN_NS;
+        (!lives).then_some(pid)
+    }
+
+    /// Takes the place for a process, if it is still that of the one `before`.
+    fn becomes(&self, pid: u32, before: u32) -> bool {
+        self.pid.compare_exchange(before, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// It holds nothing (any more).
     fn clear_amounts(&self) {
         for amount in [
@@ -825,6 +842,34 @@ mod tests {
     }
 
     #[test]
+    fn children_that_are_made_at_the_same_time_have_places_of_their_own() {
+        let session = session();
+        session.spill.segment_count.store(64, Ordering::Relaxed);
+        let mut parent = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let me = session.claim(parent.id()).unwrap();
+        assert_eq!(session.claim_segment(me), Some(0));
+        // The second is made before the first has come to say that it is there.
+        let first = session.prepare_child(me).unwrap();
+        assert_eq!(session.claim_segment(me), Some(1));
+        session.release_segment(me, 0);
+        let second = session.prepare_child(me).unwrap();
+        assert!(!ptr::eq(first, second));
+        assert!(session.segments_of(first).eq([0]) && session.segments_of(second).eq([1]));
+        // Their parent dies meanwhile: what they have stays theirs.
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        session.clear_segments_of_the_dead();
+        assert_eq!(session.segments_of(me).count(), 0);
+        assert!(session.segments_of(first).eq([0]) && session.segments_of(second).eq([1]));
+        let other = session.claim(1).unwrap();
+        assert!(!ptr::eq(other, first) && !ptr::eq(other, second));
+        // But not for ever, if they were never made.
+        first.unborn_ns.store(0, Ordering::Relaxed);
+        session.clear_segments_of_the_dead();
+        assert_eq!(session.segments_of(first).count(), 0);
+    }
+
+    #[test]
     fn no_two_processes_have_a_segment() {
         let session = session();
         session.spill.segment_count.store(5000, Ordering::Relaxed);
@@ -833,7 +878,7 @@ mod tests {
                 .map(|_| {
                     let session = &session;
                     scope.spawn(move || {
-                        let place = session.claim_free(1, 0).unwrap();
+                        let place = session.processes.iter().find(|p| p.becomes(1, 0)).unwrap();
                         (0..1000).map(|_| session.claim_segment(place).unwrap()).collect()
                     })
                 })
