@@ -121,8 +121,13 @@ struct Peaks {
     anonymous_bytes: u64,
     usage_bytes: u64,
     pool_bytes: u64,
-    pool_full: bool,
     timed_out: bool,
+}
+
+impl Launch<'_> {
+    fn is_pool_full(&self, peaks: &Peaks) -> bool {
+        self.pool_bytes_max.is_some_and(|most| peaks.pool_bytes > most)
+    }
 }
 
 /// Runs a program to its end. An interruption ends it early with an error.
@@ -166,8 +171,7 @@ pub fn measure(host: &Host, launch: &Launch) -> Result<Outcome> {
                     running.kill();
                     return Err(error);
                 }
-                if launch.pool_bytes_max.is_some_and(|most| peaks.pool_bytes > most) {
-                    peaks.pool_full = true;
+                if launch.is_pool_full(&peaks) {
                     running.kill();
                 }
             }
@@ -215,7 +219,7 @@ pub fn measure(host: &Host, launch: &Launch) -> Result<Outcome> {
             None => peaks.usage_bytes,
         },
         pool_bytes_sampled: peaks.pool_bytes,
-        out_of_memory: peaks.pool_full
+        out_of_memory: launch.is_pool_full(&peaks)
             || cgroup.map(Cgroup::out_of_memory_count).transpose()?.unwrap_or(0) > 0,
         timed_out: peaks.timed_out,
     })

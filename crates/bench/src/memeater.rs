@@ -15,7 +15,7 @@ use crate::measure::{Launch, Outcome, Program, measure};
 use crate::pages::{PAGE_BYTES, Page, PageSource};
 use crate::peers::{Budget, Peer};
 use crate::random::Random;
-use crate::statistics::median;
+use crate::statistics::median_of;
 
 const BLOCK_BYTES: u64 = 1 << 20;
 const BLOCK_PAGES: usize = BLOCK_BYTES as usize / PAGE_BYTES;
@@ -72,9 +72,7 @@ pub fn compare(
     }
     let mut rows: Vec<Row> = Vec::new();
     for (peer, meals) in peers.iter().zip(&meals) {
-        let middle = |of: &dyn Fn(&Meal) -> f64| {
-            median(&meals.iter().map(of).collect::<Vec<f64>>()).context("no runs")
-        };
+        let middle = |of: &dyn Fn(&Meal) -> f64| median_of(meals, of).context("no runs");
         let bytes = || meals.iter().map(|meal| meal.blocks * BLOCK_BYTES);
         let allocated_bytes = middle(&|meal| (meal.blocks * BLOCK_BYTES) as f64)?;
         let first = rows.first().map_or(allocated_bytes, |row| row.allocated_bytes);

@@ -32,6 +32,12 @@ impl Progress {
         }
     }
 
+    /// Goes on to the next step, and shows it.
+    pub fn step(&mut self, what: &str) {
+        self.show(what);
+        self.advance();
+    }
+
     /// Counts one measurement as finished.
     pub fn advance(&mut self) {
         self.done_count += 1;

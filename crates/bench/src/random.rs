@@ -27,6 +27,10 @@ impl Random {
         ((u128::from(self.word()) * bound as u128) >> 64) as usize
     }
 
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.word() as u8).collect()
+    }
+
     /// Uniform in `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1u64 << 53) as f64

@@ -30,6 +30,11 @@ pub fn median(sample: &[f64]) -> Option<f64> {
     summarise(sample).map(|summary| summary.median)
 }
 
+/// The median of what is told of each; `None` when there are none.
+pub fn median_of<T>(items: &[T], of: impl Fn(&T) -> f64) -> Option<f64> {
+    median(&items.iter().map(of).collect::<Vec<f64>>())
+}
+
 /// Quantile of a sorted sample, linear between the two nearest order statistics.
 fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;

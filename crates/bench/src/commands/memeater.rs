@@ -1,16 +1,16 @@
 //! `ramfold-bench memeater`: how much a program can allocate.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
+use super::print;
 use crate::host::Host;
-use crate::machine::Environment;
 use crate::memeater::{self, Row, WRONG_BYTES, compare};
 use crate::peers::{self, Ramfold};
 use crate::progress::{Progress, say};
@@ -54,8 +54,7 @@ pub struct Options {
 }
 
 #[derive(Serialize)]
-struct Report {
-    environment: Environment,
+struct Figures {
     rows: Vec<Row>,
 }
 
@@ -72,29 +71,19 @@ pub fn execute(options: Options) -> Result<ExitCode> {
             memory_bytes,
             options.runs.into(),
             Duration::from_secs(options.time_limit.into()),
-            |what| {
-                progress.show(what);
-                progress.advance();
-            },
+            |what| progress.step(what),
         )?);
     }
     progress.clear();
-    let text = if options.json {
-        let report = Report { environment: Environment::read(String::new(), false), rows };
-        serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"
-    } else {
-        text(&rows)
-    };
-    write!(io::stdout().lock(), "{text}").context("cannot print the report")?;
-    Ok(ExitCode::SUCCESS)
+    print(options.json, Figures { rows }, text)
 }
 
-fn text(rows: &[Row]) -> String {
+fn text(figures: &Figures) -> String {
     let mut table = table::of_numbers(
         &["peer", "memory MiB", "runs", "allocated MiB", "min", "max", "x first", "ms/MiB"],
         1,
     );
-    for row in rows {
+    for row in &figures.rows {
         let mebibytes = |bytes: f64| format!("{:.0}", bytes / (1 << 20) as f64);
         table.add_row([
             row.peer.clone(),

@@ -4,7 +4,10 @@ pub mod codec;
 pub mod codec_count;
 pub mod enter_cgroup;
 pub mod memeater;
+mod print;
 pub mod run;
 pub mod store;
 pub mod train;
 pub mod workload;
+
+use print::print;

@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::latency::{Histogram, Latency};
 use crate::random::Random;
-use crate::statistics::median;
+use crate::statistics::median_of;
 
 /// Pages that the thread in bulk has under way.
 const UNDER_WAY: usize = 256;
@@ -172,9 +172,7 @@ fn run(
 }
 
 fn row(load: &Load, runs: Vec<Run>) -> Result<Row> {
-    let middle = |of: fn(&Run) -> f64| {
-        median(&runs.iter().map(of).collect::<Vec<f64>>()).context("no rounds")
-    };
+    let middle = |of: fn(&Run) -> f64| median_of(&runs, of).context("no rounds");
     let mut all = Histogram::default();
     runs.iter().for_each(|run| all.merge(&run.decompress));
     Ok(Row {

@@ -232,7 +232,7 @@ fn spill_round(
     let file_bytes = count * (object_bytes as u64 + 80) + 8 * amount.segment_bytes as u64;
     let bed = Bed::new(folder, 2 * amount.bytes + (64 << 20), file_bytes, amount.segment_bytes)?;
     let mut random = Random::new(seed);
-    let noise: Vec<u8> = (0..2 * OBJECT_BYTES_MAX).map(|_| random.word() as u8).collect();
+    let noise = random.bytes(2 * OBJECT_BYTES_MAX);
     let object = |key: Key| &noise[key as usize % OBJECT_BYTES_MAX..][..object_bytes];
     for key in 0..count {
         bed.store.store_object(key, 1, object(key)).context("cannot store an object")?;
@@ -272,8 +272,7 @@ fn plain_round(
 ) -> Result<(f64, Times)> {
     let bed = Bed::new(folder, 1 << 20, amount.bytes, amount.segment_bytes)?;
     let mut random = Random::new(seed);
-    let noise: Vec<u8> =
-        (0..amount.segment_bytes + OBJECT_BYTES_MAX).map(|_| random.word() as u8).collect();
+    let noise = random.bytes(amount.segment_bytes + OBJECT_BYTES_MAX);
     // Past the page cache memory must begin at a page, too.
     let bytes = &noise[noise.as_ptr().align_offset(OBJECT_BYTES_MAX)..][..amount.segment_bytes];
     let writes = (amount.bytes / amount.segment_bytes as u64).max(1);

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::spill::{Bed, ReadRoom};
 use crate::random::{Random, Zipf};
-use crate::statistics::median;
+use crate::statistics::median_of;
 
 /// Pages of the program for each byte of pool: what is compressed is three times what the pool holds.
 const OBJECTS_PER_POOL: u64 = 3;
@@ -82,9 +82,7 @@ pub fn sweep(
                 ));
                 runs.push(run(folder, threshold_percent, batch_bytes, amount, round as u64)?);
             }
-            let middle = |of: &dyn Fn(&Run) -> f64| {
-                median(&runs.iter().map(of).collect::<Vec<f64>>()).context("no rounds")
-            };
+            let middle = |of: &dyn Fn(&Run) -> f64| median_of(&runs, of).context("no rounds");
             let percent = 100.0 / amount.accesses as f64;
             rows.push(Row {
                 threshold_percent,
@@ -174,7 +172,7 @@ fn use_pages(
 ) -> Result<Run> {
     let mut random = Random::new(seed);
     let popularity = Zipf::new(objects as usize, ZIPF_EXPONENT);
-    let noise: Vec<u8> = (0..2 * OBJECT_BYTES_MAX).map(|_| random.word() as u8).collect();
+    let noise = random.bytes(2 * OBJECT_BYTES_MAX);
     let content = |key: Key| &noise[key as usize % OBJECT_BYTES_MAX..][..OBJECT_BYTES];
     let mut run = Run { access_us: 0.0, pool_hits: 0, reads: 0, stalls: 0, written_bytes: 0 };
     let resident_max = objects as usize * RESIDENT_PERCENT / 100;

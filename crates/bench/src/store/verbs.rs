@@ -86,7 +86,7 @@ pub fn measure(
     mut tell: impl FnMut(&str),
 ) -> Result<Figures> {
     let mut random = Random::new(1);
-    let noise: Vec<u8> = (0..2 * OBJECT_BYTES_MAX).map(|_| random.word() as u8).collect();
+    let noise = random.bytes(2 * OBJECT_BYTES_MAX);
     let mut pairs = Vec::new();
     for case in CASES {
         tell(&format!("{} objects of {} bytes", case.pages, case.object_bytes));

@@ -234,8 +234,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         };
         self.begin(store, segment)?;
         if let Err(error) = self.fill(store, choose) {
-            store.space.abandon(segment);
-            self.claims.release(segment);
+            self.give_up(store, segment);
             return Err(error);
         }
         self.send(store, cipher, false)
@@ -273,8 +272,8 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
                 Ok(())
             }
             Err(errno) => {
-                store.space.abandon(batch.segment());
-                self.claims.release(batch.segment());
+                let segment = batch.segment();
+                self.give_up(store, segment);
                 Err(SpillError::Write { offset, len, errno })
             }
         }
@@ -292,8 +291,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         self.begin(store, segment)?;
         for victim in victims.into_iter().flatten() {
             if let Err(error) = self.copy_rest(store, cipher, victim) {
-                store.space.abandon(segment);
-                self.claims.release(segment);
+                self.give_up(store, segment);
                 return Err(error);
             }
         }
@@ -334,6 +332,12 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
     /// Bytes that are being written.
     pub fn bytes_under_way(&self) -> usize {
         self.under_way.as_ref().map_or(0, |batch| batch.len)
+    }
+
+    /// Nothing was written to a segment after all.
+    fn give_up(&mut self, store: &Store, segment: u32) {
+        store.space.abandon(segment);
+        self.claims.release(segment);
     }
 
     fn claim(&mut self, store: &Store) -> Option<u32> {
@@ -380,8 +384,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
             unsafe { self.disk.begin_write(offset, bytes) };
             self.next = 1 - half;
         } else {
-            store.space.abandon(segment);
-            self.claims.release(segment);
+            self.give_up(store, segment);
         }
         // While the disk is busy again.
         let closed = match before {

@@ -31,10 +31,7 @@ pub fn execute(options: &Options) -> Result<ExitCode> {
         traces.push(Trace::synthetic(&pages.name, options.objects, &lengths, options.seed));
     }
     let mut progress = Progress::new(4 * traces.len());
-    let rows = measure(&traces, |what| {
-        progress.show(what);
-        progress.advance();
-    });
+    let rows = measure(&traces, |what| progress.step(what));
     progress.clear();
     print(options.json, Figures { rows: rows? }, text)
 }

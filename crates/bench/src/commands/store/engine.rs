@@ -42,10 +42,7 @@ pub fn execute(options: &Options) -> Result<ExitCode> {
         workers_max: options.workers.map(usize::from),
     };
     let mut progress = Progress::new(load.rounds * options.engine.len());
-    let rows = measure(&options.engine, &load, &pages, |what| {
-        progress.show(what);
-        progress.advance();
-    });
+    let rows = measure(&options.engine, &load, &pages, |what| progress.step(what));
     progress.clear();
     print(options.json, Figures { rows: rows? }, text)
 }

@@ -6,16 +6,14 @@ mod spill;
 mod sweep;
 mod verbs;
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{ArgGroup, Args};
 use ramfold_codec::Choice;
-use serde::Serialize;
 
-use crate::machine::Environment;
+use super::print;
 use crate::size::Size;
 use crate::store::engine::Kind;
 
@@ -116,28 +114,4 @@ pub fn execute(options: Options) -> Result<ExitCode> {
     } else {
         allocators::execute(&options)
     }
-}
-
-/// What was found, and where.
-#[derive(Serialize)]
-struct Report<F> {
-    environment: Environment,
-    #[serde(flatten)]
-    figures: F,
-}
-
-/// Prints figures as a table or as JSON.
-fn print<F: Serialize>(
-    json: bool,
-    figures: F,
-    text: impl FnOnce(&F) -> String,
-) -> Result<ExitCode> {
-    let text = if json {
-        let report = Report { environment: Environment::read(String::new(), false), figures };
-        serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"
-    } else {
-        text(&figures)
-    };
-    write!(io::stdout().lock(), "{text}").context("cannot print the report")?;
-    Ok(ExitCode::SUCCESS)
 }

@@ -21,10 +21,7 @@ pub fn execute(options: &Options) -> Result<ExitCode> {
         rounds: options.rounds.into(),
     };
     let mut progress = Progress::new(5 * amount.rounds);
-    let figures = compare(&options.folder, &amount, |what| {
-        progress.show(what);
-        progress.advance();
-    });
+    let figures = compare(&options.folder, &amount, |what| progress.step(what));
     progress.clear();
     print(options.json, figures?, text)
 }

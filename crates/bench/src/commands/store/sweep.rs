@@ -29,10 +29,7 @@ pub fn execute(options: &Options) -> Result<ExitCode> {
         rounds: options.rounds.into(),
     };
     let mut progress = Progress::new(THRESHOLDS.len() * BATCHES.len() * amount.rounds);
-    let rows = sweep(&options.folder, &THRESHOLDS, &BATCHES, &amount, |what| {
-        progress.show(what);
-        progress.advance();
-    });
+    let rows = sweep(&options.folder, &THRESHOLDS, &BATCHES, &amount, |what| progress.step(what));
     progress.clear();
     print(options.json, Figures { pool_bytes: amount.pool_bytes, rows: rows? }, text)
 }

@@ -12,10 +12,8 @@ use crate::table;
 pub fn execute(options: &Options) -> Result<ExitCode> {
     let threads: Vec<usize> = options.threads.iter().map(|&threads| threads.into()).collect();
     let mut progress = Progress::new(7);
-    let figures = measure(&threads, options.rounds.into(), options.share.into(), |what| {
-        progress.show(what);
-        progress.advance();
-    });
+    let figures =
+        measure(&threads, options.rounds.into(), options.share.into(), |what| progress.step(what));
     progress.clear();
     print(options.json, figures?, text)
 }
