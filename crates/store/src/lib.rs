@@ -7,7 +7,8 @@
 //!
 //! From the bottom up: `pool` cuts 64 KiB spans into equal slots and hands them out by size;
 //! `index` finds a page's entry; `seal` is the checksum that ties the two together; `store`
-//! joins them under the verbs store, load and invalidate; `spill` moves the oldest objects to a file.
+//! joins them under the verbs store, load and invalidate; `recompression` makes old objects smaller;
+//! `spill` moves the oldest to a file.
 //! `docs/store.md` has the layouts.
 
 #![cfg_attr(not(test), no_std)]
@@ -16,6 +17,7 @@ mod allocator;
 mod error;
 mod index;
 mod pool;
+mod recompression;
 mod seal;
 mod spill;
 mod statistics;
@@ -26,6 +28,7 @@ mod tests;
 pub use allocator::{Allocator, Footprint};
 pub use error::{LoadError, StoreError};
 pub use pool::{Object, Pool, charged_bytes};
+pub use recompression::{Denser, Recompressed, Recompression};
 pub use spill::{
     Choose, Claims, Disk, KEY_BYTES, Spill, SpillCipher, SpillCounts, SpillError, SpillMemory,
     SpillWriter, Spilled,

@@ -112,9 +112,9 @@ pub struct MemoryRanges {
 /// Only `load` and `take` run the caller's code under a lock (a shard's).
 pub struct Store {
     pub(crate) index: Index,
-    pool: Pool,
+    pub(crate) pool: Pool,
     pub(crate) space: Space,
-    checksum: Checksum,
+    pub(crate) checksum: Checksum,
     metadata_bytes_max: usize,
     reject_argument: AtomicU64,
     reject_pool_full: AtomicU64,
@@ -646,15 +646,20 @@ impl Store {
         encoding: u8,
     ) -> bool {
         let check = spilled_check(key, extent.place(), encoding);
-        let content = Content::Spilled { extent, encoding, check };
+        self.replace(key, bits, age, Content::Spilled { extent, encoding, check })
+    }
+
+    /// Writes an entry that says what it said when [`Index::visit_leaf`] showed it, if nothing has been
+    /// stored in its leaf since `age` began; or frees the content. Says which.
+    pub(crate) fn replace(&self, key: Key, bits: u64, age: u32, content: Content) -> bool {
         let mut entry = self.index.lock(key);
         let result = entry.replace(bits, age, content);
         drop(entry);
-        let settled = result.is_ok();
+        let replaced = result.is_ok();
         match result {
-            Ok(replaced) | Err(replaced) => self.free(replaced),
+            Ok(freed) | Err(freed) => self.free(freed),
         }
-        settled
+        replaced
     }
 
     #[cold]

@@ -368,8 +368,8 @@ impl Index {
         Stamp(self.leaves.stamp(number).map_or(0, |stamp| stamp.load(Ordering::Relaxed)))
     }
 
-    /// Notes that no object of this leaf is in the pool, or none that fills a page, where the stamp is
-    /// still the one that was seen before that was found out.
+    /// Notes what was found out of a leaf (no object of it is in the pool, or none that fills a page, or
+    /// none that could be smaller), where the stamp is still the one that was seen before.
     pub(crate) fn change_stamp(&self, number: u32, seen: Stamp, to: Stamp) {
         if let Some(stamp) = self.leaves.stamp(number) {
             // Otherwise something was stored meanwhile, and it is to be looked at again.
@@ -658,30 +658,47 @@ impl Index {
     }
 }
 
-/// When an object was last stored in a leaf, by the index's clock, and whether one has been since
-/// that fills a page. 0: no object of it is in the pool.
+/// When an object was last stored in a leaf, by the index's clock; whether one has been since that fills
+/// a page; and whether none has been since all were made as small as they can be. 0: no object of it is
+/// in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u32);
 
 impl Stamp {
     pub(crate) const NOTHING: Stamp = Stamp(0);
-    const CLOCK_MAX: u32 = u32::MAX >> 1;
+    const RAW: u32 = 1;
+    const DENSE: u32 = 2;
+    const CLOCK_SHIFT: u32 = 2;
+    const CLOCK_MAX: u32 = u32::MAX >> Stamp::CLOCK_SHIFT;
 
     fn new(clock: u32, has_raw: bool) -> Stamp {
-        Stamp(clock << 1 | u32::from(has_raw))
+        Stamp(clock << Stamp::CLOCK_SHIFT | if has_raw { Stamp::RAW } else { 0 })
     }
 
     pub(crate) fn has_raw(self) -> bool {
-        self.0 & 1 != 0
+        self.0 & Stamp::RAW != 0
     }
 
     pub(crate) fn without_raw(self) -> Stamp {
-        Stamp(self.0 & !1)
+        Stamp(self.0 & !Stamp::RAW)
+    }
+
+    pub(crate) fn is_dense(self) -> bool {
+        self.0 & Stamp::DENSE != 0
+    }
+
+    pub(crate) fn as_dense(self) -> Stamp {
+        Stamp(self.0 | Stamp::DENSE)
     }
 
     /// Ages since then.
     pub(crate) fn age(self, now: u32) -> u32 {
-        now.wrapping_sub(self.0 >> 1) & Stamp::CLOCK_MAX
+        now.wrapping_sub(self.0 >> Stamp::CLOCK_SHIFT) & Stamp::CLOCK_MAX
+    }
+
+    /// Whether it was before an age began.
+    pub(crate) fn is_before(self, age: u32, now: u32) -> bool {
+        self.age(now) > Stamp::new(age, false).age(now)
     }
 }
 
@@ -815,9 +832,7 @@ impl Locked<'_> {
         let now = self.index.age();
         match self.find() {
             Some((at, leaf, old))
-                if old.says(bits)
-                    && self.index.stamp_of(leaf.number()).age(now)
-                        > Stamp::new(age, false).age(now) =>
+                if old.says(bits) && self.index.stamp_of(leaf.number()).is_before(age, now) =>
             {
                 Ok(self.put(at, leaf, old, Entry::new(content, old.mark())))
             }

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::recompression::Halves;
 use super::spill_file::Spilling;
 use super::{MIB, Page, Random, store_of, test_duration, test_seed};
-use crate::{Choose, Key, Kind, Loaded, SpillError, Store, StoreError};
+use crate::{
+    Choose, Key, Kind, Loaded, Recompressed, Recompression, SpillError, Store, StoreError,
+};
 
 /// What is known of a key: its page, or that it was taken; and its mark.
 #[derive(Clone, Debug)]
@@ -65,12 +68,46 @@ impl World {
     }
 }
 
-#[derive(Default)]
 struct Model {
     known: BTreeMap<Key, Known>,
+    recompression: Recompression,
+    replaced: u64,
 }
 
 impl Model {
+    fn new() -> Model {
+        Model { known: BTreeMap::new(), recompression: Recompression::START, replaced: 0 }
+    }
+
+    /// Makes cold objects smaller, some or all, and finds out which.
+    fn recompress(&mut self, store: &Store, random: &mut Random) {
+        if random.below(3) != 0 {
+            self.recompression.begin_round(store);
+        }
+        let mut replaced = 0;
+        for _ in 0..random.below(3000) {
+            match self.recompression.step(store, &mut Halves::default()) {
+                Recompressed::Replaced { .. } => replaced += 1,
+                Recompressed::Stayed => {}
+                Recompressed::Round => break,
+            }
+        }
+        self.replaced += replaced;
+        store.for_each(|key, kind| {
+            let found = match kind {
+                Kind::Object { encoding, .. } | Kind::Spilled { encoding } => encoding,
+                _ => return,
+            };
+            if let Some(page) = self.known.get_mut(&key).and_then(|known| known.page.as_mut())
+                && !matches!(page, Page::Object { encoding, .. } if *encoding == found)
+            {
+                *page = page.denser().unwrap();
+                replaced -= 1;
+            }
+        });
+        assert_eq!(replaced, 0);
+    }
+
     fn mark(&self, key: Key) -> u8 {
         self.known.get(&key).map_or(0, |known| known.mark)
     }
@@ -249,8 +286,10 @@ fn step(world: &mut World, model: &mut Model, random: &mut Random) {
             }
         }
         98 => {
-            if random.below(10) == 0 {
-                store.compact(|| true);
+            match random.below(10) {
+                0 => drop(store.compact(|| true)),
+                1 => return model.recompress(store, random),
+                _ => {}
             }
             if store.reserve_low() {
                 store.refill_reserve().unwrap();
@@ -269,7 +308,7 @@ fn step(world: &mut World, model: &mut Model, random: &mut Random) {
 fn run(world: &mut World, seed: u64) {
     let (start, duration) = (Instant::now(), test_duration());
     let mut random = Random::new(seed);
-    let mut model = Model::default();
+    let mut model = Model::new();
     let mut steps = 0u64;
     while start.elapsed() < duration {
         for _ in 0..5000 {
@@ -289,7 +328,8 @@ fn run(world: &mut World, seed: u64) {
     let s = store.statistics();
     assert_eq!((s.pages(), s.ghosts, s.leaves, s.slots), (0, 0, 0, 0));
     assert_eq!(s.pool_total_bytes, s.pool_reserve_bytes);
-    println!("{steps} steps from seed {seed}");
+    println!("{steps} steps from seed {seed}, {} objects made smaller", model.replaced);
+    assert!(model.replaced > 0);
 }
 
 #[test]

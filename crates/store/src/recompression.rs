@@ -1,0 +1,160 @@
+//! Recompression: objects whose pages stay out are replaced by smaller ones, which take longer to make
+//! and to load.
+//!
+//! A leaf is cold when no object was stored in it for a while; its objects are offered one at a time.
+//! An object is copied under its lock, and what it has become is put in its place if nothing was stored
+//! in its leaf meanwhile: no load waits for compression.
+
+use crate::index::{Content, LEAF_ENTRIES, Stamp, View, WORD_ENCODING};
+use crate::seal::seal;
+use crate::{Key, OBJECT_BYTES_MAX, Store};
+
+/// When so many objects of a leaf did not become smaller and none did, the others of it are not tried:
+/// neighbours are mostly alike.
+const MISSES_MAX: u32 = 4;
+
+/// How objects become smaller.
+pub trait Denser {
+    /// Whether objects under this encoding may have smaller ones.
+    fn applies_to(&self, encoding: u8) -> bool;
+
+    /// The encoding and the bytes of a smaller object of the same page; `None` where none is worth it.
+    fn denser(&mut self, encoding: u8, object: &[u8]) -> Option<(u8, &[u8])>;
+}
+
+/// What one step of [`Recompression`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recompressed {
+    /// An object was tried, and stayed as it is.
+    Stayed,
+    /// An object was replaced.
+    Replaced { bytes_before: usize, bytes_after: usize },
+    /// All that is cold was tried, or the pool has no room for anything: the round is over.
+    Round,
+}
+
+/// A walk over the objects of a store.
+#[derive(Debug)]
+pub struct Recompression {
+    /// What was stored before this age began is cold.
+    age: u32,
+    /// The age that this round began with.
+    began: u32,
+    /// Leaf and entry to go on with.
+    leaf: u32,
+    entry: usize,
+    /// The stamp of the leaf when its first entry was looked at, and what came of its objects.
+    stamp: Stamp,
+    misses: u32,
+    hits: u32,
+}
+
+impl Recompression {
+    pub const START: Recompression = Recompression {
+        age: 0,
+        began: 0,
+        leaf: u32::MAX,
+        entry: 0,
+        stamp: Stamp::NOTHING,
+        misses: 0,
+        hits: 0,
+    };
+
+    /// Begins a round. What was stored before the last one began is cold; in the first nothing is.
+    pub fn begin_round(&mut self, store: &Store) {
+        self.age = core::mem::replace(&mut self.began, store.index.begin_age());
+        // There is no age before the first.
+        self.leaf = if self.age == 0 { u32::MAX } else { 0 };
+        self.entry = 0;
+    }
+
+    /// Tries the next cold object.
+    pub fn step(&mut self, store: &Store, with: &mut impl Denser) -> Recompressed {
+        let mut copy = [0; OBJECT_BYTES_MAX];
+        while self.leaf < store.index.leaf_numbers().end {
+            if self.entry == 0 && !self.enter(store) {
+                self.leaf += 1;
+                continue;
+            }
+            let Some(found) = self.next_in_leaf(store, with, &mut copy) else {
+                self.leave(store);
+                continue;
+            };
+            let Some((encoding, object)) = with.denser(found.encoding, &copy[..found.len]) else {
+                self.misses += 1;
+                return Recompressed::Stayed;
+            };
+            let bytes_after = object.len();
+            return match self.replace(store, &found, encoding, object) {
+                Some(true) => {
+                    self.hits += 1;
+                    Recompressed::Replaced { bytes_before: found.len, bytes_after }
+                }
+                Some(false) => Recompressed::Stayed,
+                None => Recompressed::Round,
+            };
+        }
+        Recompressed::Round
+    }
+
+    /// Looks at a leaf: is it cold, and not known to have no smaller objects?
+    fn enter(&mut self, store: &Store) -> bool {
+        self.stamp = store.index.stamp_of(self.leaf);
+        (self.misses, self.hits) = (0, 0);
+        self.stamp != Stamp::NOTHING
+            && !self.stamp.is_dense()
+            && self.stamp.is_before(self.age, store.index.age())
+    }
+
+    fn leave(&mut self, store: &Store) {
+        store.index.change_stamp(self.leaf, self.stamp, self.stamp.as_dense());
+        (self.leaf, self.entry) = (self.leaf + 1, 0);
+    }
+
+    /// Copies the next object of the leaf.
+    fn next_in_leaf(
+        &mut self,
+        store: &Store,
+        with: &impl Denser,
+        copy: &mut [u8; OBJECT_BYTES_MAX],
+    ) -> Option<Found> {
+        let hopeless = self.hits == 0 && self.misses >= MISSES_MAX;
+        // What was stored meanwhile makes the leaf warm.
+        if hopeless || store.index.stamp_of(self.leaf) != self.stamp {
+            return None;
+        }
+        let mut found = None;
+        store.index.visit_leaf(self.leaf, self.entry..LEAF_ENTRIES, |key, bits, view| {
+            self.entry = key as usize % LEAF_ENTRIES + 1;
+            if let View::Object { object, encoding } = view
+                && encoding != WORD_ENCODING
+                && with.applies_to(encoding)
+                // One that is damaged stays, for whoever loads it to be told.
+                && let Some(bytes) = store.checked(key, encoding, object)
+            {
+                copy[..bytes.len()].copy_from_slice(bytes);
+                found = Some(Found { key, bits, encoding, len: bytes.len() });
+            }
+            found.is_none()
+        });
+        found
+    }
+
+    /// Puts an object in the place of another, or says that it is not there any more; `None` if the pool
+    /// takes none.
+    fn replace(&self, store: &Store, found: &Found, encoding: u8, object: &[u8]) -> Option<bool> {
+        let &Found { key, bits, .. } = found;
+        let seal = seal(key, encoding, store.checksum.of(object));
+        let object = store.pool.put(object, seal).ok()?;
+        Some(store.replace(key, bits, self.age, Content::Object { object, encoding }))
+    }
+}
+
+/// An object that was copied.
+struct Found {
+    key: Key,
+    /// The entry that named it.
+    bits: u64,
+    encoding: u8,
+    len: usize,
+}
