@@ -177,6 +177,45 @@ print('right')
     }
 }
 
+/// While a child lives objects are kept when their pages come back. A read ahead of a stream can meet
+/// such a page after it was changed and taken out again.
+#[test]
+fn what_was_changed_while_its_old_content_was_read_stays_changed() {
+    needs_userfaultfd!();
+    let folder = folder();
+    let script = "
+import mmap, struct, time
+del blocks, sums
+pages = 24000
+memory = mmap.mmap(-1, pages * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for page in range(pages):
+    memory[page * 4096 : (page + 1) * 4096] = struct.pack('Q', 0) + os.urandom(4088)
+until, end = os.pipe()
+if os.fork() == 0:
+    os.close(end)
+    os.read(until, 1)
+    os._exit(0)
+# A stream over all, and among its pages some that are changed again and again.
+counts = [0] * pages
+deadline = time.monotonic() + 5
+while time.monotonic() < deadline:
+    for page in range(pages):
+        if page % 4:
+            memory[page * 4096 + 100]
+            continue
+        for changed in page, max(0, page - random.randrange(2000)) // 4 * 4:
+            found = struct.unpack_from('Q', memory, changed * 4096)[0]
+            assert found == counts[changed], (changed, found, counts[changed])
+            counts[changed] += 1
+            struct.pack_into('Q', memory, changed * 4096, counts[changed])
+print('right')
+";
+    let (ended, stats) = run_blocks(folder.path(), ":1G", script);
+    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+    assert!(number(&stats, "objects_kept") > 10_000, "{stats}");
+    assert!(number(&stats, "pages_prefetched") > 10_000, "{stats}");
+}
+
 #[test]
 fn a_full_file_is_said_once_and_nothing_is_lost() {
     needs_userfaultfd!();

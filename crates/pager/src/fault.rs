@@ -608,7 +608,10 @@ impl Handler {
             let counters = &agent.process().counters;
             let mut is_streamed = finished.started_ns.is_none();
             for (page, spilled) in finished.pages.into_iter().flatten() {
-                if active.store.spilled(page) == Some(spilled) {
+                // A page ahead may have been in memory with its object kept, and been changed and taken
+                // out since.
+                let is_newest = core.staging.find(page).is_none();
+                if is_newest && active.store.spilled(page) == Some(spilled) {
                     let object = match finished.open(access, spilled) {
                         Ok(object) => object,
                         Err(error) => content::fail(agent, page, &error),
