@@ -91,6 +91,7 @@ fn every_workload_runs_without_a_cap() {
         "zipf-ro",
         "zipf-rw",
         "phases-rw",
+        "cold-rw",
         "fit",
         "gnu-sort",
     ];

@@ -23,6 +23,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a span of time; `never` is the longest there is.
+///
+/// # Errors
+/// As [`duration`].
+pub fn duration_or_never(text: &str) -> Result<Duration, String> {
+    if text == "never" {
+        return Ok(Duration::MAX);
+    }
+    duration(text).map_err(|error| format!("{error}, or never"))
+}
+
 /// Reads a share in percent, as millionths.
 ///
 /// # Errors
@@ -58,6 +69,9 @@ mod tests {
         {
             assert!(duration(text).is_err(), "{text}");
         }
+        assert_eq!(duration_or_never("never"), Ok(Duration::MAX));
+        assert_eq!(duration_or_never("2s"), duration("2s"));
+        assert!(duration_or_never("always").is_err());
     }
 
     #[test]

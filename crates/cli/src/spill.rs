@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::atomic::Ordering;
 
 use anyhow::Context;
-use ramfold_pager::session::{OwnedSession, SEGMENTS_MAX};
+use ramfold_pager::session::{OwnedSession, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 
 use crate::size::Size;
 
@@ -23,8 +23,6 @@ const POOL_SHARE: f64 = 0.7;
 const SEGMENT_BYTES: u64 = 1 << 20;
 const SEGMENT_BYTES_SMALL: u64 = 256 << 10;
 const SMALL_CAP_BYTES: u64 = 64 << 20;
-/// Largest segment that the store takes.
-const SEGMENT_BYTES_MAX: u64 = 4 << 20;
 /// One for each of two that are written, one that is spare, and one to be read.
 const SEGMENTS_MIN: u64 = 4;
 
@@ -116,7 +114,7 @@ fn unnamed_file(folder: &Path) -> anyhow::Result<File> {
 /// Segments so long that a file of this size has not too many of them.
 fn segment_bytes(cap: u64, size: u64) -> u64 {
     let mut bytes = if cap < SMALL_CAP_BYTES { SEGMENT_BYTES_SMALL } else { SEGMENT_BYTES };
-    while bytes < SEGMENT_BYTES_MAX && size / bytes > SEGMENTS_MAX as u64 {
+    while bytes < SEGMENT_BYTES_MAX as u64 && size / bytes > SEGMENTS_MAX as u64 {
         bytes *= 2;
     }
     bytes

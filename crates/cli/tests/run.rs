@@ -635,10 +635,51 @@ for memory in cold, hot:
 }
 
 #[test]
-fn options_of_proactive_mode_are_checked() {
-    for (options, said) in
-        [(["--cold-after", "soon"], "span of time"), (["--slowdown", "2%"], "--cold-after")]
-    {
+fn what_stays_out_is_compressed_once_more() {
+    needs_userfaultfd!();
+    // Numbers that density does not spare a fifth more of, so that they are compressed for speed.
+    const SCRIPT: &str = r#"
+import array, random, time
+draw = random.Random(1)
+pages = 8000
+values = [array.array("q", [draw.randrange(1 << 20) for _ in range(512)]).tobytes() for _ in range(100)]
+cold = bytearray(pages * 4096)
+for page in range(pages):
+    cold[page * 4096 : (page + 1) * 4096] = values[page % 100]
+    struct.pack_into("Q", cold, page * 4096, page)
+hot = fill(4000)
+end = time.monotonic() + 5
+while time.monotonic() < end:
+    for page in range(4000):
+        assert hot[page * 4096] == page * 977 % 256
+for page in range(pages):
+    assert struct.unpack_from("Q", cold, page * 4096)[0] == page
+    assert cold[page * 4096 + 8 : (page + 1) * 4096] == values[page % 100][8:], page
+print("right")
+"#;
+    let tried_with = |option: &str| {
+        let options = ["--memory", "32M", "--recompress-after", option];
+        let (ended, stats) = run_python_with(&options, &[FILL, SCRIPT].concat());
+        let (said, errors) = (text(&ended.output.stdout), text(&ended.output.stderr));
+        assert_eq!(said, "right\n", "{errors}");
+        let count = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}"));
+        let replaced = count("pages_recompressed");
+        assert!(replaced <= count("recompress_tried"), "{stats}");
+        let spared = count("recompress_in_bytes") - count("recompress_out_bytes");
+        assert!(spared >= 128 * replaced, "{stats}");
+        replaced
+    };
+    assert!(tried_with("100ms") > 1000);
+    assert_eq!(tried_with("never"), 0);
+}
+
+#[test]
+fn options_of_what_is_done_in_the_background_are_checked() {
+    for (options, said) in [
+        (["--cold-after", "soon"], "span of time"),
+        (["--slowdown", "2%"], "--cold-after"),
+        (["--recompress-after", "always"], "or never"),
+    ] {
         let ended = run(ramfold(options).args(["--", "true"]));
         assert_eq!(ended.output.status.code(), Some(125));
         assert!(text(&ended.output.stderr).contains(said), "{}", text(&ended.output.stderr));

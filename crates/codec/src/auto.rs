@@ -33,6 +33,17 @@ pub enum Aim {
     Density,
 }
 
+impl Aim {
+    /// What the codec that writes this encoding is chosen for, if it is one of those that are.
+    pub fn of(encoding: Encoding) -> Option<Aim> {
+        match encoding {
+            Encoding::Wkv | Encoding::Lz4 => Some(Aim::Speed),
+            Encoding::PageLz | Encoding::Zstd => Some(Aim::Density),
+            _ => None,
+        }
+    }
+}
+
 /// Shared by all but zstd, which keeps a context; the page LZ needs most.
 const CODEC_BYTES: usize = page_lz::COMPRESS_SCRATCH_BYTES;
 

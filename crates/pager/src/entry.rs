@@ -28,6 +28,7 @@ mod preload {
     use core::ptr;
     use core::sync::atomic::Ordering;
 
+    use ramfold_sys::path::Path;
     use ramfold_sys::{Errno, PAGE_SIZE, maps, proc};
     use rustix::fs::{Mode, OFlags};
     use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -101,18 +102,13 @@ mod preload {
 
     /// Maps the session that `PID:FD:KEY` names.
     fn open_session(variable: &CStr) -> Result<&'static Session, Errno> {
-        let mut path = [0u8; 64];
-        let mut parts = variable.to_bytes().split(|&b| b == b':');
+        let mut parts = variable.to_str().map_err(|_| Errno::INVAL)?.split(':');
         let mut next = || parts.next().ok_or(Errno::INVAL);
         let (pid, fd, key) = (next()?, next()?, next()?);
-        let key = core::str::from_utf8(key).ok().and_then(|key| u64::from_str_radix(key, 16).ok());
-        let mut length = 0;
-        for part in [&b"/proc/"[..], pid, b"/fd/", fd] {
-            path.get_mut(length..length + part.len()).ok_or(Errno::INVAL)?.copy_from_slice(part);
-            length += part.len();
-        }
-        let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
-        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let key = u64::from_str_radix(key, 16).ok();
+        let path = Path::new(format_args!("/proc/{pid}/fd/{fd}"))?;
+        let file =
+            rustix::fs::open(path.as_c_str(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SEALS);
         if !sealed || rustix::fs::fstat(&file)?.st_size as usize != size_of::<Session>() {
             return Err(Errno::INVAL);

@@ -41,6 +41,7 @@ pub mod placement;
 pub mod privileges;
 pub mod probation;
 pub mod reclaim;
+pub mod recompress;
 pub mod refaults;
 pub mod regions;
 pub mod session;

@@ -25,6 +25,7 @@ use crate::growth::{self, Growth};
 use crate::kept;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Reclaimer, Step};
+use crate::recompress::Recompress;
 use crate::session::Once;
 use crate::spill::{self, SpillAccess};
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
@@ -135,6 +136,7 @@ pub struct Monitor {
     privileges: Privileges,
     /// Where pages are compressed that nobody touches.
     cold: Option<(Cold, Pace)>,
+    recompress: Recompress,
     published_ns: u64,
     /// Reclaim found nothing more to take: not tried again before this time, or before the cost
     /// reaches this much.
@@ -196,6 +198,7 @@ impl Monitor {
                 threads_checked_ns: time::monotonic_ns(),
                 privileges: Privileges::default(),
                 cold: None,
+                recompress: Recompress::START,
                 published_ns: 0,
                 retry_ns: 0,
                 retry_cost_bytes: 0,
@@ -228,6 +231,7 @@ impl Monitor {
             if self.reclaimer.is_some() {
                 self.keep_below_cap();
                 self.compress_cold();
+                self.recompress();
             } else if self.should_activate() {
                 match self.activate() {
                     Ok(()) => continue,
@@ -674,6 +678,33 @@ impl Monitor {
         reclaimer.drain(active);
         self.reclaimer = Some(reclaimer);
         self.cold = Some((cold, pace));
+    }
+
+    /// Where memory is short, but not just now: compresses once more what has stayed out.
+    fn recompress(&mut self) {
+        let agent = self.agent;
+        // Relatives that share an object would both pay for what takes its place.
+        if agent.stuck.load(Ordering::Relaxed) || agent.shares_memory.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(active) = agent.active() else { return };
+        let session = agent.session();
+        let is_short = || {
+            let total = agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
+            let marks = Watermarks::of(session);
+            (marks.activation..=marks.high).contains(&(total + session.unused_pool_bytes()))
+        };
+        if !is_short() || time::monotonic_ns() < self.growing_until_ns {
+            return;
+        }
+        let Some(reclaimer) = self.reclaimer.take() else { return };
+        if reclaimer.has_aims() {
+            let (statm, most) = (&self.statm, self.memory.anonymous_bytes + growth::FAST_BYTES);
+            self.recompress.go_on(agent, active, reclaimer, || {
+                is_short() && statm.read().is_ok_and(|memory| memory.anonymous_bytes <= most)
+            });
+        }
+        self.reclaimer = Some(reclaimer);
     }
 
     /// During reclaim: notices how the program grows, and stops it when it outruns reclaim.

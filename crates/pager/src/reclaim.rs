@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 use ramfold_codec::{
     Aim, Chosen, Decompressor, DoesNotFit, Encoding, Page, ScratchError, same_filled,
 };
+use ramfold_store::Denser;
 use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
@@ -28,6 +29,8 @@ use crate::sweep::{self, Taken};
 
 /// An object larger than this saves too little to be worth its trouble: the page stays.
 const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
+/// Bytes that an object must spare when it is compressed once more: it takes longer to load.
+const RECOMPRESSED_BYTES_MIN: usize = 128;
 /// How long a page that can neither be stored nor put back is tried again: an event that says what
 /// became of its mapping waits behind faults.
 const PUT_BACK_NS: u64 = 10_000_000_000;
@@ -345,6 +348,11 @@ impl Reclaimer {
         aims.best(out, &victims.refaults, cap / PAGE_SIZE as u64)
     }
 
+    /// Whether objects can be made smaller than they are.
+    pub fn has_aims(&self) -> bool {
+        self.decompressor.is_some()
+    }
+
     /// Leaves a chunk that this thread has not done with to others.
     pub fn release(&mut self, core: &mut Core) {
         if let Some(chunk) = self.claimed.take() {
@@ -565,6 +573,28 @@ impl Reclaimer {
         agent.subtract_cost((frames * PAGE_SIZE) as u64);
         let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
         Chunk::Freed
+    }
+}
+
+/// The monitor's, which alone can compare: others have no decompressor, and leave all as it is.
+impl Denser for Reclaimer {
+    fn applies_to(&self, encoding: u8) -> bool {
+        let speed = |encoding| Aim::of(encoding) == Some(Aim::Speed);
+        Encoding::try_from(encoding).is_ok_and(speed)
+    }
+
+    fn denser(&mut self, encoding: u8, object: &[u8]) -> Option<(u8, &[u8])> {
+        let (Ok(encoding), Some(decompressor)) =
+            (Encoding::try_from(encoding), self.decompressor.as_mut())
+        else {
+            return None;
+        };
+        // What cannot be made again is told to whoever loads it.
+        decompressor.decompress(encoding, object, &mut self.back).ok()?;
+        let (encoding, length) =
+            self.codec.compress(&self.back, Aim::Density, &mut self.other).ok()?;
+        let worth = length + RECOMPRESSED_BYTES_MIN <= object.len();
+        worth.then(|| (encoding as u8, &self.other[..length]))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::histogram::Histogram;
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x07");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x08");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -38,9 +38,12 @@ pub const PROCESSES_MAX: usize = 512;
 const RESERVE_SHARE: u64 = 128;
 const RESERVE_MIN: u64 = 256 << 10;
 const RESERVE_MAX: u64 = 4 << 20;
+/// What is out for so long is compressed once more, if nothing else is asked for.
+const RECOMPRESS_AFTER_NS: u64 = 2_000_000_000;
 
 /// Segments that a spill file can have.
 pub const SEGMENTS_MAX: usize = 1 << 14;
+pub use ramfold_store::SEGMENT_BYTES_MAX;
 
 /// In the place of a process that is about to be made: with its parent's number.
 const UNBORN: u32 = 1 << 31;
@@ -157,6 +160,12 @@ counters! {
     objects_kept_freed,
     /// Times the pool was compacted.
     compactions,
+    /// Objects that were compressed once more, for density; of these, what took the place of what was
+    /// there; and bytes of those before and after.
+    recompress_tried,
+    pages_recompressed,
+    recompress_in_bytes,
+    recompress_out_bytes,
     /// Looks at all mappings of the process.
     mapping_scans,
     /// Times the reserve of the pool was empty.
@@ -314,6 +323,8 @@ pub struct Session {
     pub cold_after_ns: AtomicU64,
     /// How much of the time faults may take then, in millionths.
     pub slowdown_ppm: AtomicU64,
+    /// Objects whose pages have been out for so long are compressed once more, for density.
+    pub recompress_after_ns: AtomicU64,
     /// Bits of [`Once`].
     said: AtomicU32,
     /// Futex: counts messages.
@@ -654,6 +665,7 @@ impl OwnedSession {
         let reserve_bytes = (memory_cap_bytes / RESERVE_SHARE).clamp(RESERVE_MIN, RESERVE_MAX);
         session.reserve_bytes.store(reserve_bytes, Ordering::Relaxed);
         session.codec.store(u32::from(codec.number()), Ordering::Relaxed);
+        session.recompress_after_ns.store(RECOMPRESS_AFTER_NS, Ordering::Relaxed);
         session.key.store(u64::from_ne_bytes(key), Ordering::Relaxed);
         session.magic.store(SESSION_MAGIC, Ordering::Release);
         Ok(session)

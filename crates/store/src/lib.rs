@@ -30,8 +30,8 @@ pub use error::{LoadError, StoreError};
 pub use pool::{Object, Pool, charged_bytes};
 pub use recompression::{Denser, Recompressed, Recompression};
 pub use spill::{
-    Choose, Claims, Disk, KEY_BYTES, Spill, SpillCipher, SpillCounts, SpillError, SpillMemory,
-    SpillWriter, Spilled,
+    Choose, Claims, Disk, KEY_BYTES, SEGMENT_BYTES_MAX, Spill, SpillCipher, SpillCounts,
+    SpillError, SpillMemory, SpillWriter, Spilled,
 };
 pub use statistics::{Rejects, Statistics};
 pub use store::{Config, Kind, Loaded, MemoryRanges, Paused, SpillShape, Store};

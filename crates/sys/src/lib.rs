@@ -5,7 +5,7 @@
 //! does not know, inside other people's processes.
 //!
 //! From the bottom up: [`raw`] and [`abi`] are the kernel's own interface; [`mem`], [`sync`],
-//! [`time`] and [`thread`] are what any part of ramfold stands on; [`mod@file`] and [`uring`] read and
+//! [`time`], [`mod@path`] and [`thread`] are what any part of ramfold stands on; [`mod@file`] and [`uring`] read and
 //! write past the page cache; [`uffd`], [`pagemap`], [`maps`],
 //! [`proc`] and [`credentials`] are what the pager asks about the process it lives in; `cgroup` reads
 //! the limits around it.
@@ -20,6 +20,7 @@ pub mod file;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;
+pub mod path;
 pub mod proc;
 pub mod raw;
 pub mod sync;

@@ -4,6 +4,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 
 use crate::maps::number;
+use crate::path::Path;
 use crate::{Errno, PAGE_SIZE};
 
 /// The number of this process.
@@ -80,7 +81,7 @@ pub fn proportional_anonymous_bytes() -> Result<u64, Errno> {
 /// `ENOENT` for a thread that is gone.
 pub fn last_processor(thread: u32) -> Result<usize, Errno> {
     let mut text = [0; 1024];
-    let length = read_numbered(b"/proc/self/task/", thread, b"/stat\0", &mut text)?;
+    let length = read_at(format_args!("/proc/self/task/{thread}/stat"), &mut text)?;
     // The processor is number 39 counting from 1, the state, which comes first here, number 3.
     let field = fields(&text[..length])?.nth(39 - 3).ok_or(Errno::PROTO)?;
     number(field, 10).map(|(processor, _)| processor as usize).ok_or(Errno::PROTO)
@@ -92,7 +93,7 @@ pub fn last_processor(thread: u32) -> Result<usize, Errno> {
 /// What open(2) and read(2) say of `/proc/self/task/TID/syscall`.
 pub fn system_call(thread: u32) -> Result<Option<(usize, [usize; 6])>, Errno> {
     let mut text = [0; 256];
-    let length = read_numbered(b"/proc/self/task/", thread, b"/syscall\0", &mut text)?;
+    let length = read_at(format_args!("/proc/self/task/{thread}/syscall"), &mut text)?;
     let mut words = text[..length].split(|b| b.is_ascii_whitespace());
     // "running", or -1 in a thread that waits outside of a system call.
     let Some((call, _)) = words.next().and_then(|word| number(word, 10)) else { return Ok(None) };
@@ -110,7 +111,7 @@ pub fn system_call(thread: u32) -> Result<Option<(usize, [usize; 6])>, Errno> {
 /// What open(2) and read(2) say of `/proc/PID/stat`, other than that it is not there.
 pub fn has_ended(process: u32) -> Result<bool, Errno> {
     let mut text = [0; 1024];
-    match read_numbered(b"/proc/", process, b"/stat\0", &mut text) {
+    match read_at(format_args!("/proc/{process}/stat"), &mut text) {
         Ok(length) => Ok(matches!(fields(&text[..length])?.next(), Some(b"Z" | b"X"))),
         Err(Errno::NOENT | Errno::SRCH) => Ok(true),
         Err(errno) => Err(errno),
@@ -166,23 +167,8 @@ fn fields(stat: &[u8]) -> Result<impl DoubleEndedIterator<Item = &[u8]>, Errno> 
     Ok(stat.get(after_name..).ok_or(Errno::PROTO)?.split(|&b| b == b' '))
 }
 
-/// Reads a file whose path has a number in it; `behind` ends in a zero.
-fn read_numbered(
-    before: &[u8],
-    number: u32,
-    behind: &[u8],
-    text: &mut [u8],
-) -> Result<usize, Errno> {
-    let mut digits = [0u8; 10];
-    // "/proc/self/task/4294967295/syscall"
-    let mut path = [0u8; 40];
-    let mut length = 0;
-    for part in [before, decimal(number, &mut digits), behind] {
-        path[length..length + part.len()].copy_from_slice(part);
-        length += part.len();
-    }
-    let path = core::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
-    read_file(path, text)
+fn read_at(path: core::fmt::Arguments<'_>, text: &mut [u8]) -> Result<usize, Errno> {
+    read_file(Path::new(path)?.as_c_str(), text)
 }
 
 /// Reads what fits of a file.
@@ -198,18 +184,6 @@ pub(crate) fn read_file(path: &core::ffi::CStr, text: &mut [u8]) -> Result<usize
         }
     }
     Ok(filled)
-}
-
-fn decimal(mut value: u32, digits: &mut [u8; 10]) -> &[u8] {
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return &digits[start..];
-        }
-    }
 }
 
 #[cfg(test)]

@@ -72,10 +72,13 @@ impl Ramfold {
         let setting = match setting.split_once('=') {
             Some(("pool", size)) => Ok(Setting::Option("--pool", size.to_owned())),
             Some(("reserve", size)) => Ok(Setting::Option("--reserve", size.to_owned())),
-            Some(("spill", size)) => Ok(Setting::Spill(Some(size.to_owned()))),
-            Some((other, _)) => {
-                Err(anyhow!("no setting '{other}' in '{name}' (there are pool, reserve and spill)"))
+            Some(("recompress", after)) => {
+                Ok(Setting::Option("--recompress-after", after.to_owned()))
             }
+            Some(("spill", size)) => Ok(Setting::Spill(Some(size.to_owned()))),
+            Some((other, _)) => Err(anyhow!(
+                "no setting '{other}' in '{name}' (there are pool, reserve, recompress and spill)"
+            )),
             None if setting == "spill" => Ok(Setting::Spill(None)),
             None => setting
                 .parse()
@@ -119,7 +122,7 @@ impl Peer for Ramfold {
 
     fn about(&self) -> &'static str {
         "ramfold run --memory TOTAL, in a cgroup limited to TOTAL + 10 % without swap; \
-         ramfold:CODEC adds --codec CODEC, ramfold:pool=SIZE --pool SIZE, ramfold:reserve=SIZE --reserve SIZE, ramfold:spill[=SIZE] --spill"
+         ramfold:CODEC adds --codec CODEC, ramfold:pool=SIZE --pool SIZE, ramfold:reserve=SIZE --reserve SIZE, ramfold:recompress=TIME --recompress-after TIME, ramfold:spill[=SIZE] --spill"
     }
 
     fn needs_root(&self) -> bool {
@@ -243,7 +246,10 @@ mod tests {
         let spill = ramfold.with_option("ramfold:spill").unwrap().unwrap();
         assert_eq!(spill.setting, Some(Setting::Spill(None)));
         let error = ramfold.with_option("ramfold:pol=30%").unwrap().unwrap_err();
-        assert!(error.to_string().contains("there are pool, reserve and spill"), "{error}");
+        assert!(
+            error.to_string().contains("there are pool, reserve, recompress and spill"),
+            "{error}"
+        );
         for other in ["ramfold", "ramfoldwkv", "zram-lz4", "zram:lz4"] {
             assert!(ramfold.with_option(other).is_none(), "{other}");
         }

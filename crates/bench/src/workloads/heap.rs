@@ -44,17 +44,19 @@ enum Order {
     Zipf,
     /// Any page of one part of the heap, then of the next.
     Phases,
+    /// Any page of one part of the heap, and none of the others.
+    Cold,
 }
 
 /// Pages from one to the next in [`Order::Strided`].
 const STRIDE: usize = 7;
 /// Parts of the heap in [`Order::Streams`].
 const STREAMS: usize = 4;
-/// Parts of the heap in [`Order::Phases`]: each fits into half of what the heap needs.
+/// Parts of the heap in [`Order::Phases`] and [`Order::Cold`]: each fits into half of what the heap needs.
 const PHASES: usize = 4;
 
 impl Pattern {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self { order: Order::Sequential, writes: false },
         Self { order: Order::Sequential, writes: true },
         Self { order: Order::Reverse, writes: true },
@@ -65,6 +67,7 @@ impl Pattern {
         Self { order: Order::Zipf, writes: false },
         Self { order: Order::Zipf, writes: true },
         Self { order: Order::Phases, writes: true },
+        Self { order: Order::Cold, writes: true },
     ];
 
     pub fn name(self) -> &'static str {
@@ -79,6 +82,7 @@ impl Pattern {
             (Order::Zipf, false) => "zipf-ro",
             (Order::Zipf, true) => "zipf-rw",
             (Order::Phases, _) => "phases-rw",
+            (Order::Cold, _) => "cold-rw",
         }
     }
 
@@ -94,6 +98,9 @@ impl Pattern {
             (Order::Zipf, false) => "read pages picked by Zipf's law with exponent 0.99",
             (Order::Zipf, true) => "read and change pages picked by Zipf's law, exponent 0.99",
             (Order::Phases, _) => "read and change random pages of one quarter, then of the next",
+            (Order::Cold, _) => {
+                "read and change random pages of one quarter, and none of the others"
+            }
         }
     }
 
@@ -103,6 +110,8 @@ impl Pattern {
         match self.order {
             Order::Zipf => 8.0,
             Order::Phases => PHASE_ACCESSES_PER_PAGE as f64 * 4.0,
+            // Long enough for what is done with cold pages to show.
+            Order::Cold => 16.0,
             _ => 4.0,
         }
     }
@@ -118,7 +127,7 @@ impl Pattern {
 
     /// Are the pages read whole, as by a program that goes over an array?
     fn scans(self) -> bool {
-        !matches!(self.order, Order::Uniform | Order::Zipf | Order::Phases)
+        !matches!(self.order, Order::Uniform | Order::Zipf | Order::Phases | Order::Cold)
     }
 }
 
@@ -334,6 +343,7 @@ impl Picker {
                 let first = (phase * part).min(pages - 1);
                 first + random.below(part.min(pages - first))
             }
+            (Order::Cold, _) => random.below(pages.div_ceil(PHASES)),
         }
     }
 }
@@ -496,6 +506,7 @@ mod tests {
         assert_eq!(order("streams-rw", 16)[..6], [0, 4, 8, 12, 1, 5]);
         let (phases, part) = (order("phases-rw", 1000), 250);
         assert!(phases.iter().all(|place| *place < part));
+        assert!(order("cold-rw", 1000).iter().all(|place| *place < part));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use signal_hook::low_level::siginfo::{Cause, Sent};
 use crate::agent_library;
 use crate::awake;
 use crate::commands::doctor;
-use crate::duration::{duration, millionths};
+use crate::duration::{duration, duration_or_never, millionths};
 use crate::file_pressure;
 use crate::program::{self, NotRunnable};
 use crate::size::Size;
@@ -85,6 +85,11 @@ pub struct Arguments {
           requires = "cold_after")]
     slowdown: u64,
 
+    /// Compress once more and harder, where there is time, what was compressed so long ago and not
+    /// touched since: 10s, 1m, never [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = duration_or_never)]
+    recompress_after: Option<Duration>,
+
     /// Write what happened to FILE as JSON when the program ends, and whenever this process gets
     /// SIGUSR2
     #[arg(long, value_name = "FILE")]
@@ -98,6 +103,10 @@ pub struct Arguments {
         value_name = "PROGRAM"
     )]
     program: Vec<OsString>,
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn codec_names() -> PossibleValuesParser {
@@ -150,9 +159,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         None => None,
     };
     if let Some(cold_after) = arguments.cold_after {
-        let ns = u64::try_from(cold_after.as_nanos()).unwrap_or(u64::MAX);
-        session.cold_after_ns.store(ns, Ordering::Relaxed);
+        session.cold_after_ns.store(nanoseconds(cold_after), Ordering::Relaxed);
         session.slowdown_ppm.store(arguments.slowdown, Ordering::Relaxed);
+    }
+    if let Some(recompress_after) = arguments.recompress_after {
+        session.recompress_after_ns.store(nanoseconds(recompress_after), Ordering::Relaxed);
     }
     if let Some(reason) = reason_to_run_without(&path) {
         say(format_args!("runs without ramfold: {reason}"));

@@ -9,13 +9,12 @@ mod claims;
 mod reads;
 mod writer;
 
-use core::ffi::CStr;
-use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
 use ramfold_store::{KEY_BYTES, SpillCipher, SpillMemory, SpillShape};
 use ramfold_sys::file::{DirectFile, FileIdentity};
 use ramfold_sys::mem::Reservation;
+use ramfold_sys::path::Path;
 use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::fd::{AsFd, AsRawFd};
 
@@ -123,9 +122,7 @@ pub fn open_file(agent: &Agent, parent: Option<(u32, i32)>) -> Result<DirectFile
     let holders = [Some((load(&area.launcher), load(&area.fd) as i32)), parent];
     let mut result = Err(Errno::STALE);
     for (task, fd) in holders.into_iter().flatten() {
-        let mut path = Path::default();
-        // Two numbers fit.
-        let _ = write!(path, "/proc/{task}/fd/{fd}");
+        let path = Path::new(format_args!("/proc/{task}/fd/{fd}"))?;
         result = DirectFile::open(path.as_c_str()).and_then(|file| {
             if file.identity()? == identity { Ok(file) } else { Err(Errno::STALE) }
         });
@@ -173,31 +170,4 @@ fn key(session: &Session) -> [u8; KEY_BYTES] {
         *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
     }
     key
-}
-
-/// Two numbers of ten digits, and what stands around them.
-const PATH_BYTES: usize = 32;
-
-/// A path in a fixed place, ended by zero.
-#[derive(Default)]
-struct Path {
-    bytes: [u8; PATH_BYTES],
-    length: usize,
-}
-
-impl Path {
-    fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
-    }
-}
-
-impl Write for Path {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let end = self.length + text.len();
-        // The last byte stays zero.
-        let room = self.bytes.get_mut(self.length..end).filter(|_| end < PATH_BYTES);
-        room.ok_or(core::fmt::Error)?.copy_from_slice(text.as_bytes());
-        self.length = end;
-        Ok(())
-    }
 }

@@ -75,6 +75,25 @@ impl SpillMemory {
     }
 }
 
+impl Item {
+    /// Where it is, of one that was listed.
+    pub(super) fn place(&self) -> Place {
+        Place { first: self.first, count: self.count }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    pub(super) fn bits(&self) -> u64 {
+        self.bits
+    }
+
+    pub(super) fn encoding(&self) -> u8 {
+        self.encoding
+    }
+}
+
 impl<'m> Batch<'m> {
     /// # Safety
     /// Nobody else uses this half (0 or 1) of the memory.
@@ -99,7 +118,7 @@ impl<'m> Batch<'m> {
 
     /// Begins anew, for a segment.
     pub(super) fn begin(&mut self, segment: u32, sequence: u64, age: u32) {
-        (self.item_count, self.units) = (0, 0);
+        self.clear();
         (self.segment, self.sequence, self.age) = (segment, sequence, age);
     }
 
@@ -116,9 +135,8 @@ impl<'m> Batch<'m> {
     }
 
     /// The whole buffer.
-    pub(super) fn buffer(&mut self) -> &mut [u8] {
-        // SAFETY: committed memory of ours (`new`), which only this borrow of it leads to.
-        unsafe { core::slice::from_raw_parts_mut(self.start(), self.segment_bytes) }
+    fn buffer(&mut self) -> &mut [u8] {
+        self.parts().0
     }
 
     fn parts(&mut self) -> (&mut [u8], &mut [Item]) {
@@ -153,6 +171,26 @@ impl<'m> Batch<'m> {
         self.units += count as u32;
         self.item_count += 1;
         true
+    }
+
+    /// Lists an object that lies in the file, for [`Self::listed`]. `false` if there is no room.
+    pub(super) fn list(&mut self, key: Key, bits: u64, place: Place, encoding: u8) -> bool {
+        let item_count = self.item_count;
+        let Some(item) = self.parts().1.get_mut(item_count) else { return false };
+        *item = Item { key, bits, first: place.first, count: place.count, encoding };
+        self.item_count += 1;
+        true
+    }
+
+    /// The buffer, and what was listed since the batch was begun or settled.
+    pub(super) fn listed(&mut self) -> (&mut [u8], &[Item]) {
+        let item_count = self.item_count;
+        let (buffer, items) = self.parts();
+        (buffer, &items[..item_count])
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.item_count, self.units) = (0, 0);
     }
 
     /// Encrypts what is in it.

@@ -24,8 +24,8 @@ use core::ops::Range;
 use ramfold_sys::Errno;
 use thiserror::Error;
 
-use batch::Batch;
 pub use batch::SpillMemory;
+use batch::{Batch, Item};
 pub use cipher::{KEY_BYTES, SpillCipher};
 pub use extent::Spilled;
 pub(crate) use extent::{COUNT_BITS, Extent, FIRST_BITS, Place};
@@ -38,7 +38,7 @@ use crate::{OBJECT_BYTES_MAX, Store, StoreError};
 /// Segments have at least so many bytes: a few objects.
 pub(crate) const SEGMENT_BYTES_MIN: usize = 64 << 10;
 /// And at most so many.
-pub(crate) const SEGMENT_BYTES_MAX: usize = 4 << 20;
+pub const SEGMENT_BYTES_MAX: usize = 4 << 20;
 
 /// Entries looked at under one hold of a lock: at most that many objects are copied meanwhile.
 const ENTRIES_AT_ONCE: usize = 8;
@@ -289,11 +289,9 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         let Some(victims) = self.victims(store) else { return Ok(false) };
         let segment = self.spare.take().or_else(|| self.claim(store)).ok_or(SpillError::Full)?;
         self.begin(store, segment)?;
-        for victim in victims.into_iter().flatten() {
-            if let Err(error) = self.copy_rest(store, cipher, victim) {
-                self.give_up(store, segment);
-                return Err(error);
-            }
+        if let Err(error) = self.copy_rest(store, cipher, &victims) {
+            self.give_up(store, segment);
+            return Err(error);
         }
         self.send(store, cipher, true)?;
         self.finish(store)?;
@@ -492,54 +490,54 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         (count >= 2).then_some(victims)
     }
 
-    /// Copies what is left in a segment of the file into the batch.
+    /// Copies what is left in some segments of the file into the batch.
     fn copy_rest(
         &mut self,
         store: &Store,
         cipher: &SpillCipher,
-        victim: u32,
+        victims: &[Option<u32>],
     ) -> Result<(), SpillError> {
-        let Some(usage) = store.space.usage(victim) else { return Ok(()) };
-        let first_unit = store.space.first_unit(victim);
-        let units = first_unit..first_unit + usage.written_units;
         let (one, other) = self.batches.split_at_mut(1);
-        let (batch, read) = match self.next {
+        let (batch, rest) = match self.next {
             0 => (&mut one[0], &mut other[0]),
             _ => (&mut other[0], &mut one[0]),
         };
-        let offset = u64::from(first_unit) * Space::UNIT_BYTES;
-        let len = (usage.written_units as usize * Space::UNIT_BYTES as usize)
-            .next_multiple_of(ramfold_sys::PAGE_SIZE);
-        let bytes = &mut read.buffer()[..len];
-        self.disk.read(offset, bytes).map_err(|errno| SpillError::Read { offset, len, errno })?;
-        let mut result = Ok(());
+        rest.clear();
+        let is_victim = |place| victims.contains(&store.space.segment_number(place));
         for number in store.index.leaf_numbers() {
-            store.index.visit_leaf(number, 0..LEAF_ENTRIES, |key, bits, view| {
-                let View::Spilled { place, encoding, .. } = view else { return true };
-                let Some(sequence) = store.space.sequence(place) else { return true };
-                if !units.contains(&place.first) {
-                    return true;
+            store.index.visit_leaf(number, 0..LEAF_ENTRIES, |key, bits, view| match view {
+                View::Spilled { place, encoding, .. } if is_victim(place) => {
+                    // What finds no room stays where it is.
+                    rest.list(key, bits, place, encoding)
                 }
-                let range = place.file_range();
+                _ => true,
+            });
+        }
+        for &victim in victims.iter().flatten() {
+            let Some(usage) = store.space.usage(victim) else { continue };
+            let first_unit = store.space.first_unit(victim);
+            let offset = u64::from(first_unit) * Space::UNIT_BYTES;
+            let len = (usage.written_units as usize * Space::UNIT_BYTES as usize)
+                .next_multiple_of(ramfold_sys::PAGE_SIZE);
+            let (buffer, listed) = rest.listed();
+            let bytes = &mut buffer[..len];
+            self.disk.read(offset, bytes).map_err(|errno| SpillError::Read {
+                offset,
+                len,
+                errno,
+            })?;
+            let here = |item: &&Item| store.space.segment_number(item.place()) == Some(victim);
+            for item in listed.iter().filter(here) {
+                let (place, range) = (item.place(), item.place().file_range());
                 let extent = bytes
                     .get_mut((range.start - offset) as usize..(range.end - offset) as usize)
-                    .ok_or(SpillError::Damaged { range });
-                let spilled = Spilled::new(place, encoding, sequence);
-                let opened = extent.and_then(|extent| cipher.open(spilled, extent));
-                match opened {
-                    // What finds no room stays where it is.
-                    Ok(object) => batch.push(key, bits, encoding, object),
-                    Err(error) => {
-                        result = Err(error);
-                        false
-                    }
-                }
-            });
-            if result.is_err() {
-                break;
+                    .ok_or(SpillError::Damaged { range })?;
+                let Some(sequence) = store.space.sequence(place) else { continue };
+                let spilled = Spilled::new(place, item.encoding(), sequence);
+                batch.push(item.key(), item.bits(), item.encoding(), cipher.open(spilled, extent)?);
             }
         }
-        result
+        Ok(())
     }
 }
 

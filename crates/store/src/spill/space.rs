@@ -59,8 +59,13 @@ impl Space {
         self.segment_units as usize * UNIT_BYTES
     }
 
+    /// The segment that a place is in.
+    pub(super) fn segment_number(&self, place: Place) -> Option<u32> {
+        place.first.checked_div(self.segment_units)
+    }
+
     fn segment_of(&self, place: Place) -> Option<&Segment> {
-        self.segments.get(place.first.checked_div(self.segment_units)? as usize)
+        self.get(self.segment_number(place)?)
     }
 
     fn get(&self, number: u32) -> Option<&Segment> {
