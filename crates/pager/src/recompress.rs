@@ -14,11 +14,13 @@ use ramfold_sys::time;
 use crate::agent::{Active, Agent};
 use crate::reclaim::Reclaimer;
 
-/// How long to go on at most before the program is looked at again.
-const SLICE_NS: u64 = 1_000_000;
-/// And then not for so many times as long as that took.
-const REST: u64 = 9;
-/// Objects between two looks whether there is something else to do: 20 us each.
+/// Share of the monitor's time that may go into this, as 1 / this.
+const SHARE: u64 = 10;
+/// What is saved up of that at most.
+const CREDIT_NS_MAX: u64 = 5_000_000;
+/// Not worth beginning with less.
+const CREDIT_NS_MIN: u64 = 200_000;
+/// Objects between two looks whether there is something else to do: 20 to 60 us each.
 const WATCHED_OBJECTS: u32 = 4;
 
 /// What the monitor knows of it.
@@ -27,12 +29,19 @@ pub struct Recompress {
     /// The round is over.
     over: bool,
     began_ns: u64,
-    rests_until_ns: u64,
+    /// For how long it may go on, as of when that was reckoned last.
+    credit_ns: u64,
+    reckoned_ns: u64,
 }
 
 impl Recompress {
-    pub const START: Recompress =
-        Recompress { walk: Recompression::START, over: true, began_ns: 0, rests_until_ns: 0 };
+    pub const START: Recompress = Recompress {
+        walk: Recompression::START,
+        over: true,
+        began_ns: 0,
+        credit_ns: 0,
+        reckoned_ns: 0,
+    };
 
     /// Goes on for a while, as long as `go_on` says so.
     pub fn go_on(
@@ -43,7 +52,9 @@ impl Recompress {
         mut go_on: impl FnMut() -> bool,
     ) {
         let now = time::monotonic_ns();
-        if now < self.rests_until_ns {
+        let elapsed = now - core::mem::replace(&mut self.reckoned_ns, now);
+        self.credit_ns = (self.credit_ns + elapsed / SHARE).min(CREDIT_NS_MAX);
+        if self.credit_ns < CREDIT_NS_MIN {
             return;
         }
         if self.over {
@@ -75,12 +86,11 @@ impl Recompress {
             objects += 1;
             counters.recompress_tried.fetch_add(1, Ordering::Relaxed);
             if objects.is_multiple_of(WATCHED_OBJECTS)
-                && (time::monotonic_ns() - now > SLICE_NS || !go_on())
+                && (time::monotonic_ns() - now > self.credit_ns || !go_on())
             {
                 break;
             }
         }
-        let ended = time::monotonic_ns();
-        self.rests_until_ns = ended + (ended - now) * REST;
+        self.credit_ns = self.credit_ns.saturating_sub(time::monotonic_ns() - now);
     }
 }
