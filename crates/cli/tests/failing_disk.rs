@@ -29,7 +29,7 @@ for _ in range(2):
 print('right')
 ";
 /// Runs of each kind, but with `RAMFOLD_TEST_ALL=1`: then one for each operation there is.
-const RUNS: u64 = 12;
+const RUNS: u64 = 6;
 
 /// Which of the operations fail, counted from 0.
 #[derive(Clone, Copy, Debug)]
