@@ -699,10 +699,9 @@ impl Monitor {
         }
         let Some(reclaimer) = self.reclaimer.take() else { return };
         if reclaimer.has_aims() {
-            let (statm, most) = (&self.statm, self.memory.anonymous_bytes + growth::FAST_BYTES);
-            self.recompress.go_on(agent, active, reclaimer, || {
-                is_short() && statm.read().is_ok_and(|memory| memory.anonymous_bytes <= most)
-            });
+            let (statm, before) = (&self.statm, self.memory);
+            self.recompress
+                .go_on(agent, active, reclaimer, || is_short() && !has_grown(statm, before));
         }
         self.reclaimer = Some(reclaimer);
     }
@@ -734,12 +733,11 @@ impl Monitor {
             return;
         }
         // The program may need this thread meanwhile.
-        let (statm, most) = (&self.statm, self.memory.anonymous_bytes + growth::FAST_BYTES);
+        let (statm, before) = (&self.statm, self.memory);
         let mut leaves = 0u32;
         active.store.compact(|| {
             leaves += 1;
-            !leaves.is_multiple_of(COMPACTION_LEAVES)
-                || statm.read().is_ok_and(|memory| memory.anonymous_bytes <= most)
+            !leaves.is_multiple_of(COMPACTION_LEAVES) || !has_grown(statm, before)
         });
         self.agent.process().counters.compactions.fetch_add(1, Ordering::Relaxed);
         self.compacted_ns = time::monotonic_ns();
@@ -914,6 +912,13 @@ impl Monitor {
         let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
         agent.monitor_sleeps.store(false, Ordering::Relaxed);
     }
+}
+
+/// Whether the program has grown by so much since that it may need the monitor; also where that cannot be
+/// told.
+fn has_grown(statm: &Statm, before: Memory) -> bool {
+    let most = before.anonymous_bytes + growth::FAST_BYTES;
+    statm.read().map_or(true, |memory| memory.anonymous_bytes > most)
 }
 
 /// Makes the calling thread one that does not wait for the rest of the machine; `true` where it may

@@ -20,7 +20,7 @@ const SHARE: u64 = 10;
 const CREDIT_NS_MAX: u64 = 5_000_000;
 /// Not worth beginning with less.
 const CREDIT_NS_MIN: u64 = 200_000;
-/// Objects between two looks whether there is something else to do: 20 to 60 us each.
+/// Objects between two looks whether there is something else to do: 20 us each.
 const WATCHED_OBJECTS: u32 = 4;
 
 /// What the monitor knows of it.

@@ -6,7 +6,6 @@
 //! in its leaf meanwhile: no load waits for compression.
 
 use crate::index::{Content, LEAF_ENTRIES, Stamp, View, WORD_ENCODING};
-use crate::seal::seal;
 use crate::{Key, OBJECT_BYTES_MAX, Store};
 
 /// When so many objects of a leaf did not become smaller and none did, the others of it are not tried:
@@ -144,8 +143,7 @@ impl Recompression {
     /// takes none.
     fn replace(&self, store: &Store, found: &Found, encoding: u8, object: &[u8]) -> Option<bool> {
         let &Found { key, bits, .. } = found;
-        let seal = seal(key, encoding, store.checksum.of(object));
-        let object = store.pool.put(object, seal).ok()?;
+        let object = store.put_sealed(key, encoding, object).ok()?;
         Some(store.replace(key, bits, self.age, Content::Object { object, encoding }))
     }
 }

@@ -112,9 +112,9 @@ pub struct MemoryRanges {
 /// Only `load` and `take` run the caller's code under a lock (a shard's).
 pub struct Store {
     pub(crate) index: Index,
-    pub(crate) pool: Pool,
+    pool: Pool,
     pub(crate) space: Space,
-    pub(crate) checksum: Checksum,
+    checksum: Checksum,
     metadata_bytes_max: usize,
     reject_argument: AtomicU64,
     reject_pool_full: AtomicU64,
@@ -210,7 +210,7 @@ impl Store {
         if self.has(key, Loaded::Object { encoding, bytes: object }) {
             return Ok(());
         }
-        let object = self.put(object, seal(key, encoding, self.checksum.of(object)))?;
+        let object = self.put(key, encoding, object)?;
         self.set(key, Content::Object { object, encoding })
     }
 
@@ -232,7 +232,7 @@ impl Store {
             return self.set(key, Content::SameFilled { pattern, check });
         }
         let bytes = word.to_le_bytes();
-        let object = self.put(&bytes, seal(key, WORD_ENCODING, self.checksum.of(&bytes)))?;
+        let object = self.put(key, WORD_ENCODING, &bytes)?;
         self.set(key, Content::Object { object, encoding: WORD_ENCODING })
     }
 
@@ -570,9 +570,19 @@ impl Store {
         }
     }
 
-    /// Copies an object into the pool.
-    fn put(&self, bytes: &[u8], seal: u32) -> Result<Object, StoreError> {
-        self.pool.put(bytes, seal).map_err(|refusal| {
+    /// Copies an object into the pool, sealed as this key's.
+    pub(crate) fn put_sealed(
+        &self,
+        key: Key,
+        encoding: u8,
+        bytes: &[u8],
+    ) -> Result<Object, NoSpan> {
+        self.pool.put(bytes, seal(key, encoding, self.checksum.of(bytes)))
+    }
+
+    /// The same for a page that is to be stored, which counts where it is refused.
+    fn put(&self, key: Key, encoding: u8, bytes: &[u8]) -> Result<Object, StoreError> {
+        self.put_sealed(key, encoding, bytes).map_err(|refusal| {
             self.reject(match refusal {
                 NoSpan::Full => StoreError::PoolFull {
                     len: bytes.len(),

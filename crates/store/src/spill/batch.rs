@@ -14,13 +14,13 @@ use crate::{Key, Store};
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Item {
-    key: Key,
+    pub(super) key: Key,
     /// The entry that named the object when it was copied.
-    bits: u64,
+    pub(super) bits: u64,
     /// Its first unit in the batch.
     first: u32,
     count: u8,
-    encoding: u8,
+    pub(super) encoding: u8,
 }
 
 /// A segment's worth of memory, and what is in it.
@@ -79,18 +79,6 @@ impl Item {
     /// Where it is, of one that was listed.
     pub(super) fn place(&self) -> Place {
         Place { first: self.first, count: self.count }
-    }
-
-    pub(super) fn key(&self) -> Key {
-        self.key
-    }
-
-    pub(super) fn bits(&self) -> u64 {
-        self.bits
-    }
-
-    pub(super) fn encoding(&self) -> u8 {
-        self.encoding
     }
 }
 

@@ -533,8 +533,8 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
                     .get_mut((range.start - offset) as usize..(range.end - offset) as usize)
                     .ok_or(SpillError::Damaged { range })?;
                 let Some(sequence) = store.space.sequence(place) else { continue };
-                let spilled = Spilled::new(place, item.encoding(), sequence);
-                batch.push(item.key(), item.bits(), item.encoding(), cipher.open(spilled, extent)?);
+                let spilled = Spilled::new(place, item.encoding, sequence);
+                batch.push(item.key, item.bits, item.encoding, cipher.open(spilled, extent)?);
             }
         }
         Ok(())

@@ -15,6 +15,7 @@ mod verbs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ramfold_sys::PAGE_SIZE;
@@ -146,5 +147,40 @@ impl Page {
                 bytes: content(random.next(), random.object_len()),
             },
         }
+    }
+}
+
+/// Stores, forgets and checks pages of this thread's own until `stop`, counting steps. All but one step in
+/// `rare` go to a few of them: the others have time to grow old.
+#[expect(clippy::too_many_arguments)]
+fn use_pages(
+    store: &Store,
+    thread: u64,
+    seed: u64,
+    rare: u64,
+    stop: &AtomicBool,
+    steps: &AtomicU64,
+    object: impl Fn(u64) -> Page,
+    check: impl Fn(Key, Option<Page>),
+) {
+    let mut random = Random::new(thread + seed);
+    let mut versions = vec![0u64; 20_000];
+    while !stop.load(Ordering::Relaxed) {
+        let few = random.below(rare) != 0;
+        let which = random.below(if few { 30 } else { 20_000 });
+        let key = thread << 20 | which;
+        let version = &mut versions[which as usize];
+        match random.below(4) {
+            0 => {
+                *version = 1 + random.below(1 << 40);
+                object(*version).store(store, key).unwrap();
+            }
+            1 => {
+                store.invalidate(key);
+                *version = 0;
+            }
+            _ => check(key, (*version != 0).then(|| object(*version))),
+        }
+        steps.fetch_add(1, Ordering::Relaxed);
     }
 }

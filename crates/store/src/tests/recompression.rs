@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{MIB, Page, Random, content, store_of, test_duration};
+use super::{MIB, Page, content, store_of, test_duration, use_pages};
 use crate::{Denser, Key, Recompressed, Recompression, Store};
 
 /// Makes half of an object, under another encoding; of two of three.
@@ -185,39 +185,17 @@ fn threads_store_and_load_while_everything_becomes_smaller() {
     let store = store_of(64 * MIB, MIB);
     let stop = AtomicBool::new(false);
     let steps = AtomicU64::new(0);
+    let version_of = |version: u64| object(version, 100 + (version % 2000) as usize);
     let mut replaced = 0u64;
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
             let (store, stop, steps) = (&store, &stop, &steps);
             scope.spawn(move || {
-                let mut random = Random::new(thread + 90);
-                let mut versions = vec![0u64; 20_000];
-                while !stop.load(Ordering::Relaxed) {
-                    // Most of what is done is done to a few: the others have time to grow old.
-                    let few = random.below(500) != 0;
-                    let which = random.below(if few { 30 } else { 20_000 });
-                    let key = thread << 20 | which;
-                    let version = &mut versions[which as usize];
-                    match random.below(4) {
-                        0 => {
-                            *version = 1 + random.below(1 << 40);
-                            let len = 100 + (*version % 2000) as usize;
-                            object(*version, len).store(store, key).unwrap();
-                        }
-                        1 => {
-                            store.invalidate(key);
-                            *version = 0;
-                        }
-                        _ => {
-                            let expected = (*version != 0)
-                                .then(|| object(*version, 100 + (*version % 2000) as usize));
-                            let found = loaded(store, key);
-                            let denser = expected.as_ref().and_then(Page::denser);
-                            assert!(found == expected || found.is_some() && found == denser);
-                        }
-                    }
-                    steps.fetch_add(1, Ordering::Relaxed);
-                }
+                use_pages(store, thread, 90, 500, stop, steps, version_of, |key, expected| {
+                    let found = loaded(store, key);
+                    let denser = expected.as_ref().and_then(Page::denser);
+                    assert!(found == expected || found.is_some() && found == denser);
+                });
             });
         }
         let started = Instant::now();

@@ -10,7 +10,7 @@ use ramfold_sys::mem::Reservation;
 
 use super::recompression::Halves;
 use super::spill_file::{Medium, Spilling, TestDisk};
-use super::{MIB, Page, Random, content, test_duration};
+use super::{MIB, Page, Random, content, test_duration, use_pages};
 use crate::{
     Choose, Claims, Config, KEY_BYTES, Key, Kind, LoadError, Loaded, Recompressed, Recompression,
     Spill, SpillCipher, SpillCounts, SpillError, SpillMemory, SpillShape, SpillWriter, Store,
@@ -379,27 +379,9 @@ fn threads_store_and_load_while_everything_becomes_smaller_is_spilled_and_moved(
         for thread in 0..3u64 {
             let (stop, steps) = (&stop, &steps);
             scope.spawn(move || {
-                let mut random = Random::new(thread + 50);
-                let mut versions = vec![0u64; 20_000];
-                while !stop.load(Ordering::Relaxed) {
-                    // Most of what is done is done to a few: the others have time to leave.
-                    let few = random.below(1000) != 0;
-                    let which = random.below(if few { 30 } else { 20_000 });
-                    let key = thread << 20 | which;
-                    let version = &mut versions[which as usize];
-                    match random.below(4) {
-                        0 => {
-                            *version = 1 + random.below(1 << 40);
-                            object(*version).store(store, key).unwrap();
-                        }
-                        1 => {
-                            store.invalidate(key);
-                            *version = 0;
-                        }
-                        _ => check(store, cipher, medium, key, *version),
-                    }
-                    steps.fetch_add(1, Ordering::Relaxed);
-                }
+                use_pages(store, thread, 50, 1000, stop, steps, object, |key, expected| {
+                    check(store, cipher, medium, key, expected);
+                });
             });
         }
         let started = Instant::now();
@@ -425,7 +407,13 @@ fn threads_store_and_load_while_everything_becomes_smaller_is_spilled_and_moved(
 
 /// Loads a page as a program's fault would: what is in the file is read without a lock, and believed
 /// only if the store says the same afterwards.
-fn check(store: &Store, cipher: &SpillCipher, medium: &Mutex<Medium>, key: Key, version: u64) {
+fn check(
+    store: &Store,
+    cipher: &SpillCipher,
+    medium: &Mutex<Medium>,
+    key: Key,
+    expected: Option<Page>,
+) {
     loop {
         let kept = |loaded: Loaded<'_>| match loaded {
             Loaded::Spilled(spilled) => Err(spilled),
@@ -447,7 +435,6 @@ fn check(store: &Store, cipher: &SpillCipher, medium: &Mutex<Medium>, key: Key, 
                 Some(Page::Object { encoding: spilled.encoding(), bytes })
             }
         };
-        let expected = (version != 0).then(|| object(version));
         let denser = expected.as_ref().and_then(Page::denser);
         assert!(page == expected || page.is_some() && page == denser, "{page:?}, {expected:?}");
         return;
