@@ -7,6 +7,8 @@ mod awake;
 mod commands;
 mod duration;
 mod file_pressure;
+mod object_trace;
+mod output_file;
 mod program;
 mod size;
 mod spill;
@@ -27,7 +29,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(commands::run::Arguments),
+    Run(Box<commands::run::Arguments>),
     Dump(commands::dump::Arguments),
     Doctor(commands::doctor::Arguments),
     Bench(commands::bench::Arguments),
@@ -42,7 +44,7 @@ fn main() {
         std::process::exit(if error.use_stderr() { EXIT_FAILED } else { 0 });
     });
     let result = match arguments.command {
-        Command::Run(arguments) => commands::run::run(arguments),
+        Command::Run(arguments) => commands::run::run(*arguments),
         Command::Dump(arguments) => commands::dump::run(&arguments).map(|()| 0),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(arguments),

@@ -1,5 +1,7 @@
 //! Sizes as people write them: `512M`, `1.5G`, `40%` of RAM.
 
+use std::convert::Infallible;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// An amount of memory, perhaps relative to the machine's.
@@ -49,6 +51,28 @@ impl FromStr for Size {
     }
 }
 
+/// A file or folder and how large something there may be: `PATH` or `PATH:SIZE`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SizedPath {
+    pub path: PathBuf,
+    pub size: Option<Size>,
+}
+
+impl FromStr for SizedPath {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        // A path may have a colon in it.
+        let parts = text.rsplit_once(':').and_then(|(path, size)| {
+            Some((path, size.parse().ok()?)).filter(|(path, _)| !path.is_empty())
+        });
+        Ok(match parts {
+            Some((path, size)) => SizedPath { path: path.into(), size: Some(size) },
+            None => SizedPath { path: text.into(), size: None },
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +98,19 @@ mod tests {
         for text in ["", "M", "-1", "1e3", "12Q", "101%", "1.2.3G", "∞", "9999999999T", "5 5"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_size_may_follow_a_path() {
+        let parsed = |text: &str| {
+            let SizedPath { path, size } = text.parse().unwrap();
+            (path.display().to_string(), size)
+        };
+        assert_eq!(parsed("/var/tmp"), ("/var/tmp".into(), None));
+        assert_eq!(parsed("/var/tmp:2G"), ("/var/tmp".into(), Some(Size::Bytes(2 << 30))));
+        assert_eq!(parsed(".:40%"), (".".into(), Some(Size::Fraction(0.4))));
+        assert_eq!(parsed("/a:b"), ("/a:b".into(), None));
+        assert_eq!(parsed("/a:b:1M"), ("/a:b".into(), Some(Size::Bytes(1 << 20))));
+        assert_eq!(parsed(":1M"), (":1M".into(), None));
     }
 }

@@ -1,16 +1,14 @@
 //! `--spill`: a file for what compressed pages there is no room for.
 
 use std::fs::{File, Permissions};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use ramfold_pager::session::{OwnedSession, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 
-use crate::size::Size;
+use crate::size::{Size, SizedPath};
 
 /// Of what is free on the disk, what the file may take where nothing else is said.
 const USUAL_SHARE: f64 = 0.5;
@@ -26,78 +24,50 @@ const SMALL_CAP_BYTES: u64 = 64 << 20;
 /// One for each of two that are written, one that is spare, and one to be read.
 const SEGMENTS_MIN: u64 = 4;
 
-/// `DIR` or `DIR:SIZE`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Spill {
-    folder: PathBuf,
-    size: Option<Size>,
-}
-
-impl FromStr for Spill {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // A folder may have a colon in its name.
-        let parts = text.rsplit_once(':').and_then(|(folder, size)| {
-            Some((folder, size.parse().ok()?)).filter(|(folder, _)| !folder.is_empty())
-        });
-        Ok(match parts {
-            Some((folder, size)) => Spill { folder: folder.into(), size: Some(size) },
-            None => Spill { folder: text.into(), size: None },
-        })
+/// Makes the file and tells the session of it. It is there as long as somebody has it open.
+///
+/// # Errors
+/// When there can be no such file, or it would be no use.
+pub fn set_up(
+    place: &SizedPath,
+    session: &OwnedSession,
+    cap: u64,
+    pool_bytes: Option<u64>,
+) -> anyhow::Result<File> {
+    let folder = &place.path;
+    let disk = rustix::fs::statfs(folder)
+        .with_context(|| format!("cannot spill to {}", folder.display()))?;
+    if is_in_ram(disk.f_type as u64) {
+        anyhow::bail!(
+            "cannot spill to {}: it is in RAM (tmpfs); --spill wants a folder on a disk",
+            folder.display()
+        );
     }
-}
-
-impl Spill {
-    /// Makes the file and tells the session of it. It is there as long as somebody has it open.
-    ///
-    /// # Errors
-    /// When there can be no such file, or it would be no use.
-    pub fn set_up(
-        &self,
-        session: &OwnedSession,
-        cap: u64,
-        pool_bytes: Option<u64>,
-    ) -> anyhow::Result<File> {
-        let folder = &self.folder;
-        let disk = rustix::fs::statfs(folder)
-            .with_context(|| format!("cannot spill to {}", folder.display()))?;
-        if is_in_ram(disk.f_type as u64) {
-            anyhow::bail!(
-                "cannot spill to {}: it is in RAM (tmpfs); --spill wants a folder on a disk",
-                folder.display()
-            );
-        }
-        let free = disk.f_bavail.saturating_mul(disk.f_bsize as u64);
-        let size = self.size.unwrap_or(Size::Fraction(USUAL_SHARE)).bytes(free);
-        let segment_bytes = segment_bytes(cap, size);
-        let segments = (size / segment_bytes).min(SEGMENTS_MAX as u64);
-        if segments < SEGMENTS_MIN {
-            anyhow::bail!(
-                "a spill file of {} KiB is too small: {} KiB is the least{}",
-                size >> 10,
-                (SEGMENTS_MIN * segment_bytes) >> 10,
-                if self.size.is_none() {
-                    format!(" ({} KiB are free in {})", free >> 10, folder.display())
-                } else {
-                    String::new()
-                }
-            );
-        }
-        let file = unnamed_file(folder)?;
-        let metadata = file.metadata().context("asking about the spill file")?;
-        let area = &session.spill;
-        area.segment_bytes.store(segment_bytes, Ordering::Relaxed);
-        area.pool_bytes
-            .store(pool_bytes.unwrap_or((cap as f64 * POOL_SHARE) as u64), Ordering::Relaxed);
-        area.launcher.store(std::process::id(), Ordering::Relaxed);
-        area.fd.store(file.as_raw_fd() as u32, Ordering::Relaxed);
-        area.device.store(metadata.dev(), Ordering::Relaxed);
-        area.inode.store(metadata.ino(), Ordering::Relaxed);
-        session.draw_spill_key().context("drawing a key for the spill file")?;
-        area.segment_count.store(segments, Ordering::Release);
-        Ok(file)
+    let free = disk.f_bavail.saturating_mul(disk.f_bsize as u64);
+    let size = place.size.unwrap_or(Size::Fraction(USUAL_SHARE)).bytes(free);
+    let segment_bytes = segment_bytes(cap, size);
+    let segments = (size / segment_bytes).min(SEGMENTS_MAX as u64);
+    if segments < SEGMENTS_MIN {
+        anyhow::bail!(
+            "a spill file of {} KiB is too small: {} KiB is the least{}",
+            size >> 10,
+            (SEGMENTS_MIN * segment_bytes) >> 10,
+            if place.size.is_none() {
+                format!(" ({} KiB are free in {})", free >> 10, folder.display())
+            } else {
+                String::new()
+            }
+        );
     }
+    let file = unnamed_file(folder)?;
+    let area = &session.spill;
+    area.segment_bytes.store(segment_bytes, Ordering::Relaxed);
+    area.pool_bytes
+        .store(pool_bytes.unwrap_or((cap as f64 * POOL_SHARE) as u64), Ordering::Relaxed);
+    area.file.lend(&file).context("asking about the spill file")?;
+    session.draw_spill_key().context("drawing a key for the spill file")?;
+    area.segment_count.store(segments, Ordering::Release);
+    Ok(file)
 }
 
 /// A file without a name that only this user can open.
@@ -130,23 +100,11 @@ fn is_in_ram(number: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
     use ramfold_codec::Choice;
 
-    fn parsed(text: &str) -> (String, Option<Size>) {
-        let spill: Spill = text.parse().unwrap();
-        (spill.folder.display().to_string(), spill.size)
-    }
-
-    #[test]
-    fn a_size_may_follow_the_folder() {
-        assert_eq!(parsed("/var/tmp"), ("/var/tmp".into(), None));
-        assert_eq!(parsed("/var/tmp:2G"), ("/var/tmp".into(), Some(Size::Bytes(2 << 30))));
-        assert_eq!(parsed(".:40%"), (".".into(), Some(Size::Fraction(0.4))));
-        assert_eq!(parsed("/a:b"), ("/a:b".into(), None));
-        assert_eq!(parsed("/a:b:1M"), ("/a:b".into(), Some(Size::Bytes(1 << 20))));
-        assert_eq!(parsed(":1M"), (":1M".into(), None));
-    }
+    use super::*;
 
     #[test]
     fn segments_fit_the_file_and_the_cap() {
@@ -160,26 +118,21 @@ mod tests {
     fn the_session_knows_the_file() {
         let session = OwnedSession::create(1 << 30, Choice::Auto).unwrap();
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        let text = format!("{}:10M", folder.path().display());
-        let spill: Spill = text.parse().unwrap();
-        let file = spill.set_up(&session, 1 << 30, None).unwrap();
+        let set_up = |text: &str| set_up(&text.parse().unwrap(), &session, 1 << 30, None);
+        let problem = |text: &str| format!("{:#}", set_up(text).unwrap_err());
+        let file = set_up(&format!("{}:10M", folder.path().display())).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600);
         let area = &session.spill;
         assert_eq!(area.segment_count.load(Ordering::Relaxed), 10);
         assert!((512 << 20..1 << 30).contains(&area.pool_bytes.load(Ordering::Relaxed)));
         assert!(area.key.iter().all(|word| word.load(Ordering::Relaxed) != 0));
-        let none: Spill = "/nowhere/at/all".parse().unwrap();
-        let error = format!("{:#}", none.set_up(&session, 1 << 30, None).unwrap_err());
         assert_eq!(
-            error,
+            problem("/nowhere/at/all"),
             "cannot spill to /nowhere/at/all: No such file or directory (os error 2)"
         );
-        let small: Spill = format!("{}:1M", folder.path().display()).parse().unwrap();
-        let error = format!("{:#}", small.set_up(&session, 1 << 30, None).unwrap_err());
+        let error = problem(&format!("{}:1M", folder.path().display()));
         assert!(error.contains("too small"), "{error}");
-        let in_ram: Spill = "/dev/shm".parse().unwrap();
-        let error = format!("{:#}", in_ram.set_up(&session, 1 << 30, None).unwrap_err());
-        assert!(error.contains("it is in RAM"), "{error}");
+        assert!(problem("/dev/shm").contains("it is in RAM"));
     }
 }

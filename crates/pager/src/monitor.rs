@@ -23,6 +23,7 @@ use crate::cost::{self, Watermarks};
 use crate::fork;
 use crate::growth::{self, Growth};
 use crate::kept;
+use crate::object_trace;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Reclaimer, Step};
 use crate::recompress::Recompress;
@@ -433,7 +434,7 @@ impl Monitor {
             .map_err(|e| GiveUp::System("address space for staging", e))?;
         let spill = SpillAccess::open(agent);
         // The pool cannot grow past the cap by much; what it is given is address space only.
-        let store = Store::new(&Config {
+        let mut store = Store::new(&Config {
             pool_bytes_max: (marks.cap as usize).saturating_mul(2).max(256 << 20),
             reserve_bytes: agent.session().reserve_bytes.load(Ordering::Relaxed) as usize,
             metadata_bytes_max: (marks.cap as usize / 4).max(64 << 20),
@@ -443,6 +444,7 @@ impl Monitor {
         let start = staging_memory.as_ptr() as usize;
         uffd.register(start..start + staging_bytes, STAGING_MODE)
             .map_err(|e| GiveUp::System("registering staging", e))?;
+        store.record_objects(object_trace::begin(agent));
         // SAFETY: this is the monitor, and the agent is not active.
         unsafe {
             agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory, spill });

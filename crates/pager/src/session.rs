@@ -20,13 +20,14 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::futex;
 
 use crate::histogram::Histogram;
+use crate::lent_file::LentFile;
 
 /// Environment variable that leads an agent to its session: `PID:FD:KEY`. The launcher may be long
 /// gone and its number somebody else's: the key, 16 hexadecimal digits, tells.
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x08");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x09");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -262,12 +263,7 @@ pub struct SpillArea {
     pub segment_bytes: AtomicU64,
     /// The pools may take so many bytes together before their oldest objects go to the file.
     pub pool_bytes: AtomicU64,
-    /// The launcher has the file open under this number.
-    pub launcher: AtomicU32,
-    pub fd: AtomicU32,
-    /// Which file it is.
-    pub device: AtomicU64,
-    pub inode: AtomicU64,
+    pub file: LentFile,
     /// Drawn at random; no other memory has it.
     pub key: [AtomicU64; 4],
     /// Counts writes of segments, by all processes.
@@ -298,7 +294,8 @@ pub enum Once {
     Privileges = 1 << 6,
     SpillFull = 1 << 7,
     SpillFailed = 1 << 8,
-    Other = 1 << 9,
+    NotRecorded = 1 << 9,
+    Other = 1 << 10,
 }
 
 /// The shared memory. All fields are atomics: every process may write at any time.
@@ -346,6 +343,8 @@ pub struct Session {
     /// The most by which the cost went over the cap.
     pub over_cap_bytes_max: AtomicU64,
     pub spill: SpillArea,
+    /// For the trace of one process' objects.
+    pub object_trace: LentFile,
     messages: [Message; MESSAGES_MAX],
     /// What processes counted whose place was taken again.
     pub retired: Counters,

@@ -8,7 +8,8 @@
 //! From the bottom up: `pool` cuts 64 KiB spans into equal slots and hands them out by size;
 //! `index` finds a page's entry; `seal` is the checksum that ties the two together; `store`
 //! joins them under the verbs store, load and invalidate; `recompression` makes old objects smaller;
-//! `spill` moves the oldest to a file.
+//! `spill` moves the oldest to a file. `object_trace` records what becomes of objects, for other
+//! allocators to be given the same.
 //! `docs/store.md` has the layouts.
 
 #![cfg_attr(not(test), no_std)]
@@ -16,6 +17,7 @@
 mod allocator;
 mod error;
 mod index;
+mod object_trace;
 mod pool;
 mod recompression;
 mod seal;
@@ -27,6 +29,7 @@ mod tests;
 
 pub use allocator::{Allocator, Footprint};
 pub use error::{LoadError, StoreError};
+pub use object_trace::{Event, Recorder, TRACE_HEAD_BYTES, TraceError, events, words_asked};
 pub use pool::{Object, Pool, charged_bytes};
 pub use recompression::{Denser, Recompressed, Recompression};
 pub use spill::{

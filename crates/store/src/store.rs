@@ -8,6 +8,7 @@ use crate::index::{
     Content, Holding, Index, LEAF_ENTRIES, Locked, NoEntry, PausedIndex, Removed, View,
     WORD_ENCODING, last_key,
 };
+use crate::object_trace::Recorder;
 use crate::pool::{
     Checksum, NoSpan, Object, ObjectRef, POOL_BYTES_LIMIT, PausedPool, Pool, SPAN_BYTES,
 };
@@ -188,6 +189,11 @@ impl Store {
         // SAFETY: valid and aligned, by the caller.
         unsafe { place.write(store) };
         Ok(())
+    }
+
+    /// From here on a trace is made of what happens to objects.
+    pub fn record_objects(&mut self, recorder: Recorder) {
+        self.pool.recorder = recorder;
     }
 
     /// Stores a page as an object of 1 to 4096 bytes under an encoding of 1 to 15. It replaces what
@@ -420,6 +426,7 @@ impl Store {
     /// pages `go_on` is asked. Worth it when [`Statistics::pool_fragmentation_bytes`] has grown. A load
     /// of one of these pages waits no longer than eight objects take to be copied.
     pub fn compact(&self, mut go_on: impl FnMut() -> bool) -> u64 {
+        self.pool.recorder.compact();
         let mut total = 0;
         for _ in 0..COMPACTION_PASSES {
             let (moved, whole) = self.compact_once(&mut go_on);
@@ -555,7 +562,7 @@ impl Store {
         Paused { _space: space, _index: index, _pool: self.pool.pause() }
     }
 
-    /// Makes all locks unlocked, in the child of a fork.
+    /// Makes all locks unlocked, in the child of a fork. What is recorded stays the parent's.
     ///
     /// # Safety
     /// To be called by the only thread of the child, which uses no guard or [`Paused`] of before
@@ -568,6 +575,7 @@ impl Store {
             self.index.reset_locks_after_fork();
             self.pool.reset_locks_after_fork();
         }
+        self.pool.recorder.stop();
     }
 
     /// Copies an object into the pool, sealed as this key's.

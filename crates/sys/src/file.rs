@@ -27,6 +27,15 @@ pub struct FileIdentity {
     pub inode: u64,
 }
 
+impl FileIdentity {
+    /// # Errors
+    /// What fstat(2) says.
+    pub fn of(file: impl AsFd) -> Result<FileIdentity, Errno> {
+        let stat = fstat(file)?;
+        Ok(FileIdentity { device: stat.st_dev, inode: stat.st_ino })
+    }
+}
+
 impl DirectFile {
     /// Opens a file that is there; one without a name, that somebody has open, by its `/proc/PID/fd/N`.
     ///
@@ -57,13 +66,6 @@ impl DirectFile {
     /// Does it go past the page cache?
     pub fn is_direct(&self) -> bool {
         self.is_direct
-    }
-
-    /// # Errors
-    /// What fstat(2) says.
-    pub fn identity(&self) -> Result<FileIdentity, Errno> {
-        let stat = fstat(&self.fd)?;
-        Ok(FileIdentity { device: stat.st_dev, inode: stat.st_ino })
     }
 
     /// Reads a [`Self::whole`] part. What lies behind the end of the file is zeros.
@@ -157,7 +159,7 @@ mod tests {
         bytes[..8192].fill(7);
         file.write_at(8192, &bytes[..8192]).unwrap();
         let again = opened(&file);
-        assert_eq!(again.identity(), file.identity());
+        assert_eq!(FileIdentity::of(&again), FileIdentity::of(&file));
         assert_eq!(again.is_direct(), file.is_direct());
         bytes.fill(1);
         again.read_at(0, bytes).unwrap();

@@ -1,7 +1,6 @@
 //! `ramfold run`: starts a program with the agent in it, and waits for it.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -26,9 +25,11 @@ use crate::awake;
 use crate::commands::doctor;
 use crate::duration::{duration, duration_or_never, millionths};
 use crate::file_pressure;
+use crate::object_trace::{ObjectTrace, Outcome};
+use crate::output_file;
 use crate::program::{self, NotRunnable};
-use crate::size::Size;
-use crate::spill::Spill;
+use crate::size::{Size, SizedPath};
+use crate::spill;
 use crate::stats;
 
 /// Of the limit around the program, what is left for all that is not its anonymous memory: page
@@ -73,7 +74,7 @@ pub struct Arguments {
     /// Let the oldest compressed pages, and those that do not compress, go to a file in folder DIR,
     /// encrypted, when memory is short: a disk, and SIZE of it at most [default: half of what is free]
     #[arg(long, value_name = "DIR[:SIZE]")]
-    spill: Option<Spill>,
+    spill: Option<SizedPath>,
 
     /// Compress what was not touched for so long even where there is room for it: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -94,6 +95,12 @@ pub struct Arguments {
     /// SIGUSR2
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+
+    /// Record in FILE what happens to the compressed objects of the first process that has any, for
+    /// `ramfold bench store --object-trace`: lengths and lifetimes, no content. SIZE, set aside at once, is
+    /// the most it may take [default: 256M, which is 32 million events]
+    #[arg(long, value_name = "FILE[:SIZE]")]
+    object_trace: Option<SizedPath>,
 
     /// The program and its arguments
     #[arg(
@@ -128,7 +135,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     command.arg0(&arguments.program[0]).args(&arguments.program[1..]);
 
     if let Some(file) = &arguments.stats {
-        check_writable(file)?;
+        output_file::check(file)
+            .with_context(|| format!("cannot write --stats {}", file.display()))?;
     }
     let session = Arc::new(OwnedSession::create(cap, codec).context("making the session")?);
     let pool_bytes = arguments.pool.map(|pool| pool.bytes(cap));
@@ -155,7 +163,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     }
     // Open as long as this process lives, for those that join the session.
     let _spill_file = match &arguments.spill {
-        Some(spill) => Some(spill.set_up(&session, cap, pool_bytes)?),
+        Some(place) => Some(spill::set_up(place, &session, cap, pool_bytes)?),
+        None => None,
+    };
+    let object_trace = match &arguments.object_trace {
+        Some(place) => Some(ObjectTrace::set_up(place, &session).with_context(no_trace(place))?),
         None => None,
     };
     if let Some(cold_after) = arguments.cold_after {
@@ -186,7 +198,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         let file = arguments.stats.clone();
         move || -> anyhow::Result<()> {
             let Some(file) = &file else { return Ok(()) };
-            write_json(file, &stats::of_session(&session, program))
+            let mut text = serde_json::to_string_pretty(&stats::of_session(&session, program))?;
+            text.push('\n');
+            output_file::write(file, text.as_bytes())
                 .with_context(|| format!("cannot write --stats {}", file.display()))
         }
     };
@@ -225,6 +239,21 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     if let Err(error) = write_stats() {
         say(format_args!("{error:#}"));
     }
+    if let Some((place, trace)) = arguments.object_trace.as_ref().zip(object_trace) {
+        match trace.finish().with_context(no_trace(place)) {
+            Ok(Outcome::Whole) => {}
+            Ok(Outcome::Cut { bytes, wanted_bytes }) => say(format_args!(
+                "--object-trace {} has only the first {} of {} KiB",
+                place.path.display(),
+                bytes >> 10,
+                wanted_bytes >> 10
+            )),
+            Ok(Outcome::Nothing) => {
+                say(format_args!("--object-trace: no process came to compress anything"));
+            }
+            Err(error) => say(format_args!("{error:#}")),
+        }
+    }
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     if status.signal() == Some(Signal::SIGKILL as i32) {
         explain_kill(&session);
@@ -237,6 +266,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
 fn say(text: std::fmt::Arguments<'_>) {
     // Nobody is left to tell when standard error is closed.
     let _ = writeln!(std::io::stderr(), "ramfold: {text}");
+}
+
+fn no_trace(place: &SizedPath) -> impl Fn() -> String {
+    move || format!("cannot write --object-trace {}", place.path.display())
 }
 
 fn not_runnable(error: &NotRunnable) -> i32 {
@@ -275,37 +308,6 @@ fn preload_list(library: &Path) -> OsString {
     }
     list.push(library);
     list
-}
-
-fn folder_of(file: &Path) -> &Path {
-    file.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// What would fail after the program ran is better said before it runs.
-fn check_writable(file: &Path) -> anyhow::Result<()> {
-    let folder = folder_of(file);
-    let made = match fs::metadata(file) {
-        Ok(metadata) if metadata.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
-        Ok(metadata) if !metadata.is_file() => Ok(()),
-        _ => tempfile::tempfile_in(folder).map(drop),
-    };
-    made.with_context(|| {
-        format!("cannot write --stats {}: folder {}", file.display(), folder.display())
-    })
-}
-
-fn write_json(file: &Path, value: &serde_json::Value) -> anyhow::Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
-    // Something like /dev/stdout or a pipe is written to, a file is replaced at once.
-    if fs::metadata(file).is_ok_and(|metadata| !metadata.is_file()) {
-        fs::write(file, text)?;
-        return Ok(());
-    }
-    let mut new = tempfile::NamedTempFile::new_in(folder_of(file))?;
-    new.write_all(text.as_bytes())?;
-    new.persist(file)?;
-    Ok(())
 }
 
 const FORWARDED: &[i32] = &[

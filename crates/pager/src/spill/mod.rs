@@ -12,9 +12,8 @@ mod writer;
 use core::sync::atomic::Ordering;
 
 use ramfold_store::{KEY_BYTES, SpillCipher, SpillMemory, SpillShape};
-use ramfold_sys::file::{DirectFile, FileIdentity};
+use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::Reservation;
-use ramfold_sys::path::Path;
 use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::fd::{AsFd, AsRawFd};
 
@@ -113,24 +112,7 @@ pub fn shape(session: &Session) -> Option<SpillShape> {
 /// # Errors
 /// What open(2) says, or `ESTALE` if it is another file.
 pub fn open_file(agent: &Agent, parent: Option<(u32, i32)>) -> Result<DirectFile, Errno> {
-    let area = &agent.session().spill;
-    let load = |word: &core::sync::atomic::AtomicU32| word.load(Ordering::Relaxed);
-    let identity = FileIdentity {
-        device: area.device.load(Ordering::Relaxed),
-        inode: area.inode.load(Ordering::Relaxed),
-    };
-    let holders = [Some((load(&area.launcher), load(&area.fd) as i32)), parent];
-    let mut result = Err(Errno::STALE);
-    for (task, fd) in holders.into_iter().flatten() {
-        let path = Path::new(format_args!("/proc/{task}/fd/{fd}"))?;
-        result = DirectFile::open(path.as_c_str()).and_then(|file| {
-            if file.identity()? == identity { Ok(file) } else { Err(Errno::STALE) }
-        });
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
+    agent.session().spill.file.open(parent, DirectFile::open)
 }
 
 /// By which number a thread of ours has the file open.

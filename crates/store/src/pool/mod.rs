@@ -17,6 +17,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use ramfold_sys::{Errno, PAGE_SIZE};
 
+use crate::object_trace::Recorder;
+
 pub(crate) use checksum::Checksum;
 pub use classes::charged_bytes;
 pub(crate) use classes::{CLASS_COUNT, Class, SPAN_BYTES, UNIT_BYTES};
@@ -57,6 +59,7 @@ pub struct Pool {
     lists: [SlotList; CLASS_COUNT],
     /// Objects in slots of [`PAGE_CLASS`].
     page_count: AtomicUsize,
+    pub(crate) recorder: Recorder,
 }
 
 impl Pool {
@@ -70,6 +73,7 @@ impl Pool {
             page_seals: PageSeals::new(bytes_max / SPAN_BYTES)?,
             lists: [const { SlotList::new() }; CLASS_COUNT],
             page_count: AtomicUsize::new(0),
+            recorder: Recorder::default(),
         })
     }
 
@@ -80,6 +84,13 @@ impl Pool {
     /// Copies an object of 1 to 4096 bytes into the pool.
     #[inline]
     pub(crate) fn put(&self, bytes: &[u8], seal: u32) -> Result<Object, NoSpan> {
+        let object = self.place_new(bytes, seal)?;
+        self.recorder.put(object.as_ref());
+        Ok(object)
+    }
+
+    #[inline]
+    fn place_new(&self, bytes: &[u8], seal: u32) -> Result<Object, NoSpan> {
         let class = class_of(bytes.len());
         if self.spans.used_count() < SMALL_POOL_SPANS
             && let Some((class, slot)) = self.alloc_here(near(class))
@@ -216,6 +227,7 @@ impl Pool {
             if class == PAGE_CLASS {
                 self.page_count.fetch_sub(1, Ordering::Relaxed);
             }
+            self.recorder.free(object.as_ref());
             // SAFETY: the slot is the object's, which nobody can name any more.
             unsafe { self.lists[class].free(self.ground(class), slot) };
         }
@@ -235,7 +247,9 @@ impl Pool {
         let (bytes, seal) = self.get(object)?;
         // SAFETY: the class's ground, and the object is in that slot.
         let better = unsafe { self.lists[class].alloc_better(on, slot)? };
-        self.fill(class, better, bytes, seal).ok()
+        let copy = self.fill(class, better, bytes, seal).ok()?;
+        self.recorder.moved(object, copy.as_ref());
+        Some(copy)
     }
 
     /// Gives back the memory behind free ends of spans; to be called when objects have been moved.

@@ -62,9 +62,15 @@ impl ObjectRef<'_> {
             .map(|bits| ObjectRef(bits, PhantomData))
     }
 
+    /// The object as a number, as [`Object::into_bits`] has it.
+    #[inline]
+    pub(crate) fn bits(self) -> u64 {
+        self.0.get()
+    }
+
     /// Where the slot begins, in units of 16 bytes from the start of the pool.
     #[inline]
-    pub(super) fn location(self) -> u64 {
+    pub(crate) fn location(self) -> u64 {
         self.0.get() >> LEN_BITS
     }
 

@@ -21,7 +21,7 @@ struct Figures {
 
 pub fn execute(options: &Options) -> Result<ExitCode> {
     let mut traces = Vec::new();
-    if options.pages.is_empty() {
+    if options.pages.is_empty() && options.object_trace.is_empty() {
         let lengths = Lengths::heap();
         traces.push(Trace::synthetic("heap", options.objects, &lengths, options.seed));
     }
@@ -29,6 +29,9 @@ pub fn execute(options: &Options) -> Result<ExitCode> {
         let pages = Pages::read(path, None)?;
         let lengths = lengths_of(&pages)?;
         traces.push(Trace::synthetic(&pages.name, options.objects, &lengths, options.seed));
+    }
+    for path in &options.object_trace {
+        traces.push(Trace::read(path)?);
     }
     let mut progress = Progress::new(4 * traces.len());
     let rows = measure(&traces, |what| progress.step(what));
@@ -68,7 +71,7 @@ fn text(figures: &Figures) -> String {
         for row in rows {
             table.add_row([
                 row.allocator.to_owned(),
-                row.after.clone(),
+                row.after.to_owned(),
                 row.objects.to_string(),
                 format!("{:.3}", row.allocated_per_compressed),
                 format!("{:.1}", row.metadata_bytes_per_page),

@@ -30,6 +30,7 @@ use crate::store::engine::Kind;
     ramfold bench store\n  \
     ramfold bench store --objects 20000 --json\n  \
     ramfold bench store --pages python.pages gcc.pages   # lengths that auto gives these pages\n  \
+    ramfold bench store --object-trace gcc.objects       # what happened in a run with --object-trace\n  \
     ramfold bench store --verbs --threads 1 2 64         # times of store and take\n  \
     ramfold bench store --engine sync async --codec zstd\n  \
     ramfold bench store --spill --folder /mnt/disk\n  \
@@ -82,6 +83,10 @@ pub struct Options {
     /// these; engines compress them [default: lengths, or pages, as of a heap, drawn at random]
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "verbs")]
     pages: Vec<PathBuf>,
+    /// Traces of the objects of real programs, as `ramfold run --object-trace` records them, for the
+    /// allocators
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "part")]
+    object_trace: Vec<PathBuf>,
     /// Where the random numbers begin
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "verbs")]
     seed: u64,

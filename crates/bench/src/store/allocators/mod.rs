@@ -1,6 +1,7 @@
 //! Allocators of objects on the same traces: what they cost in memory and in time.
 
 mod block_lists;
+mod recorded;
 mod resource_map;
 mod trace;
 mod zsmalloc;
@@ -31,7 +32,7 @@ pub struct Row {
     pub trace: String,
     pub allocator: &'static str,
     /// The point.
-    pub after: String,
+    pub after: &'static str,
     pub objects: u64,
     /// Bytes of the objects that are there.
     pub compressed_bytes: u64,
@@ -134,14 +135,17 @@ fn replay<A: Allocator>(trace: &Trace, mut allocator: A) -> Result<Vec<Row>> {
                 compact.ns += started.elapsed().as_nanos() as u64;
                 compact.count += 1;
             }
-            Step::Point(name) => {
-                let row = row(trace, &allocator, &live, name, content)?;
-                rows.push(Row {
-                    put_ns: put.mean_ns(),
-                    free_ns: free.mean_ns(),
-                    compact_ms: compact.mean_ns().map(|ns| ns / 1e6),
-                    ..row
-                });
+            Step::Point(_) => {
+                for step in steps {
+                    let Step::Point(point) = step else { continue };
+                    let row = row(trace, &allocator, &live, point.name(), content)?;
+                    rows.push(Row {
+                        put_ns: put.mean_ns(),
+                        free_ns: free.mean_ns(),
+                        compact_ms: compact.mean_ns().map(|ns| ns / 1e6),
+                        ..row
+                    });
+                }
             }
         }
     }
@@ -154,7 +158,7 @@ fn row<'n, A: Allocator>(
     trace: &Trace,
     allocator: &A,
     live: &[Option<(A::Handle, u16)>],
-    after: &str,
+    after: &'static str,
     content: impl Fn(u32, u16) -> &'n [u8],
 ) -> Result<Row> {
     let mut page = [0; 4096];
@@ -170,7 +174,7 @@ fn row<'n, A: Allocator>(
     Ok(Row {
         trace: trace.name.clone(),
         allocator: allocator.name(),
-        after: after.to_owned(),
+        after,
         objects,
         compressed_bytes,
         allocated_bytes: footprint.allocated_bytes,

@@ -3,7 +3,7 @@
 use crate::random::Random;
 
 /// One thing that happens.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     Put {
         id: u32,
@@ -15,7 +15,40 @@ pub enum Step {
     /// The allocator may move what there is.
     Compact,
     /// What was done up to here is looked at.
-    Point(String),
+    Point(Point),
+}
+
+/// After what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Point {
+    Fill,
+    Churn,
+    CompactingChurn,
+    Shrink,
+    Compaction,
+    /// Of a recorded trace: where the objects had the most bytes, and after each quarter.
+    Most,
+    Quarter,
+    Half,
+    Quarters,
+    End,
+}
+
+impl Point {
+    pub fn name(self) -> &'static str {
+        match self {
+            Point::Fill => "fill",
+            Point::Churn => "churn",
+            Point::CompactingChurn => "churn, compacting",
+            Point::Shrink => "shrink",
+            Point::Compaction => "compaction",
+            Point::Most => "most bytes",
+            Point::Quarter => "1/4",
+            Point::Half => "1/2",
+            Point::Quarters => "3/4",
+            Point::End => "end",
+        }
+    }
 }
 
 pub struct Trace {
@@ -68,11 +101,11 @@ impl Trace {
         let mut random = Random::new(seed);
         let mut steps: Vec<Step> =
             (0..objects).map(|id| Step::Put { id, len: lengths.any(&mut random) }).collect();
-        steps.push(Step::Point("fill".to_owned()));
+        steps.push(Step::Point(Point::Fill));
         let rounds = objects as usize * CHURN / TOGETHER;
         for round in 0..2 * rounds {
             if round == rounds {
-                steps.push(Step::Point("churn".to_owned()));
+                steps.push(Step::Point(Point::Churn));
             }
             if round >= rounds && round % (rounds / COMPACTIONS).max(1) == 0 {
                 steps.push(Step::Compact);
@@ -84,12 +117,12 @@ impl Trace {
             steps.extend(ids.iter().map(|&id| Step::Free { id }));
             steps.extend(ids.iter().map(|&id| Step::Put { id, len: lengths.any(&mut random) }));
         }
-        steps.push(Step::Point("churn, compacting".to_owned()));
+        steps.push(Step::Point(Point::CompactingChurn));
         let goes = |random: &mut Random| random.below(SHRINK) != 0;
         steps.extend((0..objects).filter(|_| goes(&mut random)).map(|id| Step::Free { id }));
-        steps.push(Step::Point("shrink".to_owned()));
+        steps.push(Step::Point(Point::Shrink));
         steps.push(Step::Compact);
-        steps.push(Step::Point("compaction".to_owned()));
+        steps.push(Step::Point(Point::Compaction));
         Trace { name: name.to_owned(), objects, steps }
     }
 
@@ -117,7 +150,7 @@ mod tests {
                 }
                 Step::Free { id } => assert!(std::mem::replace(&mut live[*id as usize], false)),
                 Step::Compact => compactions += 1,
-                Step::Point(name) => points.push(name),
+                Step::Point(point) => points.push(point.name()),
             }
         }
         assert_eq!(points, ["fill", "churn", "churn, compacting", "shrink", "compaction"]);
