@@ -77,11 +77,20 @@ fn busy_seconds(stat: &str) -> Option<f64> {
     Some(ticks_to_seconds(busy))
 }
 
+/// Memory that programs can have without swapping.
+pub fn available_bytes() -> Result<u64> {
+    of_meminfo("MemAvailable")
+}
+
 /// Compressed bytes held by zswap now, machine-wide.
 pub fn zswap_pool_bytes() -> Result<u64> {
-    field(&read_text("/proc/meminfo")?, "Zswap")
+    of_meminfo("Zswap")
+}
+
+fn of_meminfo(name: &str) -> Result<u64> {
+    field(&read_text("/proc/meminfo")?, name)
         .map(|kilobytes| kilobytes * 1024)
-        .context("no line 'Zswap' in /proc/meminfo")
+        .with_context(|| format!("no line '{name}' in /proc/meminfo"))
 }
 
 /// Devices and files that are swapped to now.

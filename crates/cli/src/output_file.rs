@@ -1,6 +1,7 @@
-//! Files that are written when the program ends: what would fail then is better said before it runs.
+//! Files that are written while the program runs or when it has ended. What would fail then is better
+//! said before it runs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
@@ -19,13 +20,29 @@ pub fn check(file: &Path) -> io::Result<()> {
 /// # Errors
 /// When it cannot be written; a file is then as it was.
 pub fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    if fs::metadata(file).is_ok_and(|metadata| !metadata.is_file()) {
+    if is_special(file) {
         return fs::write(file, bytes);
     }
     let mut new = tempfile::NamedTempFile::new_in(folder_of(file))?;
     new.write_all(bytes)?;
     new.persist(file)?;
     Ok(())
+}
+
+/// The same for what is written bit by bit: the new file is there, and empty.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn begin(file: &Path) -> io::Result<File> {
+    check(file)?;
+    if is_special(file) {
+        return File::options().write(true).open(file);
+    }
+    Ok(tempfile::NamedTempFile::new_in(folder_of(file))?.persist(file)?)
+}
+
+fn is_special(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|metadata| !metadata.is_file())
 }
 
 pub fn folder_of(file: &Path) -> &Path {

@@ -7,8 +7,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use ramfold_store::{Event, TRACE_HEAD_BYTES, events, words_asked};
+use ramfold_store::{Event, TRACE_MAGIC, events};
 use support::{Ended, RAMFOLD, needs_userfaultfd, ramfold, run, text};
 
 /// Debian's, not a wrapper script that may stand in for it in PATH.
@@ -34,16 +35,25 @@ fn traced(place: &str, program: &[&str]) -> Ended {
     run(command.args(program))
 }
 
-/// Follows a trace: how many objects were stored, and how many are left. One place has one object at a
-/// time.
-fn follow(path: &Path) -> (usize, usize) {
+/// What a trace came to.
+#[derive(Debug)]
+struct Followed {
+    puts: usize,
+    /// Objects that are left.
+    left: usize,
+    whole: bool,
+}
+
+/// One place has one object at a time.
+fn follow(path: &Path) -> Followed {
     let bytes = fs::read(path).unwrap();
-    let (head, words) = bytes.split_first_chunk::<TRACE_HEAD_BYTES>().unwrap();
-    assert!(words_asked(head).unwrap() >= words.len() as u64 / 8);
-    let words = words.as_chunks().0.iter().map(|&word| u64::from_ne_bytes(word));
+    let (words, []) = bytes.as_chunks() else { panic!("half a word at the end") };
+    let mut words = words.iter().map(|&word| u64::from_ne_bytes(word));
+    assert_eq!(words.next(), Some(TRACE_MAGIC));
     let mut lengths = HashMap::new();
-    let mut puts = 0;
+    let (mut puts, mut ended) = (0, None);
     for event in events(words) {
+        assert_eq!(ended, None);
         match event.unwrap() {
             Event::Put { place, len } => {
                 assert_eq!(lengths.insert(place, len), None);
@@ -52,9 +62,10 @@ fn follow(path: &Path) -> (usize, usize) {
             Event::Free { place } => assert!(lengths.remove(&place).is_some()),
             Event::Move { from, to } => assert_eq!(lengths.insert(to, lengths[&from]), None),
             Event::Compact => {}
+            Event::End { whole } => ended = Some(whole),
         }
     }
-    (puts, lengths.len())
+    Followed { puts, left: lengths.len(), whole: ended.expect("no end") }
 }
 
 #[test]
@@ -66,8 +77,9 @@ fn what_becomes_of_objects_is_recorded_and_other_allocators_can_do_the_same() {
     assert_eq!(text(&ended.output.stdout), "right\n");
     assert_eq!(text(&ended.output.stderr), "");
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-    let (puts, left) = follow(&path);
-    assert!(puts > 8_000 && left < puts, "{puts} {left}");
+    let followed = follow(&path);
+    let Followed { puts, left, whole } = followed;
+    assert!(puts > 8_000 && left < puts && whole, "{followed:?}");
     // `make test` builds ramfold-bench beside ramfold.
     let output = Command::new(RAMFOLD)
         .args(["bench", "store", "--json", "--object-trace"])
@@ -77,10 +89,7 @@ fn what_becomes_of_objects_is_recorded_and_other_allocators_can_do_the_same() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let last = &report["rows"].as_array().unwrap()[4];
-    assert_eq!(
-        (last["allocator"].as_str(), last["after"].as_str()),
-        (Some("size-classes"), Some("end"))
-    );
+    assert_eq!((&last["allocator"], &last["after"]), (&"size-classes".into(), &"end".into()));
     // Copies that were on their way are the same object.
     assert!(last["objects"].as_u64().unwrap() <= left as u64, "{last} {left}");
 }
@@ -93,31 +102,66 @@ fn a_trace_that_is_full_keeps_its_beginning_and_the_program_goes_on() {
     let ended = traced(&format!("{}:20K", path.display()), &[PYTHON, "-c", PROGRAM]);
     assert_eq!(text(&ended.output.stdout), "right\n");
     let message = text(&ended.output.stderr);
-    assert!(message.contains("has only the first 20 of"), "{message}");
+    assert!(message.contains("has only the first 19 KiB"), "{message}");
     assert_eq!(fs::metadata(&path).unwrap().len(), 20 << 10);
-    assert!(follow(&path).0 > 1_000);
+    let followed = follow(&path);
+    assert!(followed.puts > 1_000 && !followed.whole, "{followed:?}");
 }
 
 #[test]
-fn without_a_trace_there_is_no_file_and_a_reason() {
+fn without_a_trace_there_is_a_reason() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
     let place = path.to_str().unwrap();
     let ended = traced(place, &["sh", "-c", "exit 3"]);
     assert_eq!(ended.output.status.code(), Some(3));
-    assert!(text(&ended.output.stderr).contains("no process came to compress anything"));
+    assert!(text(&ended.output.stderr).contains("is empty: no process compressed anything"));
+    assert_eq!(follow(&path).puts, 0);
     let ended = traced("/no/such/folder/objects", &["true"]);
     assert_eq!(ended.output.status.code(), Some(125));
     assert!(text(&ended.output.stderr).contains("cannot write --object-trace"));
-    // No address space for it.
-    let script = format!("ulimit -v 1500000; exec {PYTHON} -c \"$0\"");
-    let ended = traced(&format!("{place}:1500M"), &["sh", "-c", &script, PROGRAM]);
+}
+
+/// A process with little memory becomes active first, another one compresses something.
+#[test]
+fn the_process_that_compresses_is_the_one_that_is_recorded() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects");
+    let script = format!("{PYTHON} -c 'import time; time.sleep(0.5)'; {PYTHON} -c \"$0\"");
+    let mut command = ramfold(["--memory", "30M", "--cold-after", "10m", "--object-trace"]);
+    let ended = run(command.arg(&path).args(["--", "sh", "-c", &script, PROGRAM]));
     assert_eq!(text(&ended.output.stdout), "right\n");
-    let message = text(&ended.output.stderr);
-    assert!(
-        message.contains("goes on without --object-trace: the file cannot be mapped"),
-        "{message}"
-    );
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(text(&ended.output.stderr), "");
+    assert!(follow(&path).puts > 8_000);
+}
+
+/// The launcher, and with it the file, is gone before the process that is recorded.
+#[test]
+fn a_process_that_goes_on_after_the_run_takes_no_harm() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects");
+    let result = folder.path().join("result");
+    // The shell ends when Python has said that memory is short.
+    let script =
+        format!("mkfifo $1/ready; {PYTHON} -c \"$0\" $1 > $1/out 2>&1 & read line < $1/ready");
+    let program = PROGRAM.replace(
+        "for _ in",
+        "import sys, time\nopen(sys.argv[1] + '/ready', 'w').write('x\\n')\ntime.sleep(1)\nfor _ in",
+    ) + "\nopen(sys.argv[1] + '/result', 'w').write('right')\n";
+    let place = folder.path().to_str().unwrap();
+    let ended = traced(path.to_str().unwrap(), &["sh", "-c", &script, &program, place]);
+    assert_eq!(ended.output.status.code(), Some(0));
+    let started = Instant::now();
+    while !fs::read_to_string(&result).is_ok_and(|text| text == "right") {
+        assert!(
+            started.elapsed() < Duration::from_secs(60),
+            "{}",
+            fs::read_to_string(folder.path().join("out")).unwrap()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(follow(&path).puts > 1_000);
 }

@@ -8,7 +8,7 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use ramfold_store::{Config, Store};
+use ramfold_store::{Config, Recorder, Store};
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::{PageRegion, Pagemap};
 use ramfold_sys::proc::{self, Memory, Statm};
@@ -23,7 +23,6 @@ use crate::cost::{self, Watermarks};
 use crate::fork;
 use crate::growth::{self, Growth};
 use crate::kept;
-use crate::object_trace;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Reclaimer, Step};
 use crate::recompress::Recompress;
@@ -444,7 +443,7 @@ impl Monitor {
         let start = staging_memory.as_ptr() as usize;
         uffd.register(start..start + staging_bytes, STAGING_MODE)
             .map_err(|e| GiveUp::System("registering staging", e))?;
-        store.record_objects(object_trace::begin(agent));
+        store.record_objects(Recorder::of(&agent.session().object_ring));
         // SAFETY: this is the monitor, and the agent is not active.
         unsafe {
             agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory, spill });

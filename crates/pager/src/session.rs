@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::ptr::{self, NonNull};
 
 use ramfold_codec::Choice;
+use ramfold_store::ObjectRing;
 use ramfold_sys::time;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -20,14 +21,14 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::futex;
 
 use crate::histogram::Histogram;
-use crate::lent_file::LentFile;
+use crate::spill::LentFile;
 
 /// Environment variable that leads an agent to its session: `PID:FD:KEY`. The launcher may be long
 /// gone and its number somebody else's: the key, 16 hexadecimal digits, tells.
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x09");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x0a");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -294,8 +295,7 @@ pub enum Once {
     Privileges = 1 << 6,
     SpillFull = 1 << 7,
     SpillFailed = 1 << 8,
-    NotRecorded = 1 << 9,
-    Other = 1 << 10,
+    Other = 1 << 9,
 }
 
 /// The shared memory. All fields are atomics: every process may write at any time.
@@ -343,13 +343,13 @@ pub struct Session {
     /// The most by which the cost went over the cap.
     pub over_cap_bytes_max: AtomicU64,
     pub spill: SpillArea,
-    /// For the trace of one process' objects.
-    pub object_trace: LentFile,
     messages: [Message; MESSAGES_MAX],
     /// What processes counted whose place was taken again.
     pub retired: Counters,
     pub retired_fault_ns: Histogram,
     pub processes: [Process; PROCESSES_MAX],
+    /// For the trace of one process' objects. Without one it is address space.
+    pub object_ring: ObjectRing,
 }
 
 impl Session {

@@ -29,7 +29,7 @@ mod tests;
 
 pub use allocator::{Allocator, Footprint};
 pub use error::{LoadError, StoreError};
-pub use object_trace::{Event, Recorder, TRACE_HEAD_BYTES, TraceError, events, words_asked};
+pub use object_trace::{Event, ObjectRing, Recorder, TRACE_MAGIC, TraceError, events};
 pub use pool::{Object, Pool, charged_bytes};
 pub use recompression::{Denser, Recompressed, Recompression};
 pub use spill::{

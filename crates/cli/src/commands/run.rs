@@ -1,7 +1,7 @@
 //! `ramfold run`: starts a program with the agent in it, and waits for it.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -97,8 +97,8 @@ pub struct Arguments {
     stats: Option<PathBuf>,
 
     /// Record in FILE what happens to the compressed objects of the first process that has any, for
-    /// `ramfold bench store --object-trace`: lengths and lifetimes, no content. SIZE, set aside at once, is
-    /// the most it may take [default: 256M, which is 32 million events]
+    /// `ramfold bench store --object-trace`: lengths and lifetimes, no content. It takes SIZE at most
+    /// [default: 256M, which is 32 million events]
     #[arg(long, value_name = "FILE[:SIZE]")]
     object_trace: Option<SizedPath>,
 
@@ -167,7 +167,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         None => None,
     };
     let object_trace = match &arguments.object_trace {
-        Some(place) => Some(ObjectTrace::set_up(place, &session).with_context(no_trace(place))?),
+        Some(place) => Some(ObjectTrace::begin(place, &session).with_context(no_trace(place))?),
         None => None,
     };
     if let Some(cold_after) = arguments.cold_after {
@@ -223,36 +223,31 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         let (session, ended) = (Arc::clone(&session), Arc::clone(&ended));
         move || awake::keep(&session, &ended)
     });
+    let tracer = std::thread::spawn({
+        let (session, ended) = (Arc::clone(&session), Arc::clone(&ended));
+        let place = arguments.object_trace.clone();
+        move || {
+            if let Some((place, trace)) = place.zip(object_trace) {
+                say_of_trace(&place, trace.keep(&session, &ended));
+            }
+        }
+    });
 
     let status = child.wait().context("waiting for the program")?;
     ended.store(true, Ordering::Release);
     watcher.thread().unpark();
+    tracer.thread().unpark();
     handle.close();
     // Wakes the thread that waits for messages.
     session.message_count.fetch_add(1, Ordering::Release);
     session.wake_messenger();
     session.keep_awake(u64::MAX);
-    for thread in [forwarder, messenger, watcher, keeper] {
+    for thread in [forwarder, messenger, watcher, keeper, tracer] {
         thread.join().map_err(|_| anyhow::anyhow!("a thread of ramfold panicked"))?;
     }
     // The program's status is worth more than this.
     if let Err(error) = write_stats() {
         say(format_args!("{error:#}"));
-    }
-    if let Some((place, trace)) = arguments.object_trace.as_ref().zip(object_trace) {
-        match trace.finish().with_context(no_trace(place)) {
-            Ok(Outcome::Whole) => {}
-            Ok(Outcome::Cut { bytes, wanted_bytes }) => say(format_args!(
-                "--object-trace {} has only the first {} of {} KiB",
-                place.path.display(),
-                bytes >> 10,
-                wanted_bytes >> 10
-            )),
-            Ok(Outcome::Nothing) => {
-                say(format_args!("--object-trace: no process came to compress anything"));
-            }
-            Err(error) => say(format_args!("{error:#}")),
-        }
     }
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     if status.signal() == Some(Signal::SIGKILL as i32) {
@@ -270,6 +265,27 @@ fn say(text: std::fmt::Arguments<'_>) {
 
 fn no_trace(place: &SizedPath) -> impl Fn() -> String {
     move || format!("cannot write --object-trace {}", place.path.display())
+}
+
+/// The program's status is worth more than this.
+fn say_of_trace(place: &SizedPath, result: io::Result<Outcome>) {
+    let path = place.path.display();
+    match result {
+        Ok(Outcome::Whole) => {}
+        Ok(Outcome::Full(bytes)) => say(format_args!(
+            "--object-trace {path} has only the first {} KiB of what was recorded; {path}:SIZE gives it more room",
+            bytes >> 10
+        )),
+        Ok(Outcome::Overrun) => say(format_args!(
+            "--object-trace {path} ends before the program: it could not be written as fast as things happened"
+        )),
+        Ok(Outcome::Empty) => {
+            say(format_args!("--object-trace {path} is empty: no process compressed anything"));
+        }
+        Err(error) => say(format_args!(
+            "cannot write --object-trace {path}: {error}; it has what came before"
+        )),
+    }
 }
 
 fn not_runnable(error: &NotRunnable) -> i32 {

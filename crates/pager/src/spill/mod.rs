@@ -6,6 +6,7 @@
 //! the fault handler reads (`reads.rs`), which goes on with other faults meanwhile.
 
 mod claims;
+mod lent_file;
 mod reads;
 mod writer;
 
@@ -21,6 +22,7 @@ use crate::agent::{Active, Agent};
 use crate::cost::Watermarks;
 use crate::session::{Once, Session};
 
+pub use lent_file::LentFile;
 pub use reads::Reads;
 pub use writer::{thread_main, wake_if_wanted};
 
@@ -112,7 +114,7 @@ pub fn shape(session: &Session) -> Option<SpillShape> {
 /// # Errors
 /// What open(2) says, or `ESTALE` if it is another file.
 pub fn open_file(agent: &Agent, parent: Option<(u32, i32)>) -> Result<DirectFile, Errno> {
-    agent.session().spill.file.open(parent, DirectFile::open)
+    agent.session().spill.file.open(parent)
 }
 
 /// By which number a thread of ours has the file open.

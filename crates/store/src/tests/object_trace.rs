@@ -1,34 +1,23 @@
 //! The trace of what happens to objects.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{MIB, Random, content, store_of};
-use crate::object_trace::{HEAD_WORDS, KIND_COMPACT, KIND_MOVE, KIND_PUT, MAGIC};
-use crate::{Event, Recorder, Store, TRACE_HEAD_BYTES, TraceError, events, words_asked};
+use crate::object_trace::{KIND_COMPACT, KIND_MOVE, KIND_PUT};
+use crate::{Event, ObjectRing, Recorder, Store, TraceError, events};
 
-/// A file's words, for as long as the test lives.
-fn words(count: usize) -> &'static [AtomicU64] {
-    Vec::leak((0..count).map(|_| AtomicU64::new(0)).collect())
-}
-
-fn plain(words: &[AtomicU64]) -> Vec<u64> {
-    words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
-}
-
-fn bytes(head: [u64; HEAD_WORDS]) -> [u8; TRACE_HEAD_BYTES] {
-    let bytes: Vec<u8> = head.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    bytes.try_into().unwrap()
-}
-
-fn head(words: &[AtomicU64]) -> Result<u64, TraceError> {
-    words_asked(&bytes(*plain(words).first_chunk().unwrap()))
+/// A store whose objects are recorded.
+fn recorded(ring: &'static ObjectRing, pool_bytes: usize) -> Store {
+    ring.want();
+    let mut store = store_of(pool_bytes, 0);
+    store.record_objects(Recorder::of(ring));
+    store
 }
 
 /// Follows a trace: the lengths of what is there, by place, where originals and copies are one each.
-fn follow(words: &[AtomicU64]) -> HashMap<u64, usize> {
+fn follow(words: impl IntoIterator<Item = u64>) -> HashMap<u64, usize> {
     let mut there = HashMap::new();
-    for event in events(plain(words).into_iter().skip(HEAD_WORDS)) {
+    for event in events(words) {
         match event.unwrap() {
             Event::Put { place, len } => assert_eq!(there.insert(place, len), None),
             Event::Free { place } => assert!(there.remove(&place).is_some()),
@@ -36,7 +25,7 @@ fn follow(words: &[AtomicU64]) -> HashMap<u64, usize> {
                 let len = there[&from];
                 assert_eq!(there.insert(to, len), None);
             }
-            Event::Compact => {}
+            Event::Compact | Event::End { .. } => {}
         }
     }
     there
@@ -56,78 +45,101 @@ fn change(store: &Store, keys: core::ops::Range<u64>, random: &mut Random, steps
 
 #[test]
 fn a_trace_says_what_is_in_the_pool() {
-    let words = words(1 << 20);
-    assert_eq!(head(words), Ok(0));
-    let mut store = store_of(64 * MIB, MIB);
-    store.record_objects(Recorder::begin(words).unwrap());
-    assert!(Recorder::begin(words).is_none(), "it has begun");
-    assert_eq!(head(words), Ok(0));
-    let mut moved = 0;
+    static RING: ObjectRing = ObjectRing::new();
+    let store = recorded(&RING, 64 * MIB);
+    assert!(!RING.is_used());
+    let (mut moved, mut compactions) = (0, 0);
+    let mut words = Vec::new();
+    let threads = std::sync::atomic::AtomicU32::new(3);
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
-            let store = &store;
+            let (store, threads) = (&store, &threads);
             scope.spawn(move || {
                 let keys = thread * 1000..(thread + 1) * 1000;
-                change(store, keys, &mut Random::new(thread + 1), 20_000);
+                change(store, keys, &mut Random::new(thread + 1), 140_000);
+                threads.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
             });
         }
-        moved = store.compact(|| true);
+        // More than the ring has room for.
+        while threads.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+            words.extend(RING.take());
+            moved += store.compact(|| true);
+            compactions += 1;
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     });
     for key in 0..2500 {
         store.invalidate(key);
     }
     moved += store.compact(|| true);
-    assert!(moved > 0);
+    words.extend(RING.take());
+    assert!(RING.is_used() && !RING.has_more());
+    assert!(moved > 0 && words.len() > 1 << 19, "{moved} {}", words.len());
+    let recorded = events(words.iter().copied()).filter(|event| *event == Ok(Event::Compact));
+    assert_eq!(recorded.count(), compactions + 1);
     let there = follow(words);
     let statistics = store.statistics();
     assert_eq!(there.len() as u64, statistics.slots);
     assert_eq!(there.values().sum::<usize>() as u64, statistics.object_bytes);
-    let compactions = events(plain(words).into_iter().skip(HEAD_WORDS))
-        .filter(|event| *event == Ok(Event::Compact));
-    assert_eq!(compactions.count(), 2);
 }
 
 #[test]
-fn a_full_file_keeps_what_came_first() {
-    let words = words(HEAD_WORDS + 100);
-    let guard = &words[HEAD_WORDS + 90..];
-    let mut store = store_of(MIB, 0);
-    store.record_objects(Recorder::begin(&words[..HEAD_WORDS + 90]).unwrap());
-    for key in 0..200 {
-        store.store_object(key, 1, &[1; 500]).unwrap();
+fn what_came_before_the_ring_was_full_is_there_and_nothing_after() {
+    static RING: ObjectRing = ObjectRing::new();
+    let store = recorded(&RING, 64 * MIB);
+    let mut put = 0;
+    while !RING.has_more() || put < 600_000 {
+        store.store_object(put % 100, 1, &put.to_ne_bytes()).unwrap();
+        put += 1;
     }
-    assert_eq!(head(words), Ok(200));
-    assert_eq!(follow(words).len(), 90);
-    assert!(plain(guard).iter().all(|&word| word == 0));
+    let first: Vec<u64> = RING.take().collect();
+    assert_eq!(first.len(), 1 << 19);
+    follow(first);
+    // There is room again, but what was recorded now would not fit what came before.
+    store.store_object(1000, 1, &[1; 500]).unwrap();
+    assert_eq!(RING.take().count(), 0);
+    assert!(RING.has_more());
+}
+
+#[test]
+fn one_process_records_the_first_that_has_an_object() {
+    static RING: ObjectRing = ObjectRing::new();
+    let idle = recorded(&RING, MIB);
+    let (first, second) = (recorded(&RING, MIB), recorded(&RING, MIB));
+    second.store_object(1, 1, &[1; 500]).unwrap();
+    first.store_object(1, 1, &[1; 600]).unwrap();
+    idle.store_object(1, 1, &[1; 600]).unwrap();
+    second.store_object(2, 1, &[1; 500]).unwrap();
+    let there = follow(RING.take());
+    assert_eq!(there.into_values().collect::<Vec<_>>(), [500, 500]);
 }
 
 #[test]
 fn a_forked_child_does_not_record() {
-    let words = words(1000);
-    let mut store = store_of(MIB, 0);
-    store.record_objects(Recorder::begin(words).unwrap());
+    static RING: ObjectRing = ObjectRing::new();
+    let store = recorded(&RING, MIB);
     store.store_object(1, 1, &[1; 500]).unwrap();
     // SAFETY: nobody else uses the store.
     unsafe { store.reset_locks_after_fork() };
     store.store_object(2, 1, &[1; 500]).unwrap();
-    assert_eq!(follow(words).len(), 1);
+    assert_eq!(follow(RING.take()).len(), 1);
 }
 
 #[test]
-fn what_is_no_trace_is_told() {
-    assert_eq!(words_asked(&bytes([1, 2, 0, 0, 0, 0, 0, 0])), Err(TraceError::NoTrace));
-    assert_eq!(words_asked(&bytes([MAGIC, 2, 0, 0, 0, 0, 0, 9])), Err(TraceError::NoTrace));
-    assert_eq!(words_asked(&bytes([MAGIC, 2, 0, 0, 0, 0, 0, 0])), Ok(2));
+fn what_is_no_event_is_told() {
     let read = |words: &[u64]| events(words.to_vec()).last();
     let object = 77 << 13 | 500;
     assert_eq!(read(&[KIND_PUT | object]), Some(Ok(Event::Put { place: 77, len: 500 })));
-    for bad in [object, KIND_PUT | 77 << 13, KIND_COMPACT | 1, KIND_PUT | 77 << 13 | 5000, 1 << 60]
-    {
-        assert_eq!(read(&[KIND_COMPACT, bad]), Some(Err(TraceError::Damaged(1))), "{bad:#x}");
+    let end = Event::end_word(false);
+    assert_eq!(read(&[end]), Some(Ok(Event::End { whole: false })));
+    assert_eq!(read(&[end | 1]), Some(Ok(Event::End { whole: true })));
+    let compact = KIND_COMPACT;
+    let put = KIND_PUT | 77 << 13;
+    for bad in [0, object, put, compact | 1, put | 5000, end | 2, 1 << 60] {
+        assert_eq!(read(&[KIND_COMPACT, bad]), Some(Err(TraceError(1))), "{bad:#x}");
     }
     let moves = [KIND_MOVE | object, KIND_COMPACT];
-    assert_eq!(read(&moves), Some(Err(TraceError::Damaged(0))));
+    assert_eq!(read(&moves), Some(Err(TraceError(0))));
     // Cut off.
     assert_eq!(read(&moves[..1]), None);
-    assert_eq!(read(&[KIND_COMPACT, 0, 1 << 60]), Some(Ok(Event::Compact)));
 }

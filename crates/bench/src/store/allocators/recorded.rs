@@ -6,10 +6,13 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
-use ramfold_store::{Event, TRACE_HEAD_BYTES, events, words_asked};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use ramfold_store::{Event, TRACE_MAGIC, events};
 
 use super::trace::{Point, Step, Trace};
+use crate::machine;
+
+const NO_TRACE: &str = "it is no trace of objects, or one of another version or machine";
 
 /// Objects by where they lie, as numbers that are used again.
 #[derive(Default)]
@@ -68,17 +71,8 @@ impl Trace {
     pub fn read(path: &Path) -> Result<Trace> {
         let of_file = || format!("trace {}", path.display());
         let mut file = BufReader::with_capacity(1 << 20, File::open(path).with_context(of_file)?);
-        let mut head = [0; TRACE_HEAD_BYTES];
-        match file.read_exact(&mut head) {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                bail!("{}: it is too short for a trace of objects", of_file())
-            }
-            read => read.with_context(of_file)?,
-        }
-        ensure!(words_asked(&head).with_context(of_file)? > 0, "{}: it is empty", of_file());
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         let mut failed = None;
-        let words = std::iter::from_fn(|| {
+        let mut words = std::iter::from_fn(|| {
             let mut word = [0; 8];
             match file.read_exact(&mut word) {
                 Ok(()) => Some(u64::from_ne_bytes(word)),
@@ -88,15 +82,24 @@ impl Trace {
                 }
             }
         });
-        let trace = Trace::of_words(&name, words).with_context(of_file);
-        failed.map_or(trace, |error| Err(error).with_context(of_file))
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        let begins = words.next() == Some(TRACE_MAGIC);
+        let available = machine::available_bytes()?;
+        let trace =
+            if begins { Trace::of_words(&name, words, available) } else { Err(anyhow!(NO_TRACE)) };
+        failed.map_or(trace, |error| Err(error.into())).with_context(of_file)
     }
 
     /// With points after each quarter of the steps, and where the objects had the most bytes.
-    fn of_words(name: &str, words: impl Iterator<Item = u64>) -> Result<Trace> {
+    fn of_words(
+        name: &str,
+        words: impl Iterator<Item = u64>,
+        available_bytes: u64,
+    ) -> Result<Trace> {
         let mut objects = Objects::default();
         let mut steps = Vec::new();
         let (mut bytes, mut most, mut most_at) = (0u64, 0, 0);
+        let mut ended = false;
         for (number, event) in events(words).enumerate() {
             let at = || format!("event {number}");
             match event? {
@@ -113,39 +116,53 @@ impl Trace {
                 }
                 Event::Move { from, to } => objects.copy(from, to).with_context(at)?,
                 Event::Compact => steps.push(Step::Compact),
+                Event::End { whole } => {
+                    ended = whole;
+                    break;
+                }
             }
             if bytes > most {
                 (most, most_at) = (bytes, steps.len());
             }
         }
         ensure!(!steps.is_empty(), "there is no event in it");
+        ensure!(
+            most <= available_bytes / 2,
+            "it has {} MiB of objects at a time, and {} MiB of memory are available for twice as much",
+            most >> 20,
+            available_bytes >> 20
+        );
+        let name = if ended { name.to_owned() } else { format!("{name} (its beginning)") };
         let mut points = vec![(most_at, Point::Most)];
         for (quarter, point) in
-            (1..).zip([Point::Quarter, Point::Half, Point::Quarters, Point::End])
+            (1..).zip([Point::Quarter, Point::Half, Point::ThreeQuarters, Point::End])
         {
             points.push((steps.len() * quarter / 4, point));
         }
-        points.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-        for (at, point) in points {
+        // From behind, so that places stay; of two at the same place the first is to come first.
+        points.sort_by_key(|(at, _)| *at);
+        for (at, point) in points.into_iter().rev() {
             steps.insert(at, Step::Point(point));
         }
-        Ok(Trace { name: name.to_owned(), objects: objects.all.len() as u32, steps })
+        Ok(Trace { name, objects: objects.all.len() as u32, steps })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use ramfold_store::{Config, Recorder, Store};
+    use ramfold_store::{Config, ObjectRing, Recorder, Store};
 
     use super::super::measure;
     use super::*;
     use crate::random::Random;
 
+    fn file(words: impl IntoIterator<Item = u64>) -> Vec<u8> {
+        [TRACE_MAGIC].into_iter().chain(words).flat_map(u64::to_ne_bytes).collect()
+    }
+
     /// What a store records while objects come, go and move, as a file has it.
-    fn recording() -> Vec<u8> {
-        let words: &[_] = Vec::leak((0..100_000).map(|_| AtomicU64::new(0)).collect());
+    fn recording(ring: &'static ObjectRing, change: impl FnOnce(&Store)) -> Vec<u8> {
+        ring.want();
         let mut store = Store::new(&Config {
             pool_bytes_max: 64 << 20,
             reserve_bytes: 0,
@@ -153,7 +170,13 @@ mod tests {
             spill: None,
         })
         .unwrap();
-        store.record_objects(Recorder::begin(words).unwrap());
+        store.record_objects(Recorder::of(ring));
+        change(&store);
+        drop(store);
+        file(ring.take().chain([Event::end_word(true)]))
+    }
+
+    fn churn(store: &Store) {
         let mut random = Random::new(3);
         for _ in 0..20_000 {
             let key = random.below(4_000) as u64;
@@ -165,17 +188,14 @@ mod tests {
         }
         (0..3_500).filter(|&key| store.invalidate(key)).count();
         assert!(store.compact(|| true) > 0);
-        drop(store);
-        let asked = words[1].load(Ordering::Relaxed) as usize;
-        let count = TRACE_HEAD_BYTES / 8 + asked;
-        words[..count].iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect()
     }
 
     #[test]
     fn every_allocator_can_do_what_was_recorded() {
+        static RING: ObjectRing = ObjectRing::new();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("objects");
-        std::fs::write(&path, recording()).unwrap();
+        std::fs::write(&path, recording(&RING, churn)).unwrap();
         let trace = Trace::read(&path).unwrap();
         assert_eq!(trace.name, "objects");
         assert!((2_000..4_000).contains(&trace.objects), "{}", trace.objects);
@@ -195,35 +215,68 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_that_only_grows_ends_with_its_end() {
+        static RING: ObjectRing = ObjectRing::new();
+        let grows = |store: &Store| {
+            (0..10).for_each(|key| store.store_object(key, 1, &[1; 100]).unwrap());
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("objects");
+        std::fs::write(&path, recording(&RING, grows)).unwrap();
+        let points: Vec<&str> = measure(&[Trace::read(&path).unwrap()], |_| {})
+            .unwrap()
+            .iter()
+            .map(|row| row.after)
+            .collect();
+        assert_eq!(points[..5], ["1/4", "1/2", "3/4", "most bytes", "end"]);
+    }
+
+    #[test]
+    fn what_this_machine_has_no_memory_for_is_told_before() {
+        let words = || (1..=1000).map(|at| 1 << 48 | at << 13 | 4096);
+        assert!(Trace::of_words("objects", words(), 8192 * 1000).is_ok());
+        let error = Trace::of_words("objects", words(), 8192 * 999).map(drop).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("3 MiB of objects at a time, and 7 MiB of memory are available"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn what_is_no_trace_is_refused_with_a_reason() {
+        static RING: ObjectRing = ObjectRing::new();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("objects");
         let error = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
             format!("{:#}", Trace::read(&path).map(drop).unwrap_err())
         };
-        assert!(error(b"short").contains("too short"));
-        assert!(error(&[0; 100]).contains("empty"));
-        assert!(error(&[7; 100]).contains("no trace of objects"));
-        let recording = recording();
+        for bad in [b"short".as_slice(), &[0; 100], &[7; 100]] {
+            assert!(error(bad).contains("no trace of objects"));
+        }
+        for empty in [file([]), file([Event::end_word(true)])] {
+            assert!(error(&empty).contains("there is no event in it"));
+        }
+        let recording = recording(&RING, churn);
+        let (head, rest) = recording.split_at(8);
         let mut damaged = recording.clone();
-        damaged[TRACE_HEAD_BYTES + 87] = 0xee;
+        damaged[8 + 87] = 0xee;
         assert!(error(&damaged).contains("word 10 "), "{}", error(&damaged));
         // An event twice.
-        let (head, rest) = recording.split_at(TRACE_HEAD_BYTES);
         let twice = [head, &rest[..8], rest].concat();
         assert!(error(&twice).contains("event 1: two objects in one place"), "{}", error(&twice));
+        // Told, or another trace; no panic.
         let mut random = Random::new(4);
-        for _ in 0..300 {
+        let accepted = (0..60).filter(|_| {
             let mut damaged = recording.clone();
-            let at = TRACE_HEAD_BYTES + random.below(rest.len());
-            damaged[at] ^= 1 << random.below(8);
+            damaged[8 + random.below(rest.len())] ^= 1 << random.below(8);
             std::fs::write(&path, damaged).unwrap();
-            // Told, or another trace; no panic.
-            let _ = Trace::read(&path);
-        }
+            Trace::read(&path).is_ok_and(|trace| measure(&[trace], |_| {}).is_ok())
+        });
+        assert!((2..58).contains(&accepted.count()));
         // Cut off anywhere it is a shorter trace.
         std::fs::write(&path, &recording[..recording.len() - 1001]).unwrap();
-        assert!(Trace::read(&path).is_ok());
+        assert_eq!(Trace::read(&path).unwrap().name, "objects (its beginning)");
     }
 }

@@ -30,7 +30,7 @@ pub enum Point {
     Most,
     Quarter,
     Half,
-    Quarters,
+    ThreeQuarters,
     End,
 }
 
@@ -45,7 +45,7 @@ impl Point {
             Point::Most => "most bytes",
             Point::Quarter => "1/4",
             Point::Half => "1/2",
-            Point::Quarters => "3/4",
+            Point::ThreeQuarters => "3/4",
             Point::End => "end",
         }
     }

@@ -1,10 +1,9 @@
 //! A file that the launcher has open and lends to the processes of its session.
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::Errno;
-use ramfold_sys::file::FileIdentity;
+use ramfold_sys::file::{DirectFile, FileIdentity};
 use ramfold_sys::path::Path;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::process::getpid;
@@ -41,11 +40,7 @@ impl LentFile {
     ///
     /// # Errors
     /// What `open` says, or `ESTALE` if it is another file.
-    pub fn open<F: AsFd>(
-        &self,
-        other: Option<(u32, i32)>,
-        open: impl Fn(&CStr) -> Result<F, Errno>,
-    ) -> Result<F, Errno> {
+    pub fn open(&self, other: Option<(u32, i32)>) -> Result<DirectFile, Errno> {
         let identity = FileIdentity {
             device: self.device.load(Ordering::Relaxed),
             inode: self.inode.load(Ordering::Relaxed),
@@ -55,7 +50,7 @@ impl LentFile {
         let mut result = Err(Errno::STALE);
         for (task, fd) in holders.into_iter().flatten() {
             let path = Path::new(format_args!("/proc/{task}/fd/{fd}"))?;
-            result = open(path.as_c_str()).and_then(|file| {
+            result = DirectFile::open(path.as_c_str()).and_then(|file| {
                 if FileIdentity::of(&file)? == identity { Ok(file) } else { Err(Errno::STALE) }
             });
             if result.is_ok() {
