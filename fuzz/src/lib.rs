@@ -4,9 +4,10 @@
 //! Scratch, objects and pages are allocations of their own and of exactly the size promised, so
 //! that the address sanitizer sees any access outside them, those of the C library included.
 
+use ramfold_codec::cluster::{self, ClusterCodec, ClusterSize};
 use ramfold_codec::{
-    Backend, Codec, Compressor, Decompressor, Encoding, PAGE_SIZE, Page, compress_scratch_bytes,
-    decompress_scratch_bytes,
+    Backend, Codec, Compressor, Decompressor, Encoding, PAGE_SIZE, Page, ZstdLevel,
+    compress_scratch_bytes, decompress_scratch_bytes,
 };
 
 /// A page from the fuzzer's bytes. The first says how the rest fills it.
@@ -93,6 +94,51 @@ pub fn decode(codec: Codec, data: &[u8]) {
     if let Ok(page) = first {
         comes_back(codec, &page, 2 * PAGE_SIZE);
     }
+}
+
+/// Decodes a cluster made from `data`: as it is, or what a codec makes of pages with a few bytes changed.
+/// If that gives a cluster, the cluster must come back from a round trip of its own.
+pub fn decode_cluster(data: &[u8]) {
+    let Some((&how, data)) = data.split_first() else { return };
+    let codec = [ClusterCodec::Lz4, ClusterCodec::Zstd(ZstdLevel::FASTEST)][usize::from(how & 1)];
+    let size = ClusterSize::ALL[usize::from(how >> 1) % ClusterSize::ALL.len()];
+    let object = if how & 0x80 == 0 {
+        data.to_vec()
+    } else {
+        let (edits, bytes) = data.split_at(data.len().min(3 * usize::from(how >> 4 & 7)));
+        let pages = (0..size.pages()).map(|nth| page_from(bytes.get(nth..).unwrap_or_default()));
+        let cluster = pages.collect::<Vec<_>>().concat();
+        let mut object = compress_cluster(codec, size, &cluster).unwrap_or_default();
+        for edit in edits.chunks_exact(3) {
+            let at = usize::from(u16::from_le_bytes([edit[0], edit[1]]));
+            if let Some(byte) = object.get_mut(at) {
+                *byte ^= edit[2];
+            }
+        }
+        object
+    };
+    let mut scratch = vec![0; cluster::decompress_scratch_bytes()];
+    let mut decompressor = cluster::Decompressor::new(&mut scratch).expect("scratch is accepted");
+    let mut cluster = vec![0; size.bytes()];
+    let object = object.into_boxed_slice();
+    if decompressor.decompress(codec.encoding(), &object, &mut cluster).is_err() {
+        return;
+    }
+    let Some(object) = compress_cluster(codec, size, &cluster) else { return };
+    let mut back = vec![0x5a; size.bytes()];
+    assert_eq!(decompressor.decompress(codec.encoding(), &object, &mut back), Ok(()));
+    assert!(back == cluster, "another cluster came back");
+}
+
+fn compress_cluster(codec: ClusterCodec, size: ClusterSize, cluster: &[u8]) -> Option<Vec<u8>> {
+    let mut scratch = vec![0; cluster::compress_scratch_bytes(codec, size)];
+    let mut compressor =
+        cluster::Compressor::new(codec, size, &mut scratch).expect("enough scratch");
+    let mut object = vec![0; 2 * size.bytes()];
+    let length = compressor.compress(cluster, &mut object).ok()?;
+    object.truncate(length);
+    object.shrink_to_fit();
+    Some(object)
 }
 
 /// Compresses `page` into `room` bytes and checks that it comes back, and that the object tolerates

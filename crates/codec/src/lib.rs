@@ -13,6 +13,7 @@
 //! | [`choice`], [`auto`] | one codec for everything, or one for each page |
 //! | [`same_filled`](mod@same_filled) | the test that comes before any codec |
 //! | [`lz4`], [`lzo`], [`lzrw`], [`zstd`], [`wkdm`], [`wk4x4`], [`pbpm`], [`wkv`], [`page_lz`] | one format each, as plain functions |
+//! | [`cluster`] | several pages of a file as one object |
 //! | [`error`] | what can go wrong, and with which values |
 //!
 //! Whatever bytes a decoder is given, it returns a page or a [`DecodeError`]; it never panics and
@@ -43,6 +44,7 @@ pub mod auto;
 pub mod backend;
 mod bits;
 pub mod choice;
+pub mod cluster;
 pub mod codec;
 pub mod compressor;
 pub mod decompressor;

@@ -1,7 +1,10 @@
 //! What the codecs of the Lempel-Ziv family share: finding copies, writing literals, making copies.
+//!
+//! What LZ4 needs is for a page or a [cluster](crate::cluster) of known size, so that bounds are
+//! constants; positions have 16 bits.
 
+use crate::Page;
 use crate::error::DoesNotFit;
-use crate::{PAGE_SIZE, Page};
 
 /// Where each hash was last seen in the page.
 pub(crate) struct Table<'a, const ENTRIES: usize>(&'a mut [[u8; 2]; ENTRIES]);
@@ -26,7 +29,7 @@ impl<'a, const ENTRIES: usize> Table<'a, ENTRIES> {
 }
 
 #[inline]
-pub(crate) fn bytes_at<const N: usize>(page: &Page, at: usize) -> [u8; N] {
+pub(crate) fn bytes_at<const N: usize, const SIZE: usize>(page: &[u8; SIZE], at: usize) -> [u8; N] {
     // Callers stay within the page; zeros keep the function total without a panic's code.
     match page.get(at..).and_then(<[u8]>::first_chunk) {
         Some(bytes) => *bytes,
@@ -35,15 +38,15 @@ pub(crate) fn bytes_at<const N: usize>(page: &Page, at: usize) -> [u8; N] {
 }
 
 #[inline]
-pub(crate) fn u32_at(page: &Page, at: usize) -> u32 {
+pub(crate) fn u32_at<const SIZE: usize>(page: &[u8; SIZE], at: usize) -> u32 {
     u32::from_le_bytes(bytes_at(page, at))
 }
 
 /// A hash of the five bytes at `at`, with so many bits.
 #[inline]
-pub(crate) fn hash_of_five<const BITS: u32>(page: &Page, at: usize) -> usize {
+pub(crate) fn hash_of_five<const SIZE: usize>(page: &[u8; SIZE], at: usize, bits: u32) -> usize {
     let five = u64::from_le_bytes(bytes_at(page, at)) << 24;
-    (five.wrapping_mul(0x9e37_79b1_85eb_ca87) >> (64 - BITS)) as usize
+    (five.wrapping_mul(0x9e37_79b1_85eb_ca87) >> (64 - bits)) as usize
 }
 
 /// The word at a place counted in words.
@@ -88,7 +91,13 @@ enum Ended {
 
 /// Compares up to `most` bytes, eight at a time while there are eight.
 #[inline]
-fn by_eights(page: &Page, earlier: usize, later: usize, end: usize, most: usize) -> Ended {
+fn by_eights<const SIZE: usize>(
+    page: &[u8; SIZE],
+    earlier: usize,
+    later: usize,
+    end: usize,
+    most: usize,
+) -> Ended {
     let mut length = 0;
     while length < most && later + length + 8 <= end {
         let difference = u64::from_le_bytes(bytes_at(page, earlier + length))
@@ -109,8 +118,13 @@ fn first_byte(difference: u64) -> usize {
 
 /// The same in one loop, for encoders that take it in: a call in it makes LZ4's 7 % slower.
 #[inline]
-pub(crate) fn common_length(page: &Page, earlier: usize, later: usize, end: usize) -> usize {
-    let mut length = match by_eights(page, earlier, later, end, PAGE_SIZE) {
+pub(crate) fn common_length<const SIZE: usize>(
+    page: &[u8; SIZE],
+    earlier: usize,
+    later: usize,
+    end: usize,
+) -> usize {
+    let mut length = match by_eights(page, earlier, later, end, SIZE) {
         Ended::At(length) => return length,
         Ended::NotBy(length) => length,
     };
@@ -213,7 +227,7 @@ impl<'a> Output<'a> {
     #[inline]
     pub(crate) fn literals(
         &mut self,
-        page: &Page,
+        page: &[u8],
         start: usize,
         end: usize,
     ) -> Result<(), DoesNotFit> {
@@ -239,23 +253,28 @@ const PIECE: usize = 32;
 /// Copies `length` bytes from `distance` before `to`. Both are inside the page, `distance` is at
 /// most `to` and not zero.
 #[inline]
-pub(crate) fn copy(page: &mut Page, to: usize, distance: usize, length: usize) {
+pub(crate) fn copy<const SIZE: usize>(
+    page: &mut [u8; SIZE],
+    to: usize,
+    distance: usize,
+    length: usize,
+) {
     let end = to + length;
     let mut at = to;
-    if distance >= PIECE_STEP && end + PIECE <= PAGE_SIZE {
+    if distance >= PIECE_STEP && end + PIECE <= SIZE {
         while at < end {
-            copy_piece::<PIECE_STEP>(page, at - distance, at);
+            copy_piece::<PIECE_STEP, SIZE>(page, at - distance, at);
             at += PIECE_STEP;
         }
-    } else if distance >= 8 && end + 8 <= PAGE_SIZE {
+    } else if distance >= 8 && end + 8 <= SIZE {
         while at < end {
-            copy_piece::<8>(page, at - distance, at);
+            copy_piece::<8, SIZE>(page, at - distance, at);
             at += 8;
         }
     } else if distance == 1 {
         let byte = page[to - 1];
         page[to..end].fill(byte);
-    } else if distance < 8 && end + 8 <= PAGE_SIZE {
+    } else if distance < 8 && end + 8 <= SIZE {
         let pattern = repeated(page, to - distance, distance);
         let step = usize::from(REPEAT_STEP[distance & 7]);
         while at < end {
@@ -277,7 +296,7 @@ pub(crate) fn copy(page: &mut Page, to: usize, distance: usize, length: usize) {
 const PIECE_STEP: usize = 16;
 
 #[inline]
-fn copy_piece<const N: usize>(page: &mut Page, from: usize, to: usize) {
+fn copy_piece<const N: usize, const SIZE: usize>(page: &mut [u8; SIZE], from: usize, to: usize) {
     // Read in full before it is written; `copy` makes sure that both lie within the page.
     let Some(&source) = page.get(from..).and_then(<[u8]>::first_chunk::<N>) else { return };
     if let Some(place) = page.get_mut(to..).and_then(<[u8]>::first_chunk_mut::<N>) {
@@ -287,7 +306,7 @@ fn copy_piece<const N: usize>(page: &mut Page, from: usize, to: usize) {
 
 /// The `period` bytes at `at` (fewer than eight), repeated to fill eight.
 #[inline]
-fn repeated(page: &Page, at: usize, period: usize) -> [u8; 8] {
+fn repeated(page: &[u8], at: usize, period: usize) -> [u8; 8] {
     let bytes = page.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
     let bits = 8 * (period as u32 & 7);
     let once = u64::from_le_bytes(bytes) & ((1u64 << bits) - 1);
@@ -313,6 +332,7 @@ const REPEAT_STEP: [u8; 8] = [8, 8, 8, 6, 8, 5, 6, 7];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PAGE_SIZE;
     use crate::backend::Backend;
 
     /// Every backend finds the one byte that is not the same, wherever it is, and the end.

@@ -1,11 +1,12 @@
 //! LZ4, raw block format (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>): the whole
-//! page is one independent block, whose decoded length is known to be a page.
+//! page, or [cluster](crate::cluster), is one independent block, whose decoded length is known.
 
 mod decode;
 mod encode;
 
 pub use decode::decompress;
 pub use encode::{SCRATCH_BYTES, compress};
+pub(crate) use encode::{compress_block, scratch_bytes, table_entries};
 
 /// Shortest copy.
 const MATCH_MIN: usize = 4;

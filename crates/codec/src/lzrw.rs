@@ -96,7 +96,7 @@ fn find(page: &Page, table: &mut Table<'_, ENTRIES>, at: usize) -> Option<(usize
     }
     let start: [u8; COPY_MIN] = bytes_at(page, at);
     let from = table.swap(hash_of(start), at);
-    if from == at || bytes_at::<COPY_MIN>(page, from) != start {
+    if from == at || bytes_at::<COPY_MIN, PAGE_SIZE>(page, from) != start {
         return None;
     }
     let end = at + COPY_MAX;

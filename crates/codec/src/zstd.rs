@@ -1,26 +1,34 @@
 //! zstd: a length, then the content of one compressed block (RFC 8878, section 3.1.1.2.3), without
 //! frame or block header, without dictionary and without history.
 //!
-//! The two bytes in front hold the content's length in bits 0 to 11; bits 12 to 15 are zero. A
-//! block alone does not tell where it ends: its last bit stream is read from its end backwards, and
+//! The two bytes in front hold the content's length, which is less than the page's (or the
+//! [cluster](crate::cluster)'s) own. A block alone does not tell where it ends: its last bit stream is read from its end backwards, and
 //! with bytes appended it may well decode to another page. That costs two bytes where a frame with
 //! a block would cost ten.
 
+use crate::PAGE_SIZE;
 use crate::arch::libzstd::{self, CompressContext, DecompressContext};
 use crate::codec::ZstdLevel;
 use crate::error::{DecodeError, DoesNotFit, ScratchError};
-use crate::{PAGE_SIZE, Page};
 
-/// The longest block libzstd may write on its way to a page's object (`ZSTD_COMPRESSBOUND`).
-const BLOCK_BYTES_MAX: usize = PAGE_SIZE + (PAGE_SIZE >> 8) + (((128 << 10) - PAGE_SIZE) >> 11);
+/// The longest block libzstd may write on its way to an object of `size` bytes (`ZSTD_COMPRESSBOUND`).
+const fn block_bytes_max(size: usize) -> usize {
+    const { assert!(crate::cluster::BYTES_MAX < 128 << 10) };
+    size + (size >> 8) + (((128 << 10) - size) >> 11)
+}
 
 /// Bytes in front of the block.
 const HEADER: usize = 2;
-const LENGTH_BITS: u32 = 12;
 
 /// Bytes of scratch that [`Encoder::new`] needs at `level`.
 pub fn compress_scratch_bytes(level: ZstdLevel) -> usize {
-    BLOCK_BYTES_MAX + libzstd::CONTEXT_ALIGN - 1 + libzstd::compress_context_bytes(level.get())
+    cluster_scratch_bytes(level, PAGE_SIZE)
+}
+
+/// Bytes of scratch that an encoder needs for clusters of `size` bytes.
+pub(crate) fn cluster_scratch_bytes(level: ZstdLevel, size: usize) -> usize {
+    block_bytes_max(size) + libzstd::CONTEXT_ALIGN - 1
+        + libzstd::compress_context_bytes(level.get(), size)
 }
 
 /// Bytes of scratch that [`Decoder::new`] needs.
@@ -28,39 +36,48 @@ pub fn decompress_scratch_bytes() -> usize {
     libzstd::CONTEXT_ALIGN - 1 + libzstd::decompress_context_bytes()
 }
 
-/// Compresses pages at one level.
+/// Compresses pages, or clusters of one size, at one level.
 pub struct Encoder<'a> {
     context: CompressContext<'a>,
     /// libzstd's entropy coders want room to spare. With a block of full size to write to, whether
     /// an object fits depends on its length alone, and so does every byte of it.
-    block: &'a mut [u8; BLOCK_BYTES_MAX],
+    block: &'a mut [u8],
 }
 
 impl<'a> Encoder<'a> {
-    /// An encoder in the first [`compress_scratch_bytes`] of `scratch`.
+    /// An encoder of pages in the first [`compress_scratch_bytes`] of `scratch`.
     ///
     /// # Errors
     /// [`ScratchError::TooSmall`] if `scratch` is shorter.
     pub fn new(level: ZstdLevel, scratch: &'a mut [u8]) -> Result<Encoder<'a>, ScratchError> {
+        Encoder::of_clusters(level, PAGE_SIZE, scratch)
+    }
+
+    /// The same for clusters of `size` bytes, with [`cluster_scratch_bytes`] of `scratch`.
+    pub(crate) fn of_clusters(
+        level: ZstdLevel,
+        size: usize,
+        scratch: &'a mut [u8],
+    ) -> Result<Encoder<'a>, ScratchError> {
         let given_bytes = scratch.len();
-        let needed_bytes = compress_scratch_bytes(level);
+        let needed_bytes = cluster_scratch_bytes(level, size);
         let too_small = ScratchError::TooSmall { needed_bytes, given_bytes };
         if given_bytes < needed_bytes {
             return Err(too_small);
         }
-        let (block, rest) = scratch.split_first_chunk_mut().ok_or(too_small)?;
-        Ok(Encoder { context: CompressContext::new(level.get(), rest)?, block })
+        let (block, rest) = scratch.split_at_mut_checked(block_bytes_max(size)).ok_or(too_small)?;
+        Ok(Encoder { context: CompressContext::new(level.get(), size, rest)?, block })
     }
 
     /// Compresses `page` into `out` and returns the object's length.
     ///
     /// # Errors
-    /// [`DoesNotFit`] when the object would be longer than `out`, or when libzstd finds that the
-    /// page does not compress.
-    pub fn compress(&mut self, page: &Page, out: &mut [u8]) -> Result<usize, DoesNotFit> {
+    /// [`DoesNotFit`] when the object would be longer than `out`, when libzstd finds that the page does
+    /// not compress, or when it is not of the encoder's size.
+    pub fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Result<usize, DoesNotFit> {
         let length = self.context.compress(page, self.block)?;
         // libzstd gives up on a page before its block is as long as the page.
-        if length >> LENGTH_BITS != 0 {
+        if length >= page.len() {
             return Err(DoesNotFit);
         }
         let block = self.block.get(..length).ok_or(DoesNotFit)?;
@@ -72,7 +89,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Decompresses pages of any level.
+/// Decompresses pages, or clusters, of any level.
 pub struct Decoder<'a> {
     context: DecompressContext<'a>,
 }
@@ -95,11 +112,11 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`DecodeError`] unless `object` is one valid block of the length it states, and decodes to
-    /// exactly a page.
-    pub fn decompress(&mut self, object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+    /// exactly as much as `page` holds.
+    pub fn decompress(&mut self, object: &[u8], page: &mut [u8]) -> Result<(), DecodeError> {
         let (header, block) = object.split_first_chunk::<HEADER>().ok_or(DecodeError::Truncated)?;
         let length = usize::from(u16::from_le_bytes(*header));
-        if length >> LENGTH_BITS != 0 {
+        if length >= page.len() {
             return Err(DecodeError::Malformed("zstd block length"));
         }
         if block.len() < length {

@@ -14,24 +14,23 @@ use core::ptr::{self, NonNull};
 use zstd_sys as c;
 
 use crate::error::{DecodeError, DoesNotFit, ScratchError};
-use crate::{PAGE_SIZE, Page};
 
 /// libzstd wants eight; a cache line keeps its tables from straddling one.
 pub(crate) const CONTEXT_ALIGN: usize = 64;
 
-fn parameters(level: u8) -> c::ZSTD_parameters {
+fn parameters(level: u8, size: usize) -> c::ZSTD_parameters {
     // SAFETY: a pure function of its integer arguments; every level is clamped to a valid one.
-    let c_params = unsafe { c::ZSTD_getCParams(c_int::from(level), PAGE_SIZE as u64, 0) };
+    let c_params = unsafe { c::ZSTD_getCParams(c_int::from(level), size as u64, 0) };
     c::ZSTD_parameters {
         cParams: c_params,
         fParams: c::ZSTD_frameParameters { contentSizeFlag: 0, checksumFlag: 0, noDictIDFlag: 1 },
     }
 }
 
-/// Bytes of workspace that a compression context of `level` needs, for pages only.
-pub(crate) fn compress_context_bytes(level: u8) -> usize {
+/// Bytes of workspace that a compression context of `level` needs, for blocks of `size` bytes only.
+pub(crate) fn compress_context_bytes(level: u8, size: usize) -> usize {
     // SAFETY: a pure function of its argument, which `ZSTD_getCParams` made valid.
-    unsafe { c::ZSTD_estimateCCtxSize_usingCParams(parameters(level).cParams) }
+    unsafe { c::ZSTD_estimateCCtxSize_usingCParams(parameters(level, size).cParams) }
 }
 
 /// Bytes of workspace that a decompression context needs.
@@ -57,6 +56,8 @@ fn workspace(scratch: &mut [u8], bytes: usize) -> Result<&mut [u8], ScratchError
 pub(crate) struct CompressContext<'a> {
     context: NonNull<c::ZSTD_CCtx>,
     parameters: c::ZSTD_parameters,
+    /// Bytes of a block.
+    size: usize,
     workspace: PhantomData<&'a mut [u8]>,
 }
 
@@ -65,21 +66,25 @@ pub(crate) struct CompressContext<'a> {
 unsafe impl Send for CompressContext<'_> {}
 
 impl<'a> CompressContext<'a> {
-    pub(crate) fn new(level: u8, scratch: &'a mut [u8]) -> Result<Self, ScratchError> {
-        let workspace = workspace(scratch, compress_context_bytes(level))?;
+    pub(crate) fn new(level: u8, size: usize, scratch: &'a mut [u8]) -> Result<Self, ScratchError> {
+        let workspace = workspace(scratch, compress_context_bytes(level, size))?;
         let given_bytes = workspace.len();
         // SAFETY: pointer and length are those of a slice that stays mutably borrowed for as long
         // as the context can be used, by the lifetime of the value built below.
         let context = unsafe { c::ZSTD_initStaticCCtx(workspace.as_mut_ptr().cast(), given_bytes) };
         Ok(CompressContext {
             context: NonNull::new(context).ok_or(ScratchError::Refused { given_bytes })?,
-            parameters: parameters(level),
+            parameters: parameters(level, size),
+            size,
             workspace: PhantomData,
         })
     }
 
-    /// Compresses `page` as one block into `out` and returns its length.
-    pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Result<usize, DoesNotFit> {
+    /// Compresses `page`, of the size that was told, as one block into `out` and returns its length.
+    pub(crate) fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Result<usize, DoesNotFit> {
+        if page.len() != self.size {
+            return Err(DoesNotFit);
+        }
         // SAFETY: `context` came from ZSTD_initStaticCCtx and its workspace is still borrowed; no
         // dictionary is passed, which null and 0 say.
         let begun = unsafe {
@@ -88,7 +93,7 @@ impl<'a> CompressContext<'a> {
                 ptr::null(),
                 0,
                 self.parameters,
-                PAGE_SIZE as u64,
+                page.len() as u64,
             )
         };
         debug_assert!(!is_error(begun), "the workspace has the size libzstd asked for");
@@ -104,7 +109,7 @@ impl<'a> CompressContext<'a> {
                 out.as_mut_ptr().cast(),
                 out.len(),
                 page.as_ptr().cast(),
-                PAGE_SIZE,
+                page.len(),
             )
         };
         // 0 is libzstd's word for a block that does not compress.
@@ -134,8 +139,8 @@ impl<'a> DecompressContext<'a> {
         })
     }
 
-    /// Decompresses `object`, one block, into `page`.
-    pub(crate) fn decompress(&mut self, object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+    /// Decompresses `object`, one block, into `page`, which it fills.
+    pub(crate) fn decompress(&mut self, object: &[u8], page: &mut [u8]) -> Result<(), DecodeError> {
         // SAFETY: `context` came from ZSTD_initStaticDCtx and its workspace is still borrowed. This
         // forgets the history of earlier blocks, so no pointer to an earlier page is followed.
         let begun = unsafe { c::ZSTD_decompressBegin(self.context.as_ptr()) };
@@ -146,12 +151,12 @@ impl<'a> DecompressContext<'a> {
             c::ZSTD_decompressBlock(
                 self.context.as_ptr(),
                 page.as_mut_ptr().cast(),
-                PAGE_SIZE,
+                page.len(),
                 object.as_ptr().cast(),
                 object.len(),
             )
         };
-        if check(length)? == PAGE_SIZE { Ok(()) } else { Err(DecodeError::Truncated) }
+        if check(length)? == page.len() { Ok(()) } else { Err(DecodeError::Truncated) }
     }
 }
 

@@ -3,14 +3,16 @@
 use super::{LAST_LITERALS, LENGTH_CONTINUES, MATCH_MIN};
 use crate::error::DecodeError;
 use crate::lz::{copy, copy_short_run};
-use crate::{PAGE_SIZE, Page};
 
-/// Decompresses `object` into `page`.
+/// Decompresses `object` into `block`.
 ///
 /// # Errors
-/// [`DecodeError`] unless `object` is one LZ4 block of exactly a page that ends in at least
+/// [`DecodeError`] unless `object` is one LZ4 block of exactly that size that ends in at least
 /// [five literals](super), as the format asks of every encoder.
-pub fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+pub fn decompress<const SIZE: usize>(
+    object: &[u8],
+    block: &mut [u8; SIZE],
+) -> Result<(), DecodeError> {
     let mut from = 0;
     let mut to = 0;
     loop {
@@ -21,7 +23,7 @@ pub fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
         let short = literals < LENGTH_CONTINUES;
         if short
             && let Some(source) = object.get(from..)
-            && let Some(place) = page.get_mut(to..)
+            && let Some(place) = block.get_mut(to..)
             && copy_short_run(source, place)
         {
             from += literals;
@@ -31,11 +33,11 @@ pub fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
                 literals += length_rest(object, &mut from)?;
             }
             let source = object.get(from..from + literals).ok_or(DecodeError::Truncated)?;
-            let place = page.get_mut(to..to + literals).ok_or(DecodeError::TooLong)?;
+            let place = block.get_mut(to..to + literals).ok_or(DecodeError::TooLong)?;
             place.copy_from_slice(source);
             from += literals;
             to += literals;
-            if to == PAGE_SIZE {
+            if to == SIZE {
                 break;
             }
         }
@@ -52,10 +54,10 @@ pub fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
         if distance.wrapping_sub(1) >= to {
             return Err(DecodeError::BadDistance { distance, decoded_bytes: to });
         }
-        if to + length > PAGE_SIZE - LAST_LITERALS {
+        if to + length > SIZE - LAST_LITERALS {
             return Err(DecodeError::Malformed("LZ4 copy into the last literals"));
         }
-        copy(page, to, distance, length);
+        copy(block, to, distance, length);
         to += length;
     }
     if from < object.len() { Err(DecodeError::TrailingBytes) } else { Ok(()) }

@@ -67,7 +67,7 @@ fn search(
     at: &mut usize,
 ) -> Option<usize> {
     let mut look = |at: usize| {
-        let word = bytes_at::<MATCH_MIN>(page, at);
+        let word = bytes_at::<MATCH_MIN, PAGE_SIZE>(page, at);
         let from = table.swap(hash_of(word), at);
         (bytes_at(page, from) == word).then_some(from)
     };

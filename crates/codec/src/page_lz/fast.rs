@@ -45,7 +45,7 @@ pub(super) fn search(page: &Page, tables: &mut Tables<'_>, found: &mut Sequences
         count += 1;
         anchor = at + length;
         for inside in (at + 1..anchor.min(LAST) - 1).step_by(ENTERED) {
-            tables.four[hash_of_five::<HASH_BITS>(page, inside)] = (inside as u16).to_le_bytes();
+            tables.four[hash_of_five(page, inside, HASH_BITS)] = (inside as u16).to_le_bytes();
         }
         at = anchor;
     }
@@ -57,7 +57,7 @@ pub(super) fn search(page: &Page, tables: &mut Tables<'_>, found: &mut Sequences
 #[inline(always)]
 fn copy_at(page: &Page, tables: &mut Tables<'_>, recent: Recent, at: usize) -> (usize, usize) {
     let word = u32_at(page, at);
-    let four = &mut tables.four[hash_of_five::<HASH_BITS>(page, at)];
+    let four = &mut tables.four[hash_of_five(page, at, HASH_BITS)];
     let position = usize::from(u16::from_le_bytes(*four));
     *four = (at as u16).to_le_bytes();
     let mut copy = (0, 0);
