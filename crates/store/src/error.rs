@@ -37,6 +37,9 @@ pub enum StoreError {
     #[error("{count} keys from {first:#x} go beyond the last key")]
     RangeBeyondEnd { first: Key, count: u64 },
 
+    #[error("{objects} objects cannot be stored under {count} keys of one group from {first:#x}")]
+    NotNeighbours { first: Key, count: usize, objects: usize },
+
     #[error("{field} is {value}, outside {min}..={max}")]
     Config { field: &'static str, value: usize, min: usize, max: usize },
 }

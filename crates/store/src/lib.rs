@@ -7,7 +7,8 @@
 //!
 //! From the bottom up: `pool` cuts 64 KiB spans into equal slots and hands them out by size;
 //! `index` finds a page's entry; `seal` is the checksum that ties the two together; `store`
-//! joins them under the verbs store, load and invalidate; `recompression` makes old objects smaller;
+//! joins them under the verbs store, load and invalidate; `neighbours` are pages that change together;
+//! `recompression` makes old objects smaller;
 //! `spill` moves the oldest to a file. `object_trace` records what becomes of objects, for other
 //! allocators to be given the same.
 //! `docs/store.md` has the layouts.
@@ -17,6 +18,7 @@
 mod allocator;
 mod error;
 mod index;
+mod neighbours;
 mod object_trace;
 mod pool;
 mod recompression;
@@ -29,6 +31,7 @@ mod tests;
 
 pub use allocator::{Allocator, Footprint};
 pub use error::{LoadError, StoreError};
+pub use neighbours::Neighbours;
 pub use object_trace::{Event, ObjectRing, Recorder, TRACE_MAGIC, TraceError, events};
 pub use pool::{Object, Pool, charged_bytes};
 pub use recompression::{Denser, Recompressed, Recompression};

@@ -15,7 +15,7 @@ use crate::pool::{
 use crate::seal::{moved, pattern_check, pattern_moved, seal, spilled_check, spilled_moved};
 use crate::spill::{Extent, PausedSpace, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Space, Spilled};
 use crate::statistics::{Rejects, Statistics};
-use crate::{ENCODING_MAX, Key, LoadError, OBJECT_BYTES_MAX, StoreError};
+use crate::{Key, LoadError, StoreError};
 
 /// Least memory for the index, in bytes.
 const METADATA_BYTES_MIN: usize = 1 << 20;
@@ -205,14 +205,7 @@ impl Store {
     /// [`StoreError::MetadataFull`] or [`StoreError::NoMemory`]. The key then still has what it
     /// had.
     pub fn store_object(&self, key: Key, encoding: u8, object: &[u8]) -> Result<(), StoreError> {
-        if object.is_empty() || object.len() > OBJECT_BYTES_MAX {
-            let error = StoreError::ObjectLength { len: object.len(), len_max: OBJECT_BYTES_MAX };
-            return Err(self.reject(error));
-        }
-        if !(1..=ENCODING_MAX).contains(&encoding) {
-            let error = StoreError::Encoding { encoding, encoding_max: ENCODING_MAX };
-            return Err(self.reject(error));
-        }
+        self.check_object(encoding, object)?;
         if self.has(key, Loaded::Object { encoding, bytes: object }) {
             return Ok(());
         }
@@ -589,7 +582,7 @@ impl Store {
     }
 
     /// The same for a page that is to be stored, which counts where it is refused.
-    fn put(&self, key: Key, encoding: u8, bytes: &[u8]) -> Result<Object, StoreError> {
+    pub(crate) fn put(&self, key: Key, encoding: u8, bytes: &[u8]) -> Result<Object, StoreError> {
         self.put_sealed(key, encoding, bytes).map_err(|refusal| {
             self.reject(match refusal {
                 NoSpan::Full => StoreError::PoolFull {
@@ -681,7 +674,7 @@ impl Store {
     }
 
     #[cold]
-    fn no_entry(&self, refusal: NoEntry) -> StoreError {
+    pub(crate) fn no_entry(&self, refusal: NoEntry) -> StoreError {
         match refusal {
             NoEntry::Full => StoreError::MetadataFull {
                 metadata_bytes: self.index.resident_bytes(),
@@ -693,7 +686,7 @@ impl Store {
 
     /// Counts a refused store.
     #[cold]
-    fn reject(&self, error: StoreError) -> StoreError {
+    pub(crate) fn reject(&self, error: StoreError) -> StoreError {
         let counter = match error {
             StoreError::PoolFull { .. } => &self.reject_pool_full,
             StoreError::MetadataFull { .. } => &self.reject_metadata_full,
@@ -706,7 +699,7 @@ impl Store {
 
     /// What an entry says, with the object checked against its seal.
     #[inline]
-    fn verify<'a>(
+    pub(crate) fn verify<'a>(
         &'a self,
         key: Key,
         entry: &'a Locked<'_>,

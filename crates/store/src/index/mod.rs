@@ -785,6 +785,15 @@ impl Locked<'_> {
         unsafe { old.into_content() }
     }
 
+    /// Goes on to another entry of the group, with the same lock; `false` if the key is of another one.
+    pub(crate) fn turn_to(&mut self, key: Key) -> bool {
+        let is_here = key >> GROUP_SHIFT == self.group.number;
+        if is_here {
+            self.offset = offset(key);
+        }
+        is_here
+    }
+
     /// What the entry says.
     #[inline]
     pub(crate) fn view(&self) -> View<'_> {

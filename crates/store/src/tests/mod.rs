@@ -6,6 +6,7 @@ mod exhaustion;
 mod fork;
 mod memory;
 mod model;
+mod neighbours;
 mod object_trace;
 mod recompression;
 mod spill;

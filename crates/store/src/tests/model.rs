@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::recompression::Halves;
 use super::spill_file::Spilling;
-use super::{MIB, Page, Random, store_of, test_duration, test_seed};
+use super::{MIB, Page, Random, content, store_of, test_duration, test_seed};
 use crate::{
     Choose, Key, Kind, Loaded, Recompressed, Recompression, SpillError, Store, StoreError,
 };
@@ -106,6 +106,35 @@ impl Model {
             }
         });
         assert_eq!(replaced, 0);
+    }
+
+    fn replace_neighbours(&mut self, store: &Store, random: &mut Random, key: Key) {
+        let count = 1 + random.below((64 - key % 64).min(20));
+        let objects: Vec<_> = (0..random.below(count.min(17) + 1))
+            .map(|_| (1 + random.below(15) as u8, content(random.next(), random.object_len())))
+            .collect();
+        let lent: Vec<_> =
+            objects.iter().map(|(encoding, bytes)| (*encoding, &bytes[..])).collect();
+        let mark = if random.below(2) == 0 { 0 } else { random.next() as u8 };
+        match store.replace_neighbours(key, count as usize, &lent, mark) {
+            Ok(()) => {
+                self.remove(key, key + (count - 1));
+                for ((encoding, bytes), key) in objects.into_iter().zip(key..=key + (count - 1)) {
+                    let page = Some(Page::Object { encoding, bytes });
+                    self.known.insert(key, Known { page, mark: 0 });
+                }
+                match self.known.get_mut(&key) {
+                    Some(known) => known.mark = mark,
+                    // No room for a ghost is the one excuse.
+                    None if mark != 0 && store.mark(key) == mark => {
+                        self.known.insert(key, Known { page: None, mark });
+                    }
+                    None => assert_eq!(store.mark(key), 0),
+                }
+            }
+            Err(StoreError::PoolFull { .. } | StoreError::MetadataFull { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 
     fn mark(&self, key: Key) -> u8 {
@@ -216,7 +245,8 @@ fn step(world: &mut World, model: &mut Model, random: &mut Random) {
     let store = world.store();
     let key = any_key(random);
     match random.below(100) {
-        0..40 => {
+        0..2 => model.replace_neighbours(store, random, key),
+        2..40 => {
             let page = Page::any(random);
             match page.store(store, key) {
                 Ok(()) => {
@@ -228,7 +258,19 @@ fn step(world: &mut World, model: &mut Model, random: &mut Random) {
                 Err(error) => panic!("{error}"),
             }
         }
-        40..55 => {
+        40..43 => store.neighbours(key, |neighbours| {
+            for key in key & !63..=key | 63 {
+                assert_eq!(neighbours.mark(key), model.mark(key));
+                assert_eq!(neighbours.contains(key), model.page(key).is_some());
+                // What lies in the spill file is read without a lock.
+                match neighbours.load(key).unwrap() {
+                    Some(Loaded::Spilled(_)) => assert!(model.page(key).is_some()),
+                    loaded => assert_eq!(loaded.map(Page::keep).as_ref(), model.page(key)),
+                }
+            }
+            assert_eq!(neighbours.load(key ^ 64), Ok(None));
+        }),
+        43..55 => {
             let loaded = store.load(key, |loaded| world.keep(loaded)).unwrap();
             assert_eq!(loaded.as_ref(), model.page(key));
         }

@@ -1,0 +1,144 @@
+//! Neighbours: pages of one group seen and changed together.
+//!
+//! A front end that keeps several pages as one object cuts it into pieces of at most a page, each under
+//! the key of one of those pages. Whoever reads them must find all pieces of one object, or none.
+
+use crate::index::{Content, LEAF_ENTRIES, Locked};
+use crate::store::{Loaded, Store};
+use crate::{ENCODING_MAX, Key, LoadError, OBJECT_BYTES_MAX, StoreError};
+
+/// The pages of a group, which nobody changes meanwhile.
+pub struct Neighbours<'a> {
+    store: &'a Store,
+    locked: Locked<'a>,
+}
+
+impl Neighbours<'_> {
+    /// A page's content, verified; `None` if it is not here, or is of another group.
+    ///
+    /// # Errors
+    /// As [`Store::load`].
+    pub fn load(&mut self, key: Key) -> Result<Option<Loaded<'_>>, LoadError> {
+        if !self.locked.turn_to(key) {
+            return Ok(None);
+        }
+        self.store.verify(key, &self.locked)
+    }
+
+    /// Whether a page can be loaded.
+    pub fn contains(&mut self, key: Key) -> bool {
+        self.locked.turn_to(key) && self.locked.is_live()
+    }
+
+    /// A page's mark; 0 if nothing is known of it.
+    pub fn mark(&mut self, key: Key) -> u8 {
+        if self.locked.turn_to(key) { self.locked.mark() } else { 0 }
+    }
+
+    /// Sets a page's mark, as [`Store::set_mark`] does.
+    pub fn set_mark(&mut self, key: Key, mark: u8) {
+        if self.locked.turn_to(key) {
+            self.locked.set_mark(mark);
+        }
+    }
+}
+
+impl Store {
+    /// Lends the 64 pages that a key is one of (its group) to `f`. A lock is held while `f` runs, so it
+    /// must be short and must not call the store.
+    pub fn neighbours<R>(&self, key: Key, f: impl FnOnce(&mut Neighbours<'_>) -> R) -> R {
+        f(&mut Neighbours { store: self, locked: self.index.lock(key) })
+    }
+
+    /// Forgets the pages of `count` keys from `first`, marks too, and stores objects (encoding and bytes)
+    /// under the first of those keys. The first page has this mark afterwards: without an object it is a
+    /// ghost, unless the mark is 0 or there is no memory for it. All in one: others see the pages as they
+    /// were or as they are then.
+    ///
+    /// # Errors
+    /// [`StoreError::NotNeighbours`] for more objects than keys, or keys of two groups; as
+    /// [`Self::store_object`] otherwise. Then nothing has changed.
+    pub fn replace_neighbours(
+        &self,
+        first: Key,
+        count: usize,
+        objects: &[(u8, &[u8])],
+        mark: u8,
+    ) -> Result<(), StoreError> {
+        let room = LEAF_ENTRIES - first as usize % LEAF_ENTRIES;
+        if count > room || objects.len() > count {
+            let objects = objects.len();
+            return Err(self.reject(StoreError::NotNeighbours { first, count, objects }));
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let mut contents = [const { Content::Empty }; LEAF_ENTRIES];
+        let put = objects.iter().zip(keys(first, count)).zip(&mut contents).try_for_each(
+            |((&(encoding, bytes), key), content)| {
+                *content = self.object(key, encoding, bytes)?;
+                Ok(())
+            },
+        );
+        let put = put
+            .and_then(|()| self.put_neighbours(first, count, objects.len(), &mut contents, mark));
+        // What was replaced, or what could not be stored.
+        contents.into_iter().for_each(|content| self.free(content));
+        put
+    }
+
+    /// Exchanges what the keys have for these contents, of which the first `stored` are objects.
+    fn put_neighbours(
+        &self,
+        first: Key,
+        count: usize,
+        stored: usize,
+        contents: &mut [Content; LEAF_ENTRIES],
+        mark: u8,
+    ) -> Result<(), StoreError> {
+        let mut locked = self.index.lock(first);
+        for (key, content) in keys(first, count).zip(contents.iter_mut()).take(stored) {
+            locked.turn_to(key);
+            match locked.set(core::mem::replace(content, Content::Empty)) {
+                Ok(replaced) => *content = replaced,
+                Err((refused, refusal)) => {
+                    // Only the first needs a leaf, so nothing has changed.
+                    *content = refused;
+                    return Err(self.reject(self.no_entry(refusal)));
+                }
+            }
+            locked.set_mark(0);
+        }
+        for (key, content) in keys(first, count).zip(contents.iter_mut()).skip(stored) {
+            locked.turn_to(key);
+            *content = locked.remove();
+        }
+        locked.turn_to(first);
+        locked.set_mark(mark);
+        Ok(())
+    }
+
+    /// An object of this key's, in the pool.
+    fn object(&self, key: Key, encoding: u8, bytes: &[u8]) -> Result<Content, StoreError> {
+        self.check_object(encoding, bytes)?;
+        Ok(Content::Object { object: self.put(key, encoding, bytes)?, encoding })
+    }
+
+    /// Refuses what no object or encoding can be.
+    pub(crate) fn check_object(&self, encoding: u8, bytes: &[u8]) -> Result<(), StoreError> {
+        if bytes.is_empty() || bytes.len() > OBJECT_BYTES_MAX {
+            let error = StoreError::ObjectLength { len: bytes.len(), len_max: OBJECT_BYTES_MAX };
+            return Err(self.reject(error));
+        }
+        if !(1..=ENCODING_MAX).contains(&encoding) {
+            let error = StoreError::Encoding { encoding, encoding_max: ENCODING_MAX };
+            return Err(self.reject(error));
+        }
+        Ok(())
+    }
+}
+
+/// That many keys (at least one) of a group.
+fn keys(first: Key, count: usize) -> core::ops::RangeInclusive<Key> {
+    first..=first + (count as Key - 1)
+}

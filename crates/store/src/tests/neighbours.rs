@@ -1,0 +1,111 @@
+//! Pages that change together are seen together.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use super::{MIB, Random, store_of, test_duration, test_seed};
+use crate::{Key, Loaded, StoreError};
+
+const CLUSTERS: u64 = 40;
+const PAGES: u64 = 16;
+
+/// Pieces of one object: how many, and of which version, stand in each.
+fn pieces(version: u64, count: usize) -> Vec<(u8, Vec<u8>)> {
+    (0..count)
+        .map(|piece| {
+            let words = [version, count as u64, piece as u64];
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            (1 + piece as u8 % 15, bytes.repeat(1 + version as usize % 100))
+        })
+        .collect()
+}
+
+fn words(loaded: Loaded<'_>) -> [u64; 3] {
+    let Loaded::Object { bytes, .. } = loaded else { panic!("{loaded:?}") };
+    std::array::from_fn(|word| u64::from_le_bytes(bytes[8 * word..][..8].try_into().unwrap()))
+}
+
+#[test]
+fn all_pieces_of_one_object_or_none() {
+    let store = store_of(16 * MIB, MIB / 4);
+    let stop = AtomicBool::new(false);
+    let (started, duration) = (Instant::now(), test_duration());
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let (store, stop) = (&store, &stop);
+            scope.spawn(move || {
+                let mut random = Random::new(test_seed() + thread);
+                let mut version = thread;
+                while !stop.load(Ordering::Relaxed) {
+                    version += 2;
+                    let first = random.below(CLUSTERS) * PAGES;
+                    let objects = pieces(version, random.below(PAGES + 1) as usize);
+                    let lent: Vec<_> = objects.iter().map(|(e, b)| (*e, &b[..])).collect();
+                    store.replace_neighbours(first, PAGES as usize, &lent, version as u8).unwrap();
+                    if version % 1024 < 2 {
+                        store.compact(|| true);
+                    }
+                }
+            });
+        }
+        let mut random = Random::new(test_seed() + 2);
+        let mut whole = 0;
+        while started.elapsed() < duration || whole == 0 {
+            let first = random.below(CLUSTERS) * PAGES;
+            store.neighbours(first, |neighbours| {
+                let Some(head) = neighbours.load(first).unwrap().map(words) else {
+                    assert!((first..first + PAGES).all(|key| !neighbours.contains(key)));
+                    return;
+                };
+                let [version, count, _] = head;
+                assert_eq!(neighbours.mark(first), version as u8);
+                for piece in 1..PAGES {
+                    let found = neighbours.load(first + piece).unwrap().map(words);
+                    assert_eq!(found, (piece < count).then_some([version, count, piece]));
+                }
+                whole += 1;
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    store.audit();
+    for cluster in 0..CLUSTERS {
+        store.replace_neighbours(cluster * PAGES, PAGES as usize, &[], 0).unwrap();
+    }
+    store.audit();
+    assert_eq!((store.statistics().pages(), store.statistics().slots), (0, 0));
+}
+
+#[test]
+fn what_does_not_fit_changes_nothing() {
+    let store = store_of(MIB, 0);
+    let page = [7; 4096];
+    let whole = vec![(1, &page[..]); 16];
+    let refused = |first: Key, count, objects: &[(u8, &[u8])]| {
+        let error = store.replace_neighbours(first, count, objects, 3).unwrap_err();
+        assert!(matches!(error, StoreError::NotNeighbours { .. }), "{error}");
+    };
+    refused(60, 16, &whole);
+    refused(0, 65, &whole);
+    refused(0, 4, &whole);
+    let none = store.replace_neighbours(0, 16, &[(0, &page[..])], 3).unwrap_err();
+    assert!(matches!(none, StoreError::Encoding { .. }), "{none}");
+
+    let mut first = 0;
+    while store.replace_neighbours(first, 16, &whole, 5).is_ok() {
+        first += 16;
+    }
+    // The objects that found room before one did not are gone.
+    store.audit();
+    let stored = store.statistics().objects;
+    assert_eq!(stored, first);
+    let error = store.replace_neighbours(0, 16, &whole, 6).unwrap_err();
+    assert!(matches!(error, StoreError::PoolFull { .. }), "{error}");
+    assert_eq!((store.mark(0), store.statistics().objects), (5, stored));
+    // What is given up leaves room, and a mark.
+    store.replace_neighbours(0, 16, &[], 9).unwrap();
+    assert_eq!((store.mark(0), store.statistics().objects), (9, stored - 16));
+    store.replace_neighbours(first, 16, &whole, 1).unwrap();
+    store.audit();
+}
