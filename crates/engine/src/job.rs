@@ -1,42 +1,58 @@
 //! What is asked of an engine, and what it answers.
 
-use ramfold_codec::{Aim, DecodeError, Encoding, PAGE_SIZE, Page};
+use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
+use ramfold_codec::{Aim, DecodeError, Encoding, PAGE_SIZE};
 
-/// Room for an object: a codec may write this much before it knows that a page does not fit.
-pub const OBJECT_ROOM_BYTES: usize = PAGE_SIZE + 64;
+/// Room for the object of `bytes`: a codec may write this much before it knows that it does not fit.
+pub const fn object_room_bytes(bytes: usize) -> usize {
+    bytes + 64
+}
 
-/// Memory for a page and its object. It travels with the job, so that an engine allocates nothing.
+/// Memory for a page or a cluster and its object. It travels with the job, so that an engine allocates
+/// nothing.
 #[derive(Clone)]
 pub struct Room {
-    pub page: Page,
-    pub object: [u8; OBJECT_ROOM_BYTES],
+    pub content: Box<[u8]>,
+    pub object: Box<[u8]>,
 }
 
 impl Room {
-    pub fn new() -> Box<Room> {
-        Box::new(Room { page: [0; PAGE_SIZE], object: [0; OBJECT_ROOM_BYTES] })
+    pub fn for_page() -> Room {
+        Room::of(PAGE_SIZE)
+    }
+
+    pub fn for_cluster(size: ClusterSize) -> Room {
+        Room::of(size.bytes())
+    }
+
+    fn of(bytes: usize) -> Room {
+        Room { content: vec![0; bytes].into(), object: vec![0; object_room_bytes(bytes)].into() }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Compresses the page into the object, of at most so many bytes.
+    /// Compresses the page into the object, of at most so many bytes, as the engine was told.
     Compress { aim: Aim, object_bytes_max: usize },
     /// Decompresses the first bytes of the object into the page.
     Decompress { encoding: Encoding, len: usize },
+    /// Compresses the cluster into the object, of at most so many bytes, with this codec.
+    CompressCluster { codec: ClusterCodec, object_bytes_max: usize },
+    /// Decompresses the first bytes of the object into the cluster.
+    DecompressCluster { encoding: Encoding, len: usize },
 }
 
 pub struct Job {
     /// The submitter's name for it.
     pub tag: u64,
     pub task: Task,
-    pub room: Box<Room>,
+    pub room: Room,
 }
 
 impl Job {
     /// Whether somebody waits for it.
     pub fn is_urgent(&self) -> bool {
-        matches!(self.task, Task::Decompress { .. })
+        matches!(self.task, Task::Decompress { .. } | Task::DecompressCluster { .. })
     }
 }
 
@@ -44,12 +60,12 @@ impl Job {
 pub struct Done {
     pub tag: u64,
     pub outcome: Outcome,
-    pub room: Box<Room>,
+    pub room: Room,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// The page is this word 512 times; there is no object.
+    /// The page or cluster is this word again and again; there is no object.
     SameFilled(u64),
     Compressed {
         encoding: Encoding,
@@ -57,8 +73,8 @@ pub enum Outcome {
     },
     /// The object would have been longer than was asked for.
     DoesNotFit,
-    /// The page is in the room.
+    /// The page or cluster is in the room.
     Decompressed,
-    /// The object is no page in its encoding.
+    /// The object is none of that size in its encoding.
     Damaged(DecodeError),
 }

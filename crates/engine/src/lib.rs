@@ -1,4 +1,4 @@
-//! Compression and decompression of pages as work that is submitted and completed.
+//! Compression and decompression of pages and clusters as work that is submitted and completed.
 //!
 //! A front end submits [`Job`]s to an [`Engine`] and collects what has become of them from its
 //! [`Mailbox`]. Compression is work in bulk that nobody waits for; decompression is what somebody waits
@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use coder::{Coder, EngineError};
-pub use job::{Done, Job, OBJECT_ROOM_BYTES, Outcome, Room, Task};
+pub use job::{Done, Job, Outcome, Room, Task, object_room_bytes};
 pub use mailbox::Mailbox;
 pub use synchronous::Synchronous;
 pub use workers::{Workers, WorkersConfig};

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ramfold_codec::{Aim, Choice, Codec, Encoding, PAGE_SIZE, Page};
+use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
+use ramfold_codec::{Aim, Choice, Codec, Encoding, PAGE_SIZE, Page, ZstdLevel};
 use ramfold_engine::{
     Coder, Depths, Done, Engine, Job, Mailbox, Outcome, Room, Synchronous, Task, Workers,
     WorkersConfig,
@@ -108,8 +109,8 @@ fn page(nth: u64) -> Page {
 }
 
 fn compress(tag: u64) -> Job {
-    let mut room = Room::new();
-    room.page = page(tag);
+    let mut room = Room::for_page();
+    room.content.copy_from_slice(&page(tag));
     Job { tag, task: Task::Compress { aim: Aim::Speed, object_bytes_max: 4032 }, room }
 }
 
@@ -149,7 +150,7 @@ fn what_is_compressed_comes_back() {
                     Outcome::DoesNotFit => assert_eq!(tag % 4, 1),
                     Outcome::Compressed { encoding, len } => {
                         assert!(len <= 4032);
-                        let mut room = Room::new();
+                        let mut room = Room::for_page();
                         room.object = done.room.object;
                         objects.push(Job { tag, task: Task::Decompress { encoding, len }, room });
                     }
@@ -159,7 +160,56 @@ fn what_is_compressed_comes_back() {
             assert!(objects.len() >= 250);
             for (tag, done) in finish(&*engine, objects) {
                 assert_eq!(done.outcome, Outcome::Decompressed);
-                assert!(done.room.page == page(tag), "{} page {tag}", engine.name());
+                assert!(*done.room.content == page(tag), "{} page {tag}", engine.name());
+            }
+        }
+    }
+}
+
+fn cluster(size: ClusterSize, tag: u64) -> Vec<u8> {
+    // A word all over, or pages of several kinds.
+    (0..size.pages() as u64)
+        .flat_map(|nth| page(if tag % 4 == 2 { tag } else { tag + nth }))
+        .collect()
+}
+
+#[test]
+fn clusters_come_back() {
+    let codecs = [ClusterCodec::Lz4, ClusterCodec::Zstd(ZstdLevel::FASTEST)];
+    for engine in engines(Choice::Auto) {
+        for (size, codec) in
+            ClusterSize::ALL.into_iter().flat_map(|size| codecs.map(|codec| (size, codec)))
+        {
+            let object_bytes_max = size.bytes() / 16 * 15;
+            let compressed = finish(
+                &*engine,
+                (0..100).map(|tag| {
+                    let mut room = Room::for_cluster(size);
+                    room.content.copy_from_slice(&cluster(size, tag));
+                    Job { tag, task: Task::CompressCluster { codec, object_bytes_max }, room }
+                }),
+            );
+            let mut objects = Vec::new();
+            for (tag, done) in compressed {
+                match done.outcome {
+                    Outcome::SameFilled(word) => {
+                        assert_eq!((tag % 4, word.to_le_bytes()), (2, [(tag >> 2) as u8; 8]));
+                    }
+                    Outcome::DoesNotFit => assert!(size == ClusterSize::One && tag % 4 == 1),
+                    Outcome::Compressed { encoding, len } => {
+                        assert!(len <= object_bytes_max);
+                        let mut room = Room::for_cluster(size);
+                        room.object = done.room.object;
+                        let task = Task::DecompressCluster { encoding, len };
+                        objects.push(Job { tag, task, room });
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(objects.len() >= 50);
+            for (tag, done) in finish(&*engine, objects) {
+                assert_eq!(done.outcome, Outcome::Decompressed);
+                assert!(*done.room.content == cluster(size, tag), "{} {tag}", engine.name());
             }
         }
     }
@@ -168,11 +218,17 @@ fn what_is_compressed_comes_back() {
 #[test]
 fn what_is_no_object_is_an_answer_too() {
     for engine in engines(Choice::Auto) {
-        let jobs = [0, 7, usize::MAX].map(|len| Job {
-            tag: len as u64,
-            task: Task::Decompress { encoding: Encoding::Lz4, len },
-            room: Room::new(),
+        let encoding = Encoding::Lz4;
+        let jobs = [0, 7, usize::MAX].into_iter().flat_map(|len| {
+            let (page, cluster) = (Room::for_page(), Room::for_cluster(ClusterSize::Four));
+            [
+                (Task::Decompress { encoding, len }, page.clone()),
+                (Task::Decompress { encoding, len }, cluster.clone()),
+                (Task::DecompressCluster { encoding, len }, page),
+                (Task::DecompressCluster { encoding, len }, cluster),
+            ]
         });
+        let jobs = jobs.zip(0..).map(|((task, room), tag)| Job { tag, task, room });
         for done in finish(&*engine, jobs).values() {
             assert!(matches!(done.outcome, Outcome::Damaged(_)), "{:?}", done.outcome);
         }
@@ -225,7 +281,7 @@ fn decompression_comes_before_all_that_waits() {
     mailbox.collect(&mut done, usize::MAX);
     let place = done.iter().position(|done| done.tag == 0).unwrap();
     assert!(place < 20, "{place} pages were compressed before");
-    assert!(done[place].room.page == page(0));
+    assert!(*done[place].room.content == page(0));
 }
 
 #[test]

@@ -14,8 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use ramfold_codec::{Aim, Choice, Encoding, PAGE_SIZE, Page};
 use ramfold_engine::{
-    Done, Engine, Job, Mailbox, OBJECT_ROOM_BYTES, Outcome, Room, Synchronous, Task, Workers,
-    WorkersConfig,
+    Done, Engine, Job, Mailbox, Outcome, Room, Synchronous, Task, Workers, WorkersConfig,
 };
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -111,8 +110,8 @@ fn objects(codec: Choice, pages: &[Page]) -> Result<Vec<Object>> {
     let engine = Synchronous::new(codec)?;
     let mailbox = Arc::new(Mailbox::new());
     let jobs = pages.iter().take(MOST).zip(0..).map(|(page, tag)| {
-        let mut room = Room::new();
-        room.page = *page;
+        let mut room = Room::for_page();
+        room.content.copy_from_slice(page);
         Job { tag, task: compress(), room }
     });
     engine.submit(&mut jobs.collect(), &mailbox);
@@ -203,7 +202,7 @@ impl Bulk {
 /// Compresses pages over and over, for so long or until it is told to stop.
 fn bulk(engine: &dyn Engine, pages: &[Page], length: Duration, stop: &AtomicBool) -> Result<Bulk> {
     let mailbox = Arc::new(Mailbox::new());
-    let mut rooms: Vec<Box<Room>> = (0..UNDER_WAY).map(|_| Room::new()).collect();
+    let mut rooms: Vec<Room> = (0..UNDER_WAY).map(|_| Room::for_page()).collect();
     let mut jobs = VecDeque::with_capacity(CHUNK);
     let mut done: Vec<Done> = Vec::new();
     let (mut finished, mut next, mut workers) = (0, 0, 0);
@@ -212,7 +211,7 @@ fn bulk(engine: &dyn Engine, pages: &[Page], length: Duration, stop: &AtomicBool
         while jobs.len() < CHUNK
             && let Some(mut room) = rooms.pop()
         {
-            room.page = pages[next % pages.len()];
+            room.content.copy_from_slice(&pages[next % pages.len()]);
             jobs.push_back(Job { tag: next as u64, task: compress(), room });
             next += 1;
         }
@@ -238,13 +237,13 @@ fn ask(
     let mut random = Random::new(seed);
     let mailbox = Arc::new(Mailbox::new());
     let mut times = Histogram::default();
-    let (mut done, mut room) = (Vec::new(), Room::new());
+    let (mut done, mut room) = (Vec::new(), Room::for_page());
     let started = Instant::now();
     while started.elapsed() < load.length {
         // Uniform up to twice the mean.
         thread::sleep(load.every.mul_f64(2.0 * random.unit()));
         let object = &objects[random.below(objects.len())];
-        room.object = [0; OBJECT_ROOM_BYTES];
+        room.object.fill(0);
         room.object[..object.bytes.len()].copy_from_slice(&object.bytes);
         let task = Task::Decompress { encoding: object.encoding, len: object.bytes.len() };
         let asked = Instant::now();
@@ -256,7 +255,7 @@ fn ask(
         times.record(asked.elapsed().as_nanos() as u64);
         let answer = done.pop().context("the engine lost an object")?;
         ensure!(answer.outcome == Outcome::Decompressed, "an object is {:?}", answer.outcome);
-        ensure!(answer.room.page == pages[object.page], "a page is not what was compressed");
+        ensure!(*answer.room.content == pages[object.page], "a page is not what was compressed");
         room = answer.room;
     }
     Ok(times)
