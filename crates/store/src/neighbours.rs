@@ -3,7 +3,7 @@
 //! A front end that keeps several pages as one object cuts it into pieces of at most a page, each under
 //! the key of one of those pages. Whoever reads them must find all pieces of one object, or none.
 
-use crate::index::{Content, LEAF_ENTRIES, Locked};
+use crate::index::{Content, LEAF_ENTRIES, Locked, View, WORD_ENCODING};
 use crate::store::{Loaded, Store};
 use crate::{ENCODING_MAX, Key, LoadError, OBJECT_BYTES_MAX, StoreError};
 
@@ -25,6 +25,17 @@ impl Neighbours<'_> {
         self.store.verify(key, &self.locked)
     }
 
+    /// The encoding that a page's object is in, unverified; `None` without an object in the pool.
+    pub fn encoding(&mut self, key: Key) -> Option<u8> {
+        if !self.locked.turn_to(key) {
+            return None;
+        }
+        match self.locked.view() {
+            View::Object { encoding, .. } if encoding != WORD_ENCODING => Some(encoding),
+            _ => None,
+        }
+    }
+
     /// Whether a page can be loaded.
     pub fn contains(&mut self, key: Key) -> bool {
         self.locked.turn_to(key) && self.locked.is_live()
@@ -33,6 +44,14 @@ impl Neighbours<'_> {
     /// A page's mark; 0 if nothing is known of it.
     pub fn mark(&mut self, key: Key) -> u8 {
         if self.locked.turn_to(key) { self.locked.mark() } else { 0 }
+    }
+
+    /// Forgets a page that is a ghost, and its mark.
+    pub fn forget_ghost(&mut self, key: Key) {
+        if self.locked.turn_to(key) && matches!(self.locked.view(), View::Ghost) {
+            // A ghost has nothing to be freed.
+            let _ = self.locked.remove();
+        }
     }
 
     /// Sets a page's mark, as [`Store::set_mark`] does.
@@ -48,6 +67,12 @@ impl Store {
     /// must be short and must not call the store.
     pub fn neighbours<R>(&self, key: Key, f: impl FnOnce(&mut Neighbours<'_>) -> R) -> R {
         f(&mut Neighbours { store: self, locked: self.index.lock(key) })
+    }
+
+    /// The first key of a group of which something is known, from a place on, in an order that lasts as long
+    /// as the group does, and the place behind it; `None` at the end. Places begin at 0.
+    pub fn group_from(&self, place: u32) -> Option<(Key, u32)> {
+        self.index.group_from(place)
     }
 
     /// Forgets the pages of `count` keys from `first`, marks too, and stores objects (encoding and bytes)

@@ -302,6 +302,12 @@ impl Index {
         0..self.leaves.end()
     }
 
+    /// The first key of the group that has the next leaf from a number on, and the number behind that.
+    pub(crate) fn group_from(&self, number: u32) -> Option<(Key, u32)> {
+        (number..self.leaves.end())
+            .find_map(|number| Some((self.leaves.group(number)? << GROUP_SHIFT, number + 1)))
+    }
+
     /// What a leaf says: the keys that are not empty.
     pub(crate) fn read_leaf(&self, number: u32, mut each: impl FnMut(Key, Kind)) {
         let Some((group, leaf)) = self.leaf_by_number(number, |_, _, leaf| {

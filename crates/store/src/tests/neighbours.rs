@@ -107,5 +107,36 @@ fn what_does_not_fit_changes_nothing() {
     store.replace_neighbours(0, 16, &[], 9).unwrap();
     assert_eq!((store.mark(0), store.statistics().objects), (9, stored - 16));
     store.replace_neighbours(first, 16, &whole, 1).unwrap();
+    store.neighbours(0, |neighbours| {
+        neighbours.forget_ghost(0);
+        neighbours.forget_ghost(1);
+        assert_eq!(neighbours.mark(0), 0);
+    });
+    store.neighbours(first, |neighbours| {
+        neighbours.forget_ghost(first);
+        assert!(neighbours.contains(first));
+    });
+    assert_eq!(store.statistics().ghosts, 0);
     store.audit();
+}
+
+#[test]
+fn groups_are_gone_through_one_after_the_other() {
+    let store = store_of(4 * MIB, 0);
+    let groups = [0, 64, 1 << 40, 1 << 63, u64::MAX - 63];
+    for group in groups {
+        store.replace_neighbours(group + 3, 4, &[(9, &[1, 2, 3])], 1).unwrap();
+    }
+    let mut found = Vec::new();
+    let mut place = 0;
+    while let Some((group, next)) = store.group_from(place) {
+        found.push(group);
+        place = next;
+        store.neighbours(group, |neighbours| {
+            let encodings = [2, 3, 4].map(|offset| neighbours.encoding(group + offset));
+            assert_eq!(encodings, [None, Some(9), None]);
+        });
+    }
+    found.sort_unstable();
+    assert_eq!(found, groups);
 }

@@ -1,0 +1,542 @@
+//! One file's content.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::time::Instant;
+
+use ramfold_codec::PAGE_SIZE;
+use ramfold_codec::cluster::{BYTES_MAX, ClusterSize};
+
+use super::clusters::{self, Damaged, Object, Workspace, first_key};
+use super::keys::Keys;
+use super::source::By;
+use super::{Shared, Source, Stamp, locked, with_buffer};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// What is known of the file's times and size is believed for so long, in milliseconds.
+const BELIEVED_MS: u64 = 100;
+/// A file that was changed so shortly before it was looked at can be changed again without a trace, where the
+/// kernel's clock has coarse ticks (10 ms at most). What is read of it is not kept.
+const FRESH_NS: i128 = 20_000_000;
+/// What was written through the mount is on its way to the disk for so long, in milliseconds: the kernel writes
+/// after 30 s.
+const DIRTY_MS: u64 = 40_000;
+/// A read of so many bytes is of somebody who goes through the file in order.
+const LONG_READ_BYTES: usize = 64 << 10;
+/// So many more long reads than short ones make a file one that is read in order.
+const IN_ORDER: u32 = 4;
+/// After so many doublings of clusters that are passed by, no more.
+const HOPE_MAX: u32 = 6;
+
+/// Which file this is, whatever its name and wherever it is mounted. The generation tells files apart that
+/// had the same inode number one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    pub device: u64,
+    pub inode: u64,
+    pub generation: u64,
+}
+
+/// A file's content as long as it is known: shared by all handles of the inode.
+///
+/// The lock on what was seen is held while a file is changed, so of two changes one comes after the other. Lock
+/// order: this one, the keys, the store's.
+pub struct Content {
+    key: FileKey,
+    shared: Arc<Shared>,
+    /// The kernel's number for it.
+    node: AtomicU64,
+    seen: Mutex<Seen>,
+    /// Grows by one when a change through the mount begins and when it ends, and by two when one behind it is
+    /// found: odd while the file is being changed. What was read under another number is outdated.
+    epoch: AtomicU64,
+    size: AtomicU64,
+    looked_at_ms: AtomicU64,
+    dirty_until_ms: AtomicU64,
+    /// Held for reading while clusters are looked for under them, so that they do not become another file's.
+    keys: RwLock<Option<Keys>>,
+    in_order: AtomicU32,
+    hope: Hope,
+}
+
+/// What was seen of the file in SOURCE.
+#[derive(Debug, Default)]
+struct Seen {
+    /// After the last change through the mount, or when last looked at. Nothing at first, and when a look at
+    /// the file failed.
+    stamp: Option<Stamp>,
+    /// How often something was found changed that had not been changed through the mount.
+    changes_behind: u64,
+}
+
+/// What an operation changes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// Owner, mode, times, names, extended attributes.
+    Attributes,
+    /// These bytes, and the size where they end behind the end of the file.
+    Bytes(Range<u64>),
+    /// Anything: size, and all bytes.
+    All,
+}
+
+/// The right to keep what is read from now on, as long as the file is not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    epoch: u64,
+}
+
+/// Whether it is worth compressing more of the file: after clusters that did not shrink ever more are passed by.
+#[derive(Default)]
+struct Hope {
+    failures: AtomicU32,
+    pass_by: AtomicU32,
+}
+
+impl Hope {
+    /// Whether to try the next one.
+    fn is_due(&self) -> bool {
+        let before = self.pass_by.load(Ordering::Relaxed);
+        before == 0 || self.pass_by.fetch_sub(1, Ordering::Relaxed) == 0
+    }
+
+    fn note(&self, shrank: bool) {
+        let failures = match shrank {
+            true => 0,
+            false => (self.failures.load(Ordering::Relaxed) + 1).min(HOPE_MAX),
+        };
+        self.failures.store(failures, Ordering::Relaxed);
+        self.pass_by.store((1 << failures) - 1, Ordering::Relaxed);
+    }
+}
+
+thread_local! {
+    static WORKSPACE: std::cell::RefCell<Workspace> = std::cell::RefCell::new(Workspace::new());
+}
+
+impl Content {
+    pub(super) fn new(key: FileKey, shared: Arc<Shared>) -> Content {
+        Content {
+            key,
+            shared,
+            node: AtomicU64::new(0),
+            seen: Mutex::default(),
+            epoch: AtomicU64::new(0),
+            size: AtomicU64::new(0),
+            looked_at_ms: AtomicU64::new(0),
+            dirty_until_ms: AtomicU64::new(0),
+            keys: RwLock::new(None),
+            in_order: AtomicU32::new(0),
+            hope: Hope::default(),
+        }
+    }
+
+    pub fn key(&self) -> FileKey {
+        self.key
+    }
+
+    /// The kernel's number for the file, once it has one.
+    pub fn node(&self) -> u64 {
+        self.node.load(Ordering::Relaxed)
+    }
+
+    pub fn set_node(&self, node: u64) {
+        self.node.store(node, Ordering::Relaxed);
+    }
+
+    /// Reads up to `len` bytes at `offset` and hands them to `reply`. Fewer bytes than asked for mean the end of
+    /// the file. Afterwards the kernel is taken to have the pages.
+    ///
+    /// # Errors
+    /// `reply` gets what SOURCE says.
+    pub fn read<R>(
+        self: &Arc<Self>,
+        source: &Source,
+        offset: u64,
+        len: usize,
+        reply: impl FnOnce(io::Result<&[u8]>) -> R,
+    ) -> R {
+        let counters = &self.shared.counters;
+        counters.reads.add(1);
+        let end = offset.saturating_add(len as u64);
+        // Behind what is known to be its end the file may have grown: a short answer would be taken for the end.
+        let ticket = self.look(source.as_fd(), end > self.size.load(Ordering::Relaxed));
+        let aligned =
+            offset / BYTES_MAX as u64 * BYTES_MAX as u64..end.next_multiple_of(BYTES_MAX as u64);
+        with_buffer((aligned.end - aligned.start) as usize, |buffer| {
+            let mut reading = Reading {
+                content: self,
+                first: aligned.start / PAGE,
+                buffer,
+                missing: Vec::new(),
+                end_of_file: None,
+                empty_from: u64::MAX,
+                keep: false,
+            };
+            if let Err(error) = reading.fill(source, offset / PAGE..end.div_ceil(PAGE)) {
+                return reply(Err(error));
+            }
+            let size = reading.size();
+            let count = size.min(end).saturating_sub(offset) as usize;
+            let start = (offset - aligned.start) as usize;
+            let result = reply(Ok(&reading.buffer[start..start + count]));
+            // The reader goes on meanwhile.
+            let pages = offset / PAGE..(offset + count as u64).div_ceil(PAGE);
+            counters.read_pages.add(pages.end - pages.start);
+            if !pages.is_empty() {
+                self.shared.kernel.given(self, pages, reading.keep);
+            }
+            self.note_read(len);
+            if let Some(ticket) = ticket {
+                reading.offer(ticket);
+            }
+            result
+        })
+    }
+
+    /// To be called around every operation `f` that changes data, size, times or attributes of the file through
+    /// the mount. `source` is any descriptor of the file, O_PATH too; without one it is not known afterwards
+    /// whether the file was changed behind the mount at the same time.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn change<T>(
+        &self,
+        source: Option<BorrowedFd<'_>>,
+        changed: Changed,
+        f: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut seen = locked(&self.seen);
+        let look = || source.and_then(|source| Stamp::of(source).ok());
+        self.compare(&mut seen, look());
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        let result = f();
+        // A failed operation may have changed something all the same.
+        seen.stamp = look();
+        match changed {
+            Changed::Attributes => {}
+            Changed::Bytes(bytes) => {
+                self.forget(bytes.start / PAGE..bytes.end.div_ceil(PAGE));
+                self.note_dirty();
+            }
+            Changed::All => {
+                self.forget(0..u64::MAX);
+                self.note_dirty();
+            }
+        }
+        self.note_size(seen.stamp);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        result
+    }
+
+    /// How often the file was changed behind the mount, as far as it shows in its times and size. Whoever keeps
+    /// something of the file keeps this number with it, and drops it when the number is another.
+    pub fn changes_behind(&self, source: BorrowedFd<'_>) -> u64 {
+        let mut seen = locked(&self.seen);
+        self.compare(&mut seen, Stamp::of(source).ok());
+        seen.changes_behind
+    }
+
+    /// [`Self::changes_behind`], unless somebody is just changing the file.
+    pub fn changes_behind_if_at_rest(&self, source: BorrowedFd<'_>) -> Option<u64> {
+        let mut seen = self.seen_at_rest()?;
+        self.compare(&mut seen, Stamp::of(source).ok());
+        Some(seen.changes_behind)
+    }
+
+    fn seen_at_rest(&self) -> Option<std::sync::MutexGuard<'_, Seen>> {
+        match self.seen.try_lock() {
+            Ok(seen) => Some(seen),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn compare(&self, seen: &mut Seen, now: Option<Stamp>) {
+        if seen.stamp.is_some() && seen.stamp != now {
+            seen.changes_behind += 1;
+            self.shared.counters.changes_behind.add(1);
+            self.epoch.fetch_add(2, Ordering::AcqRel);
+            self.forget(0..u64::MAX);
+        }
+        seen.stamp = now;
+        self.note_size(now);
+        self.looked_at_ms.store(self.shared.now_ms(), Ordering::Relaxed);
+    }
+
+    fn note_size(&self, stamp: Option<Stamp>) {
+        if let Some(stamp) = stamp {
+            self.size.store(stamp.size(), Ordering::Relaxed);
+        }
+    }
+
+    fn note_dirty(&self) {
+        self.dirty_until_ms.store(self.shared.now_ms() + DIRTY_MS, Ordering::Relaxed);
+    }
+
+    /// Looks whether the file was changed behind the mount, at times or now. `None` where what is read now must not
+    /// be kept.
+    fn look(&self, source: BorrowedFd<'_>, now: bool) -> Option<Ticket> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let looked_at = self.looked_at_ms.load(Ordering::Relaxed);
+        if !now && looked_at != 0 && self.shared.now_ms() - looked_at < BELIEVED_MS {
+            return epoch.is_multiple_of(2).then_some(Ticket { epoch });
+        }
+        let mut seen = self.seen_at_rest()?;
+        self.compare(&mut seen, Stamp::of(source).ok());
+        let is_fresh = seen.stamp.is_none_or(|stamp| stamp.age_ns() < FRESH_NS);
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if is_fresh {
+            // It is to be looked at again before anything is kept.
+            self.looked_at_ms.store(0, Ordering::Relaxed);
+            return None;
+        }
+        Some(Ticket { epoch })
+    }
+
+    fn keys(&self) -> RwLockReadGuard<'_, Option<Keys>> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what is stored of these pages, and of those that are in a cluster with them.
+    fn forget(&self, pages: Range<u64>) {
+        let keys = self.keys();
+        let Some(keys) = *keys else { return };
+        let unit = ClusterSize::Sixteen.pages() as u64;
+        let end = pages.end.min(keys.pages());
+        let range = keys.range(pages.start / unit * unit..end.next_multiple_of(unit));
+        self.shared.store.invalidate_range(range.start, range.end - range.start);
+    }
+
+    /// Stores a cluster that was read under a ticket.
+    pub(super) fn store(
+        &self,
+        shared: &Shared,
+        ticket: Ticket,
+        page: u64,
+        size: ClusterSize,
+        object: Object<'_>,
+    ) {
+        let pages = size.pages() as u64;
+        // Nobody changes the file while it is held.
+        let Some(_seen) = self.seen_at_rest() else {
+            return shared.counters.outdated_pages.add(pages);
+        };
+        if self.epoch.load(Ordering::Acquire) != ticket.epoch {
+            return shared.counters.outdated_pages.add(pages);
+        }
+        let Some(key) = self.key_of(page, size) else {
+            return shared.counters.no_room_pages.add(pages);
+        };
+        let mark = shared.replacement.mark_for(&shared.store, key, size);
+        match clusters::put(&shared.store, key, size, object, mark) {
+            Ok(()) => {
+                shared.replacement.stored(key, size, mark);
+                shared.counters.compressed_pages.add(pages);
+            }
+            Err(_) => shared.counters.no_room_pages.add(pages),
+        }
+    }
+
+    /// The key of a cluster that begins at a page, from keys that the file has or gets.
+    fn key_of(&self, page: u64, size: ClusterSize) -> Option<u64> {
+        let last = page + size.pages() as u64 - 1;
+        if let Some(keys) = *self.keys() {
+            if keys.key(last).is_some() {
+                return keys.key(page);
+            }
+        }
+        let pages = self.size.load(Ordering::Relaxed).div_ceil(PAGE).max(last + 1);
+        let taken = self.shared.keys.take(pages)?;
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(too_few) = keys.replace(taken) {
+            // The file has grown: what is stored of its beginning is few pages.
+            let range = too_few.range(0..u64::MAX);
+            self.shared.store.invalidate_range(range.start, range.end - range.start);
+            self.shared.keys.give_back(too_few);
+        }
+        taken.key(page)
+    }
+
+    pub(super) fn note_compressed(&self, shrank: bool) {
+        self.hope.note(shrank);
+    }
+
+    fn note_read(&self, len: usize) {
+        let before = self.in_order.load(Ordering::Relaxed);
+        let now = if len >= LONG_READ_BYTES {
+            (before + 1).min(2 * IN_ORDER)
+        } else {
+            before.saturating_sub(1)
+        };
+        if now != before {
+            self.in_order.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Pages that are compressed as one.
+    fn unit(&self) -> ClusterSize {
+        if let Some(size) = self.shared.config.cluster {
+            return size;
+        }
+        let in_order = self.in_order.load(Ordering::Relaxed) >= IN_ORDER;
+        if in_order { ClusterSize::Sixteen } else { ClusterSize::Four }
+    }
+
+    /// Pages of the file's cluster that a page is in, where none is stored.
+    fn cluster_around(&self, page: u64) -> Range<u64> {
+        let unit = self.unit().pages() as u64;
+        let first = page / unit * unit;
+        first..first + unit
+    }
+
+    fn by(&self) -> By {
+        let is_dirty = self.dirty_until_ms.load(Ordering::Relaxed) > self.shared.now_ms();
+        if is_dirty { By::PageCache } else { By::Direct }
+    }
+}
+
+/// A read under way.
+struct Reading<'a> {
+    content: &'a Arc<Content>,
+    /// The page of the file that the buffer begins with.
+    first: u64,
+    buffer: &'a mut [u8],
+    /// Clusters, as ranges of pages, that were not stored.
+    missing: Vec<Range<u64>>,
+    /// Where the file ends, if that was seen.
+    end_of_file: Option<u64>,
+    /// Where there is nothing of it any more.
+    empty_from: u64,
+    /// Whether the kernel does well to keep it.
+    keep: bool,
+}
+
+impl Reading<'_> {
+    /// Fills the buffer's part for these pages.
+    fn fill(&mut self, source: &Source, pages: Range<u64>) -> io::Result<()> {
+        let mut page = pages.start;
+        let mut hits = 0;
+        let keys = self.content.keys();
+        while page < pages.end {
+            let key = keys.and_then(|keys| keys.key(page));
+            let found = match key {
+                Some(key) => self.load(key, page)?,
+                None => None,
+            };
+            let next = match found {
+                Some(next) => {
+                    hits += next.min(pages.end) - page;
+                    next
+                }
+                None => {
+                    let cluster = self.content.cluster_around(page);
+                    let next = cluster.end;
+                    self.missing.push(cluster);
+                    next
+                }
+            };
+            page = next;
+        }
+        drop(keys);
+        let counters = &self.content.shared.counters;
+        counters.pool_hit_pages.add(hits);
+        counters.miss_pages.add((pages.end - pages.start).saturating_sub(hits));
+        self.read_missing(source)
+    }
+
+    /// Decompresses the cluster that a page is in, if it is stored, and returns the page behind it.
+    fn load(&mut self, key: u64, page: u64) -> io::Result<Option<u64>> {
+        let shared = &self.content.shared;
+        WORKSPACE.with_borrow_mut(|workspace| {
+            let loaded = workspace.find(&shared.store, key).and_then(|found| {
+                let Some(found) = found else { return Ok(None) };
+                let started = Instant::now();
+                let first = page - (key - found.first);
+                let place = self.place(first..first + found.size.pages() as u64);
+                workspace.decompress(&found, &mut self.buffer[place])?;
+                shared.counters.decompress_ns.add(started.elapsed().as_nanos() as u64);
+                self.keep |= found.mark.uses() > 1;
+                Ok(Some(first + found.size.pages() as u64))
+            });
+            Ok(loaded.unwrap_or_else(|damaged| {
+                self.content.remove_damaged(key, &damaged);
+                None
+            }))
+        })
+    }
+
+    /// Where pages lie in the buffer.
+    fn place(&self, pages: Range<u64>) -> Range<usize> {
+        (pages.start - self.first) as usize * PAGE_SIZE
+            ..(pages.end - self.first) as usize * PAGE_SIZE
+    }
+
+    /// Reads what was not stored from SOURCE, neighbours at once.
+    fn read_missing(&mut self, source: &Source) -> io::Result<()> {
+        let counters = &self.content.shared.counters;
+        let mut rest = &self.missing[..];
+        while let Some(first) = rest.first() {
+            let count = 1 + rest.windows(2).take_while(|pair| pair[0].end == pair[1].start).count();
+            let pages = first.start..rest[count - 1].end;
+            rest = &rest[count..];
+            let started = Instant::now();
+            let place = self.place(pages.clone());
+            let wanted = place.len();
+            let count =
+                source.read(pages.start * PAGE, &mut self.buffer[place], self.content.by())?;
+            counters.source_reads.add(1);
+            counters.source_read_bytes.add(count as u64);
+            counters.source_read_ns.add(started.elapsed().as_nanos() as u64);
+            if count == 0 {
+                self.empty_from = self.empty_from.min(pages.start * PAGE);
+            } else if count < wanted {
+                self.end_of_file = Some(pages.start * PAGE + count as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// The file's size as this read found it; what it did not find out is as it was last seen.
+    fn size(&self) -> u64 {
+        let seen = || self.content.size.load(Ordering::Relaxed).min(self.empty_from);
+        self.end_of_file.unwrap_or_else(seen)
+    }
+
+    /// Has what was read from SOURCE compressed.
+    fn offer(&self, ticket: Ticket) {
+        let (content, shared) = (self.content, &self.content.shared);
+        if shared.compressed_bytes_max() == 0 {
+            return;
+        }
+        for cluster in &self.missing {
+            let pages = cluster.end - cluster.start;
+            if cluster.start * PAGE >= self.size() {
+                continue;
+            }
+            if !content.hope.is_due() {
+                shared.counters.hopeless_pages.add(pages);
+                continue;
+            }
+            let bytes = &self.buffer[self.place(cluster.clone())];
+            let codec = shared.config.codec;
+            if !shared.compression.offer(content, ticket, cluster.start, codec, bytes) {
+                shared.counters.busy_pages.add(pages);
+            }
+        }
+    }
+}
+
+impl Content {
+    #[cold]
+    fn remove_damaged(&self, key: u64, damaged: &Damaged) {
+        self.shared.counters.damaged_clusters.add(1);
+        eprintln!("ramfold: {damaged}; what it held is read from the file again");
+        let first = first_key(key, ClusterSize::Sixteen);
+        self.shared.store.invalidate_range(first, ClusterSize::Sixteen.pages() as u64);
+    }
+}

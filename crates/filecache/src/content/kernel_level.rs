@@ -1,0 +1,194 @@
+//! The upper level: pages of files, as they are, in the kernel's page cache over the mount.
+//!
+//! The kernel does not say which of them it still has, nor which of them are read. What is known is what it was
+//! given. So pages are dropped in the order in which they were given, but those that have been asked for again
+//! and again stay longer, and the kernel gets fewer others for them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use ramfold_sys::PAGE_SIZE;
+
+use super::Content;
+
+/// Pages that were given for the first time have this part of the level at least.
+const YOUNG_PART: u64 = 4;
+/// What is dropped at once, as a part of the level: to be told to drop anything of a file makes the kernel ask
+/// for its attributes.
+const DROPPED_PART: u64 = 32;
+
+/// What the kernel has been told to drop.
+pub trait Kernel: Send {
+    /// Drops these bytes of a file from its page cache, and waits for that.
+    fn drop_pages(&mut self, node: u64, bytes: Range<u64>);
+}
+
+#[derive(Default)]
+pub struct KernelLevel {
+    state: Mutex<State>,
+    /// Most pages the level may have.
+    limit: AtomicU64,
+    over: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    young: Queue,
+    kept: Queue,
+    dropped_pages: u64,
+    stopping: bool,
+}
+
+#[derive(Default)]
+struct Queue {
+    given: VecDeque<Given>,
+    pages: u64,
+}
+
+/// Pages of a file that were given at once.
+struct Given {
+    content: Weak<Content>,
+    /// The first one (40 bits), and how many (24).
+    pages: u64,
+}
+
+impl Given {
+    fn new(content: &Arc<Content>, pages: &Range<u64>) -> Given {
+        let count = pages.end - pages.start;
+        Given { content: Arc::downgrade(content), pages: pages.start << 24 | count }
+    }
+
+    fn pages(&self) -> Range<u64> {
+        let first = self.pages >> 24;
+        first..first + self.count()
+    }
+
+    fn count(&self) -> u64 {
+        self.pages & 0xff_ffff
+    }
+}
+
+impl Queue {
+    fn push(&mut self, given: Given) {
+        self.pages += given.count();
+        self.given.push_back(given);
+    }
+
+    fn pop(&mut self) -> Option<Given> {
+        let given = self.given.pop_front()?;
+        self.pages -= given.count();
+        Some(given)
+    }
+}
+
+impl KernelLevel {
+    pub fn set_limit_bytes(&self, bytes: u64) {
+        self.limit.store(bytes / PAGE_SIZE as u64, Ordering::Relaxed);
+    }
+
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed) * PAGE_SIZE as u64
+    }
+
+    /// Most bytes of files that it can have, and what remembering them takes.
+    pub fn bytes(&self) -> u64 {
+        let state = self.lock();
+        let entries = (state.young.given.capacity() + state.kept.given.capacity()) as u64;
+        state.pages() * PAGE_SIZE as u64 + entries * size_of::<Given>() as u64
+    }
+
+    pub fn dropped_pages(&self) -> u64 {
+        self.lock().dropped_pages
+    }
+
+    /// The kernel has been given these pages; `keep`: they are asked for again and again.
+    pub fn given(&self, content: &Arc<Content>, pages: Range<u64>, keep: bool) {
+        let given = Given::new(content, &pages);
+        let mut state = self.lock();
+        if keep {
+            state.kept.push(given)
+        } else {
+            state.young.push(given)
+        }
+        if state.pages() > self.limit.load(Ordering::Relaxed) {
+            drop(state);
+            self.over.notify_one();
+        }
+    }
+
+    /// Looks whether there is too much now.
+    pub fn limit_changed(&self) {
+        self.over.notify_one();
+    }
+
+    /// Has the kernel drop what is too much, until [`Self::stop`]: what a thread of its own does, since dropping
+    /// waits for pages that are just being read, and they wait for the threads that read.
+    pub fn run(&self, mut kernel: impl Kernel) {
+        loop {
+            let mut state = self.lock();
+            while !state.stopping && state.pages() <= self.limit.load(Ordering::Relaxed) {
+                state = self.over.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.stopping {
+                return;
+            }
+            let mut given = state.take_excess(self.limit.load(Ordering::Relaxed));
+            drop(state);
+            let mut dropped = 0;
+            for (content, pages) in merged(&mut given) {
+                dropped += pages.end - pages.start;
+                let page = PAGE_SIZE as u64;
+                kernel.drop_pages(content.node(), pages.start * page..pages.end * page);
+            }
+            self.lock().dropped_pages += dropped;
+        }
+    }
+
+    pub fn stop(&self) {
+        self.lock().stopping = true;
+        self.over.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn pages(&self) -> u64 {
+        self.young.pages + self.kept.pages
+    }
+
+    /// What has to go for the level to be somewhat below its limit.
+    fn take_excess(&mut self, limit: u64) -> Vec<(Arc<Content>, Range<u64>)> {
+        let target = limit - limit / DROPPED_PART;
+        let mut taken = Vec::new();
+        while self.pages() > target {
+            let young_first = self.young.pages > limit / YOUNG_PART;
+            let next = if young_first { self.young.pop() } else { self.kept.pop() };
+            let Some(given) = next.or_else(|| self.young.pop()) else { break };
+            // Of a file that nobody knows any more the kernel has nothing.
+            if let Some(content) = given.content.upgrade() {
+                taken.push((content, given.pages()));
+            }
+        }
+        taken
+    }
+}
+
+/// Puts neighbours together.
+fn merged(given: &mut Vec<(Arc<Content>, Range<u64>)>) -> Vec<(Arc<Content>, Range<u64>)> {
+    given.sort_by_key(|(content, pages)| (Arc::as_ptr(content), pages.start));
+    let mut merged: Vec<(Arc<Content>, Range<u64>)> = Vec::with_capacity(given.len());
+    for (content, pages) in given.drain(..) {
+        match merged.last_mut() {
+            Some((last, range)) if Arc::ptr_eq(last, &content) && pages.start <= range.end => {
+                range.end = range.end.max(pages.end);
+            }
+            _ => merged.push((content, pages)),
+        }
+    }
+    merged
+}

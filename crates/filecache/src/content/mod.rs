@@ -1,0 +1,252 @@
+//! The content of files: every byte that is read through the kernel's page cache, and every operation that
+//! changes a file, comes through here.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`file`] | one file's content: reading it, changing it |
+//! | [`source`] | reading SOURCE past the page cache; [`stamp`]: what tells that a file was changed |
+//! | [`clusters`], [`keys`], [`mark`] | the lower level: clusters of pages, compressed, in the store |
+//! | [`compression`] | how they get there, in the background |
+//! | [`replacement`] | which of them leave |
+//! | [`kernel_level`] | the upper level: pages in the kernel's page cache |
+//! | [`counters`] | what has happened |
+
+mod buffer;
+mod clusters;
+mod compression;
+mod counters;
+mod file;
+mod kernel_level;
+mod keys;
+mod mark;
+mod replacement;
+mod source;
+mod stamp;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ramfold_codec::Choice;
+use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
+use ramfold_engine::{Engine, Synchronous, Workers, WorkersConfig};
+use ramfold_store::{Config as StoreConfig, Store};
+
+use compression::Compression;
+use counters::Counters;
+use kernel_level::KernelLevel;
+use keys::KeySpace;
+use replacement::Replacement;
+
+pub use buffer::with_buffer;
+pub use file::{Changed, Content, FileKey, Ticket};
+pub use kernel_level::Kernel;
+pub use source::Source;
+pub use stamp::Stamp;
+
+/// Least memory for both levels.
+pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
+/// The lower level's part of the memory where nothing else was asked for: paper 000 found 80 to 85 % best.
+const COMPRESSED_SHARE: f64 = 0.8;
+/// Most of it that can be asked for: below that paper 000 found the kernel short of pages.
+pub const COMPRESSED_SHARE_MAX: f64 = 0.85;
+/// Clusters that wait to be compressed have this part of the memory at most.
+const STAGING_PART: u64 = 32;
+const STAGING_BYTES_MAX: u64 = 64 << 20;
+/// Room that is made at once, and free memory within the pool that is worth bringing together, as a part of the
+/// lower level's limit.
+const ROOM_PART: u64 = 64;
+/// How long bringing it together may take at a time.
+const COMPACTION_TURN: Duration = Duration::from_millis(5);
+
+/// How content is kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// For both levels together.
+    pub memory_bytes: u64,
+    /// The lower level's part of it, 0 to [`COMPRESSED_SHARE_MAX`]; `None`: what serves best.
+    pub compressed_share: Option<f64>,
+    pub codec: ClusterCodec,
+    /// Pages that are compressed as one; `None`: as the file is read.
+    pub cluster: Option<ClusterSize>,
+    /// Compresses on one thread instead of several: for one processor.
+    pub synchronous: bool,
+}
+
+/// Why there is no cache.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContentsError {
+    #[error("--memory is {bytes} bytes; at least {MEMORY_BYTES_MIN} are needed for both levels")]
+    Memory { bytes: u64 },
+    #[error("cannot set up the memory for compressed pages: {0}")]
+    Store(#[from] ramfold_store::StoreError),
+    #[error("cannot set up compression: {0}")]
+    Engine(#[from] ramfold_engine::EngineError),
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// All files' content.
+pub struct Contents {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What all files' content and the threads behind it use.
+pub(crate) struct Shared {
+    config: Config,
+    store: Store,
+    keys: KeySpace,
+    replacement: Replacement,
+    compression: Compression,
+    kernel: KernelLevel,
+    counters: Counters,
+    known: Mutex<HashMap<FileKey, Arc<Content>>>,
+    started: Instant,
+}
+
+impl Contents {
+    /// # Errors
+    /// [`ContentsError`].
+    pub fn new(config: Config) -> Result<Contents, ContentsError> {
+        let memory = config.memory_bytes;
+        if memory < MEMORY_BYTES_MIN {
+            return Err(ContentsError::Memory { bytes: memory });
+        }
+        let store = Store::new(&StoreConfig {
+            pool_bytes_max: memory as usize,
+            reserve_bytes: 0,
+            metadata_bytes_max: (memory as usize / 4).max(1 << 20),
+            spill: None,
+        })?;
+        let engine: Box<dyn Engine> = if config.synchronous {
+            Box::new(Synchronous::new(Choice::Auto)?)
+        } else {
+            Box::new(Workers::new(Choice::Auto, WorkersConfig::default())?)
+        };
+        let staging_bytes = (memory / STAGING_PART).min(STAGING_BYTES_MAX) as usize;
+        let shared = Arc::new(Shared {
+            config,
+            store,
+            keys: KeySpace::default(),
+            replacement: Replacement::default(),
+            compression: Compression::new(staging_bytes),
+            kernel: KernelLevel::default(),
+            counters: Counters::default(),
+            known: Mutex::default(),
+            started: Instant::now(),
+        });
+        shared.share_memory();
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("compression".to_owned())
+            .spawn(move || of_thread.compression.run(&of_thread, &*engine))
+            .map_err(ContentsError::Thread)?;
+        Ok(Contents { shared, threads: vec![thread] })
+    }
+
+    /// From here on the kernel is told to drop what is too much.
+    ///
+    /// # Errors
+    /// [`ContentsError::Thread`].
+    pub fn begin(&mut self, kernel: impl Kernel + 'static) -> Result<(), ContentsError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new()
+            .name("kernel-level".to_owned())
+            .spawn(move || shared.kernel.run(kernel))
+            .map_err(ContentsError::Thread)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// The content of a file.
+    pub fn of(&self, key: FileKey) -> Arc<Content> {
+        let mut known = locked(&self.shared.known);
+        let new = || Arc::new(Content::new(key, Arc::clone(&self.shared)));
+        Arc::clone(known.entry(key).or_insert_with(new))
+    }
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        self.shared.compression.stop();
+        self.shared.kernel.stop();
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+        // They know the shared part, which knows them.
+        locked(&self.shared.known).clear();
+    }
+}
+
+impl Shared {
+    /// What both levels cost now, and what is on its way between them.
+    fn cost_bytes(&self) -> u64 {
+        (self.store.cost_bytes() + self.compression.bytes()) as u64 + self.kernel.bytes()
+    }
+
+    /// Most bytes that the lower level may cost.
+    fn compressed_bytes_max(&self) -> u64 {
+        let share = self.config.compressed_share.unwrap_or(COMPRESSED_SHARE);
+        (self.config.memory_bytes as f64 * share) as u64
+    }
+
+    /// The upper level has what the lower one leaves.
+    fn share_memory(&self) {
+        let used = self.store.cost_bytes() + self.compression.bytes();
+        let before = self.kernel.limit_bytes();
+        let limit = self.config.memory_bytes.saturating_sub(used as u64);
+        self.kernel.set_limit_bytes(limit);
+        if limit < before {
+            self.kernel.limit_changed();
+        }
+    }
+
+    /// Lets clusters leave until the lower level is within its limit.
+    fn make_room(&self) {
+        let limit = self.compressed_bytes_max();
+        if self.store.cost_bytes() as u64 > limit {
+            self.let_leave(limit - limit / ROOM_PART);
+        }
+        self.share_memory();
+    }
+
+    fn let_leave(&self, limit: u64) {
+        loop {
+            let statistics = self.store.statistics();
+            let used = statistics.pool_used_bytes + statistics.metadata_bytes;
+            let Some(excess) = used.checked_sub(limit).filter(|&excess| excess > 0) else {
+                if statistics.pool_fragmentation_bytes > limit / ROOM_PART {
+                    let started = Instant::now();
+                    self.store.compact(|| started.elapsed() < COMPACTION_TURN);
+                }
+                return;
+            };
+            // At the worst, nothing has been compressed.
+            let pages = excess / ramfold_codec::PAGE_SIZE as u64 + 1;
+            let mut left = 0;
+            while left < pages {
+                match self.replacement.let_some_leave(&self.store) {
+                    0 => return,
+                    some => left += some,
+                }
+            }
+        }
+    }
+
+    /// Milliseconds since the start.
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+}
+
+/// No invariant of ours breaks by a panic half-way.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

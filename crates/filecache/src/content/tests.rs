@@ -1,0 +1,355 @@
+//! What is read is what the file holds, whatever was cached of it.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ramfold_codec::ZstdLevel;
+use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
+
+use super::*;
+
+/// On a disk, so that there is something to be read past the page cache.
+fn temporary() -> File {
+    tempfile::tempfile_in("/var/tmp").unwrap()
+}
+
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// Text of sorts, by pages; every eighth page is random, and every ninth is empty.
+fn content_of(len: usize, seed: u64) -> Vec<u8> {
+    let mut numbers = Numbers(seed);
+    let mut bytes = Vec::with_capacity(len + 4096);
+    while bytes.len() < len {
+        let page = bytes.len() / 4096;
+        let end = bytes.len() + 4096;
+        while bytes.len() < end {
+            match page % 72 {
+                0 | 8 | 16 => bytes.extend(numbers.next().to_le_bytes()),
+                page if page % 9 == 0 => bytes.extend([0; 8]),
+                _ => bytes.extend(format!("{:x} and ", numbers.below(500)).into_bytes()),
+            }
+        }
+        bytes.truncate(end);
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+fn config(memory_bytes: u64) -> Config {
+    Config {
+        memory_bytes,
+        compressed_share: None,
+        codec: ClusterCodec::Zstd(ZstdLevel::FASTEST),
+        cluster: None,
+        synchronous: false,
+    }
+}
+
+/// A kernel that drops nothing and remembers what it was told to.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<(u64, Range<u64>)>>>);
+
+impl Kernel for Told {
+    fn drop_pages(&mut self, node: u64, bytes: Range<u64>) {
+        self.0.lock().unwrap().push((node, bytes));
+    }
+}
+
+/// A file and its content.
+struct Known {
+    content: Arc<Content>,
+    source: Source,
+    file: File,
+    /// What it should hold.
+    bytes: Vec<u8>,
+}
+
+impl Known {
+    fn new(contents: &Contents, inode: u64, bytes: Vec<u8>) -> Known {
+        let file = temporary();
+        file.write_all_at(&bytes, 0).unwrap();
+        file.sync_all().unwrap();
+        let content = contents.of(FileKey { device: 1, inode, generation: 0 });
+        content.set_node(inode);
+        let source = Source::new(file.try_clone().unwrap().into());
+        Known { content, source, file, bytes }
+    }
+
+    fn check(&self, offset: u64, len: usize) {
+        let start = self.bytes.len().min(offset as usize);
+        let expected = &self.bytes[start..self.bytes.len().min(start + len)];
+        self.content.read(&self.source, offset, len, |read| {
+            let read = read.unwrap();
+            assert_eq!(read.len(), expected.len(), "{len} bytes at {offset}");
+            assert!(read == expected, "{len} bytes at {offset}");
+        });
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let end = offset as usize + bytes.len();
+        let changed = Changed::Bytes(offset..end as u64);
+        let file = &self.file;
+        self.content
+            .change(Some(file.as_fd()), changed, || file.write_all_at(bytes, offset))
+            .unwrap();
+        self.bytes.resize(self.bytes.len().max(end), 0);
+        self.bytes[offset as usize..end].copy_from_slice(bytes);
+    }
+
+    fn truncate(&mut self, len: u64) {
+        let file = &self.file;
+        self.content.change(Some(file.as_fd()), Changed::All, || file.set_len(len)).unwrap();
+        self.bytes.resize(len as usize, 0);
+    }
+
+    /// As somebody does who does not come by the mount.
+    fn write_behind(&mut self, offset: u64, bytes: &[u8]) {
+        self.file.write_all_at(bytes, offset).unwrap();
+        let end = offset as usize + bytes.len();
+        self.bytes.resize(self.bytes.len().max(end), 0);
+        self.bytes[offset as usize..end].copy_from_slice(bytes);
+        // What opening the file, and the watch, do.
+        self.content.changes_behind(self.file.as_fd());
+    }
+}
+
+impl Contents {
+    /// Waits until everything that was read has been compressed.
+    fn settle(&self) {
+        while self.shared.compression.is_at_work() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Long enough for a file not to count as freshly changed.
+fn rest() {
+    thread::sleep(Duration::from_millis(25));
+}
+
+#[test]
+fn what_is_read_is_what_the_file_holds() {
+    for (cluster, synchronous) in
+        [(None, false), (Some(ClusterSize::One), true), (Some(ClusterSize::Sixteen), false)]
+    {
+        let contents = Contents::new(Config { cluster, synchronous, ..config(32 << 20) }).unwrap();
+        let mut numbers = Numbers(cluster.map_or(0, |size| size as u64));
+        let lengths = [0, 1, 4096, 10_000, 70_000, 300_000, 3_000_000];
+        let mut files: Vec<_> = lengths
+            .iter()
+            .zip(1..)
+            .map(|(&len, inode)| Known::new(&contents, inode, content_of(len, inode)))
+            .collect();
+        for _round in 0..12 {
+            rest();
+            for _ in 0..200 {
+                let file = &files[numbers.below(files.len() as u64) as usize];
+                let offset = numbers.below(file.bytes.len() as u64 + 5000);
+                let most = [5000, 200_000][numbers.below(2) as usize];
+                let len = 1 + numbers.below(most);
+                file.check(offset, len as usize);
+            }
+            contents.settle();
+            for _ in 0..6 {
+                let count = files.len() as u64;
+                let file = &mut files[numbers.below(count) as usize];
+                let offset = numbers.below(file.bytes.len() as u64 + 9000);
+                let bytes = content_of(1 + numbers.below(30_000) as usize, numbers.next());
+                match numbers.below(4) {
+                    0 => file.truncate(offset),
+                    1 => file.write_behind(offset, &bytes),
+                    _ => file.write(offset, &bytes),
+                }
+                file.check(offset.saturating_sub(5000), 20_000);
+            }
+        }
+        let counters = &contents.shared.counters;
+        assert!(counters.pool_hit_pages.get() > 1000, "{}", counters.pool_hit_pages.get());
+        assert_eq!(counters.damaged_clusters.get(), 0);
+    }
+}
+
+#[test]
+fn both_levels_stay_within_the_memory() {
+    let memory = 16 << 20;
+    let mut contents = Contents::new(config(memory)).unwrap();
+    let told = Told::default();
+    contents.begin(told.clone()).unwrap();
+    let file = Known::new(&contents, 7, content_of(80 << 20, 1));
+    rest();
+    let mut numbers = Numbers(5);
+    for round in 0..4 {
+        for _ in 0..1500 {
+            file.check(numbers.below(file.bytes.len() as u64) / 4096 * 4096, 4096);
+        }
+        for part in 0..160 {
+            file.check((round * 160 + part) * 131_072 % file.bytes.len() as u64, 131_072);
+        }
+        contents.settle();
+        let shared = &contents.shared;
+        // Dropping takes its time.
+        let patience = Instant::now() + Duration::from_secs(5);
+        let lower = || shared.store.cost_bytes() as u64;
+        while (shared.cost_bytes() > memory || lower() > shared.compressed_bytes_max())
+            && Instant::now() < patience
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(shared.cost_bytes() <= memory, "{}", shared.cost_bytes());
+        assert!(lower() <= shared.compressed_bytes_max(), "{}", lower());
+    }
+    let shared = &contents.shared;
+    assert!(shared.replacement.counts().left_pages > 0);
+    let dropped: u64 =
+        told.0.lock().unwrap().iter().map(|(_, bytes)| bytes.end - bytes.start).sum();
+    assert!(dropped > memory, "{dropped}");
+    assert!(told.0.lock().unwrap().iter().all(|(node, _)| *node == 7));
+    assert!(
+        shared.counters.pool_hit_pages.get() > 2000,
+        "{}",
+        shared.counters.pool_hit_pages.get()
+    );
+}
+
+#[test]
+fn what_was_read_is_there_the_second_time() {
+    let contents = Contents::new(config(64 << 20)).unwrap();
+    let file = Known::new(&contents, 1, content_of(20 << 20, 3));
+    rest();
+    let counters = &contents.shared.counters;
+    let read_all = || {
+        for offset in (0..20 << 20).step_by(131_072) {
+            file.check(offset, 131_072);
+            // Not faster than they are compressed.
+            contents.settle();
+        }
+    };
+    read_all();
+    let once = counters.source_read_bytes.get();
+    assert_eq!(once, 20 << 20);
+    read_all();
+    // What does not shrink comes from the file each time.
+    let twice = counters.source_read_bytes.get() - once;
+    assert!(twice < once / 5, "{twice} of {once} bytes were read again");
+    let statistics = contents.shared.store.statistics();
+    assert!(statistics.object_bytes < 10 << 20, "{statistics:?}");
+}
+
+#[test]
+fn readers_see_what_was_written_before_they_came() {
+    const PAGES: u64 = 300;
+    let page_of = |page: u64, version: u64| {
+        let words = [page, version].map(u64::to_le_bytes).concat();
+        words.repeat(256)
+    };
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let bytes = (0..PAGES).flat_map(|page| page_of(page, 1)).collect();
+    let file = Known::new(&contents, 1, bytes);
+    let written: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(1)).collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for seed in 0..2 {
+            let (file, written, stop) = (&file, &written, &stop);
+            scope.spawn(move || {
+                let mut numbers = Numbers(seed);
+                while !stop.load(Ordering::Relaxed) {
+                    let first = numbers.below(PAGES);
+                    let count = 1 + numbers.below(20.min(PAGES - first));
+                    let before: Vec<_> = (first..first + count)
+                        .map(|page| written[page as usize].load(Ordering::SeqCst))
+                        .collect();
+                    file.content.read(&file.source, first * 4096, count as usize * 4096, |read| {
+                        let read = read.unwrap();
+                        assert_eq!(read.len() as u64, count * 4096);
+                        for ((page, before), bytes) in (first..).zip(before).zip(read.chunks(4096))
+                        {
+                            for pair in bytes.chunks(16) {
+                                let word =
+                                    |at| u64::from_le_bytes(pair[at..at + 8].try_into().unwrap());
+                                assert_eq!(word(0), page);
+                                assert!(
+                                    word(8) >= before,
+                                    "page {page} is of {}, not {before}",
+                                    word(8)
+                                );
+                            }
+                        }
+                    });
+                }
+            });
+        }
+        let mut numbers = Numbers(9);
+        let started = Instant::now();
+        let mut version = 1;
+        while started.elapsed() < Duration::from_secs(3) {
+            for _ in 0..20 {
+                version += 1;
+                let page = numbers.below(PAGES);
+                let (range, fd) = (page * 4096..(page + 1) * 4096, file.file.as_fd());
+                let bytes = page_of(page, version);
+                file.content
+                    .change(Some(fd), Changed::Bytes(range), || {
+                        file.file.write_all_at(&bytes, page * 4096)
+                    })
+                    .unwrap();
+                written[page as usize].store(version, Ordering::SeqCst);
+            }
+            // Long enough for what is read to be kept.
+            thread::sleep(Duration::from_millis(60));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(contents.shared.counters.pool_hit_pages.get() > 100);
+    assert_eq!(contents.shared.counters.changes_behind.get(), 0);
+}
+
+#[test]
+fn what_is_damaged_is_read_from_the_file_again() {
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let file = Known::new(&contents, 1, content_of(1 << 20, 3));
+    rest();
+    file.check(0, 1 << 20);
+    contents.settle();
+    let shared = &contents.shared;
+    // The only large file: its pages' keys are the first of their kind.
+    let first = 1 << 63;
+    let before = shared.store.statistics().objects;
+    shared.store.invalidate(first + 17);
+    assert!(shared.store.statistics().objects < before);
+    shared.store.replace_neighbours(first + 32, 16, &[(12, &[2, 1, 9, 9, 9])], 0).unwrap();
+    file.check(0, 1 << 20);
+    assert!(shared.counters.damaged_clusters.get() >= 1);
+    contents.settle();
+    file.check(0, 1 << 20);
+}
+
+#[test]
+fn errors_of_the_source_are_handed_on() {
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let content = contents.of(FileKey { device: 1, inode: 2, generation: 0 });
+    let directory = File::open("/var/tmp").unwrap();
+    content.read(&Source::new(directory.into()), 0, 10, |read| {
+        assert_eq!(read.unwrap_err().raw_os_error(), Some(21));
+    });
+    assert!(matches!(Contents::new(config(1 << 20)), Err(ContentsError::Memory { .. })));
+}
