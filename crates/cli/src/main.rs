@@ -30,6 +30,8 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Run(Box<commands::run::Arguments>),
+    Mount(commands::mount::Arguments),
+    Umount(commands::umount::Arguments),
     Dump(commands::dump::Arguments),
     Doctor(commands::doctor::Arguments),
     Bench(commands::bench::Arguments),
@@ -45,6 +47,8 @@ fn main() {
     });
     let result = match arguments.command {
         Command::Run(arguments) => commands::run::run(*arguments),
+        Command::Mount(arguments) => commands::mount::run(&arguments).map(|()| 0),
+        Command::Umount(arguments) => commands::umount::run(&arguments).map(|()| 0),
         Command::Dump(arguments) => commands::dump::run(&arguments).map(|()| 0),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(arguments),

@@ -10,7 +10,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ramfold-store", &["ramfold-codec", "ramfold-sys"]),
     ("ramfold-engine", &["ramfold-codec"]),
     ("ramfold-pager", &["ramfold-codec", "ramfold-sys", "ramfold-store"]),
-    ("ramfold", &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-pager"]),
+    ("ramfold-filecache", &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-engine"]),
+    (
+        "ramfold",
+        &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-pager", "ramfold-filecache"],
+    ),
     ("ramfold-bench", &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-engine"]),
     ("ramfold-torture", &[]),
 ];

@@ -8,7 +8,7 @@
 //! [`time`], [`mod@path`] and [`thread`] are what any part of ramfold stands on; [`mod@file`] and [`uring`] read and
 //! write past the page cache; [`uffd`], [`pagemap`], [`maps`],
 //! [`proc`] and [`credentials`] are what the pager asks about the process it lives in; `cgroup` reads
-//! the limits around it.
+//! the limits around it; `file_server` is what a file system in user space asks on behalf of others.
 
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
@@ -17,6 +17,8 @@ pub mod abi;
 pub mod cgroup;
 pub mod credentials;
 pub mod file;
+#[cfg(any(test, feature = "std"))]
+pub mod file_server;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;

@@ -10,6 +10,7 @@ use crate::Errno;
 /// System call numbers used through [`syscall6`] and its kin.
 #[cfg(target_arch = "x86_64")]
 pub mod nr {
+    pub const CLOSE: usize = 3;
     pub const MMAP: usize = 9;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
@@ -24,9 +25,13 @@ pub mod nr {
     pub const SETGROUPS: usize = 116;
     pub const SETRESUID: usize = 117;
     pub const SETRESGID: usize = 119;
+    pub const SETFSUID: usize = 122;
+    pub const SETFSGID: usize = 123;
     pub const CAPSET: usize = 126;
     pub const PRCTL: usize = 157;
     pub const EXIT_GROUP: usize = 231;
+    pub const NAME_TO_HANDLE_AT: usize = 303;
+    pub const OPEN_BY_HANDLE_AT: usize = 304;
     pub const SCHED_SETATTR: usize = 314;
     pub const SCHED_GETATTR: usize = 315;
     pub const USERFAULTFD: usize = 323;
@@ -36,6 +41,7 @@ pub mod nr {
 #[cfg(target_arch = "aarch64")]
 pub mod nr {
     pub const IOCTL: usize = 29;
+    pub const CLOSE: usize = 57;
     pub const CAPSET: usize = 91;
     pub const EXIT: usize = 93;
     pub const EXIT_GROUP: usize = 94;
@@ -44,12 +50,16 @@ pub mod nr {
     pub const RT_SIGRETURN: usize = 139;
     pub const SETRESUID: usize = 147;
     pub const SETRESGID: usize = 149;
+    pub const SETFSUID: usize = 151;
+    pub const SETFSGID: usize = 152;
     pub const SETGROUPS: usize = 159;
     pub const PRCTL: usize = 167;
     pub const MREMAP: usize = 216;
     pub const CLONE: usize = 220;
     pub const MMAP: usize = 222;
     pub const MINCORE: usize = 232;
+    pub const NAME_TO_HANDLE_AT: usize = 264;
+    pub const OPEN_BY_HANDLE_AT: usize = 265;
     pub const SCHED_SETATTR: usize = 274;
     pub const SCHED_GETATTR: usize = 275;
     pub const USERFAULTFD: usize = 282;

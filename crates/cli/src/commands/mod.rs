@@ -4,4 +4,6 @@ pub mod bench;
 pub mod doctor;
 pub mod dump;
 pub mod manual;
+pub mod mount;
 pub mod run;
+pub mod umount;

@@ -1,5 +1,6 @@
 //! One file's content.
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -116,6 +117,12 @@ impl Hope {
 
 thread_local! {
     static WORKSPACE: std::cell::RefCell<Workspace> = std::cell::RefCell::new(Workspace::new());
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Content").field("key", &self.key).finish_non_exhaustive()
+    }
 }
 
 impl Content {

@@ -192,9 +192,9 @@ fn what_is_read_is_what_the_file_holds() {
 #[test]
 fn both_levels_stay_within_the_memory() {
     let memory = 16 << 20;
-    let mut contents = Contents::new(config(memory)).unwrap();
+    let contents = Contents::new(config(memory)).unwrap();
     let told = Told::default();
-    contents.begin(told.clone()).unwrap();
+    contents.bounds().begin(told.clone()).unwrap();
     let file = Known::new(&contents, 7, content_of(80 << 20, 1));
     rest();
     let mut numbers = Numbers(5);

@@ -1,0 +1,237 @@
+//! `ramfold mount`: a directory at another place, through ramfold.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, bail};
+use ramfold_codec::Codec;
+use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
+use ramfold_filecache::content::{self, COMPRESSED_SHARE_MAX, View};
+use ramfold_filecache::mount::{self, Mount, Options};
+use ramfold_sys::cgroup;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+use crate::output_file;
+use crate::size::Size;
+
+/// What a process in the background says when the mount is there.
+const READY: &str = "ready";
+/// In its environment: it is that process, and says so, or why not, on standard output.
+const IN_BACKGROUND: &str = "RAMFOLD_MOUNT_IN_BACKGROUND";
+
+/// Mount a directory at another place: the same files, whose data stays compressed in RAM.
+///
+/// The kernel keeps what is read again and again as it is, in its page cache over the mount; below that lies what
+/// was read, compressed. --memory counts both. What is written is in SOURCE when the program goes on. What is changed in SOURCE behind the mount is seen
+/// within a second.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  ramfold mount --memory 2G /srv/data /mnt/data          until Ctrl-C or `ramfold umount /mnt/data`
+  sudo ramfold mount --daemon /srv/data /mnt/data        for all users, in the background")]
+pub struct Arguments {
+    /// What the cache may cost in RAM, both levels together: 512M, 1.5G, 40% (of the machine's RAM) [default: half
+    /// of the control group's limit, or of the machine's RAM]
+    #[arg(short, long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// How pages are compressed: lz4, zstd-1 to zstd-19
+    #[arg(long, value_name = "NAME", default_value = "zstd-1", value_parser = cluster_codec)]
+    codec: ClusterCodec,
+    /// How much is compressed as one: 4K, 16K or 64K. For experiments: without it 64K of a file that is read in
+    /// order, 16K of others
+    #[arg(long, value_name = "SIZE", value_parser = cluster_size)]
+    cluster: Option<ClusterSize>,
+    /// Keep that part of the memory for compressed pages, 0 to 85%. For experiments: without it, what serves best
+    #[arg(long, value_name = "PERCENT", value_parser = compressed_share)]
+    compressed_share: Option<f64>,
+    /// Compress on one thread only
+    #[arg(long)]
+    synchronous: bool,
+    /// Write what happened to FILE as JSON when it ends, and whenever this process gets SIGUSR2
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// Go to the background when the mount is there
+    #[arg(long)]
+    daemon: bool,
+    /// Let other users in, as their permissions are; root's mounts always do. An ordinary user needs
+    /// `user_allow_other` in /etc/fuse.conf
+    #[arg(long)]
+    allow_other: bool,
+    /// The directory
+    source: PathBuf,
+    /// An empty directory that is to show it
+    mountpoint: PathBuf,
+}
+
+fn cluster_codec(name: &str) -> Result<ClusterCodec, String> {
+    let codec: Codec =
+        name.parse().map_err(|_| "files are compressed by lz4 or zstd-1 to zstd-19")?;
+    codec.try_into().map_err(|codec| {
+        format!(
+            "{codec} is for pages of programs; files are compressed by lz4 or zstd-1 to zstd-19"
+        )
+    })
+}
+
+fn cluster_size(text: &str) -> Result<ClusterSize, String> {
+    let bytes = text.parse::<Size>().ok().map(|size| size.bytes(0));
+    bytes
+        .and_then(|bytes| ClusterSize::of_bytes(bytes as usize))
+        .ok_or_else(|| "write 4K, 16K or 64K".to_owned())
+}
+
+fn compressed_share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(Size::Fraction(share)) if share <= COMPRESSED_SHARE_MAX => Ok(share),
+        _ => Err(format!("write a percentage from 0% to {}%", COMPRESSED_SHARE_MAX * 100.0)),
+    }
+}
+
+fn memory_bytes(asked: Option<Size>) -> anyhow::Result<u64> {
+    let machine = cgroup::machine_memory_bytes().context("finding out how much RAM there is")?;
+    let limit = cgroup::memory_limit_bytes().map_or(machine, |limit| limit.min(machine));
+    Ok(asked.map_or(limit / 2, |size| size.bytes(machine)))
+}
+
+/// # Errors
+/// When it cannot be mounted or served.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let in_background = std::env::var_os(IN_BACKGROUND).is_some();
+    if arguments.daemon && !in_background {
+        return start_in_background();
+    }
+    if !in_background {
+        return serve(arguments, |mount| {
+            eprintln!(
+                "ramfold: {} is mounted on {}; Ctrl-C unmounts it",
+                arguments.source.display(),
+                mount.mountpoint().display()
+            );
+            Ok(())
+        });
+    }
+    // A session of its own: the terminal's signals do not reach it. It fails where that is so already.
+    let _ = rustix::process::setsid();
+    let result = serve(arguments, |_| {
+        println!("{READY}");
+        io::stdout().flush()?;
+        // Nobody listens from now on, and the directory this was started in can be unmounted.
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdout(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        rustix::process::chdir("/")?;
+        Ok(())
+    });
+    if let Err(error) = &result {
+        // To whoever started this.
+        let _ = writeln!(io::stdout(), "{error:#}");
+    }
+    result
+}
+
+fn serve(
+    arguments: &Arguments,
+    when_ready: impl FnOnce(&Mount) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let options = Options {
+        allow_other: arguments.allow_other,
+        threads: None,
+        content: content::Config {
+            memory_bytes: memory_bytes(arguments.memory)?,
+            compressed_share: arguments.compressed_share,
+            codec: arguments.codec,
+            cluster: arguments.cluster,
+            synchronous: arguments.synchronous,
+        },
+    };
+    // It may go to another folder.
+    let stats = arguments.stats.as_ref().map(std::path::absolute).transpose()?;
+    if let Some(file) = &stats {
+        output_file::check(file).with_context(|| format!("--stats {}", file.display()))?;
+    }
+    // Before the mount is there, so that none is missed.
+    let mut signals =
+        Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
+    let mount = Mount::new(&arguments.source, &arguments.mountpoint, &options)?;
+    let mountpoint = mount.mountpoint().to_owned();
+    let view = mount.view();
+    let write_stats = move || match &stats {
+        Some(file) => write_statistics(&view, file),
+        None => Ok(()),
+    };
+    let at_a_signal = write_stats.clone();
+    thread::spawn(move || answer_signals(&mut signals, &mountpoint, &at_a_signal));
+    when_ready(&mount).context("going to the background")?;
+    let served =
+        mount.serve().with_context(|| format!("serving {}", arguments.mountpoint.display()));
+    served.and(write_stats())
+}
+
+fn write_statistics(view: &View, file: &Path) -> anyhow::Result<()> {
+    let mut text = serde_json::to_vec_pretty(&view.statistics())?;
+    text.push(b'\n');
+    output_file::write(file, &text).with_context(|| format!("writing {}", file.display()))
+}
+
+/// The first signal unmounts; what is in use is served on until it is not. The second ends at once. SIGUSR2 asks
+/// for what happened.
+fn answer_signals(
+    signals: &mut Signals,
+    mountpoint: &Path,
+    write_stats: &dyn Fn() -> anyhow::Result<()>,
+) {
+    let mut is_unmounted = false;
+    for signal in signals.forever() {
+        if signal == SIGUSR2 {
+            if let Err(error) = write_stats() {
+                say(&format!("{error:#}"));
+            }
+            continue;
+        }
+        if is_unmounted {
+            std::process::exit(128 + signal);
+        }
+        let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        match mount::unmount(mountpoint, false) {
+            Err(error) if is_busy(&error) => {
+                say(&format!(
+                    "{} is in use: unmounted for those who come later, and served until the others are done",
+                    mountpoint.display()
+                ));
+                is_unmounted = mount::unmount(mountpoint, true).is_ok();
+            }
+            Err(error) => say(&format!("cannot unmount {}: {error}", mountpoint.display())),
+            Ok(()) => is_unmounted = true,
+        }
+    }
+}
+
+fn start_in_background() -> anyhow::Result<()> {
+    let this = std::env::current_exe().context("finding this program")?;
+    let mut child = Command::new(this)
+        .args(std::env::args_os().skip(1))
+        .env(IN_BACKGROUND, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("starting it in the background")?;
+    let mut said = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        // It closes it when it is ready, and when it ends.
+        stdout.read_to_string(&mut said).context("waiting for the mount")?;
+    }
+    match said.trim() {
+        READY => Ok(()),
+        "" => bail!("it ended in the background with {}", child.wait()?),
+        reason => bail!("{reason}"),
+    }
+}
+
+fn say(text: &str) {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(io::stderr(), "ramfold: {text}");
+}

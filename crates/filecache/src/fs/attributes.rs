@@ -1,0 +1,245 @@
+//! Attributes of files, as SOURCE has them and as the kernel wants them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileHandle, FileType, INodeNo, TimeOrNow};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, Statx, StatxTimestamp, Timespec, Timestamps, UTIME_NOW,
+    UTIME_OMIT, Uid, chmodat, chownat, ftruncate, utimensat,
+};
+use rustix::io::Errno;
+
+use super::FileSystem;
+use super::inodes::Inode;
+use super::source::{Descriptors, look_at};
+use crate::content::Changed;
+use crate::credentials::{Caller, SetIdBits};
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTES: u32 = 0o010;
+
+/// What a setattr request asks for.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    pub mode: Option<u32>,
+    pub user: Option<u32>,
+    pub group: Option<u32>,
+    pub size: Option<u64>,
+    pub accessed: Option<TimeOrNow>,
+    pub modified: Option<TimeOrNow>,
+}
+
+impl FileSystem {
+    /// # Errors
+    /// What statx(2) says.
+    pub fn attributes(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<FileAttr> {
+        let inode = self.inodes.get(number)?;
+        let stat = match handle.and_then(|handle| self.files.get(handle)) {
+            Some(file) => look_at(file.source())?,
+            None => look_at(inode.find()?.as_fd())?,
+        };
+        shown(&inode, &stat)
+    }
+
+    /// # Errors
+    /// What SOURCE says to the first of the changes that fails.
+    pub fn set_attributes(
+        &self,
+        caller: Caller,
+        number: INodeNo,
+        handle: Option<FileHandle>,
+        wanted: &Wanted,
+    ) -> io::Result<FileAttr> {
+        let inode = self.inodes.get(number)?;
+        let found = inode.find()?;
+        let file = found.as_fd();
+        let changed = if wanted.size.is_some() { Changed::All } else { Changed::Attributes };
+        let content = inode.content(&self.contents);
+        content.change(Some(file), changed, || {
+            if let Some(mode) = wanted.mode {
+                // The kernel has taken the set-group-id bit off where the caller may not set it.
+                chmodat(
+                    CWD,
+                    Descriptors::path(file),
+                    Mode::from_raw_mode(mode & 0o7777),
+                    no_flags(),
+                )?;
+            }
+            if wanted.user.is_some() || wanted.group.is_some() {
+                let _acting = self.powers.act_as(caller, self.bits_after_chown(caller, file)?)?;
+                let [user, group] = [wanted.user, wanted.group];
+                chownat(file, "", user.map(Uid::from_raw), group.map(Gid::from_raw), empty_path())?;
+            }
+            if let Some(size) = wanted.size {
+                let _acting = self.powers.act_as(caller, self.bits_after_write(caller, file)?)?;
+                match handle.and_then(|handle| self.files.get(handle)) {
+                    Some(opened) => ftruncate(opened.source(), size)?,
+                    None => {
+                        let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+                        ftruncate(inode.open(&self.mounts, flags)?, size)?;
+                    }
+                }
+            }
+            if wanted.accessed.is_some() || wanted.modified.is_some() {
+                let times = Timestamps {
+                    last_access: time_to_set(wanted.accessed),
+                    last_modification: time_to_set(wanted.modified),
+                };
+                utimensat(file, "", &times, empty_path())?;
+            }
+            Ok(())
+        })?;
+        shown(&inode, &look_at(file)?)
+    }
+
+    /// What becomes of the set-id bits when the caller writes to the file or cuts it off. That is asked only of
+    /// those who do not have CAP_FSETID; of whom the kernel tells the user alone here.
+    ///
+    /// # Errors
+    /// What statx(2) says.
+    pub fn bits_after_write(&self, caller: Caller, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
+        match caller.user {
+            0 => Ok(SetIdBits::Left),
+            _ => self.bits_cleared(file),
+        }
+    }
+
+    /// As SOURCE clears them for callers without CAP_FSETID.
+    ///
+    /// # Errors
+    /// What statx(2) says.
+    pub fn bits_cleared(&self, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
+        if !self.powers.acts_as_others() {
+            return Ok(SetIdBits::Left);
+        }
+        let stat = look_at(file)?;
+        let mode = u32::from(stat.stx_mode);
+        if mode & (SET_USER_ID | SET_GROUP_ID) == 0 {
+            return Ok(SetIdBits::Left);
+        }
+        let matters = mode & (SET_GROUP_ID | GROUP_EXECUTES) == SET_GROUP_ID;
+        Ok(SetIdBits::Cleared { group: matters.then_some(stat.stx_gid) })
+    }
+
+    fn bits_after_chown(&self, caller: Caller, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
+        self.bits_after_write(caller, file)
+    }
+}
+
+/// As the kernel is shown it. The number is SOURCE's wherever it can be, and the root's always.
+///
+/// # Errors
+/// `EIO` when it is of no known type.
+pub fn shown(inode: &Inode, stat: &Statx) -> io::Result<FileAttr> {
+    let number = if inode.number == INodeNo::ROOT { INodeNo(stat.stx_ino) } else { inode.number };
+    shown_as(number, stat)
+}
+
+/// # Errors
+/// `EIO` when it is of no known type.
+pub fn shown_as(number: INodeNo, stat: &Statx) -> io::Result<FileAttr> {
+    Ok(FileAttr {
+        ino: number,
+        size: stat.stx_size,
+        blocks: stat.stx_blocks,
+        atime: time(&stat.stx_atime),
+        mtime: time(&stat.stx_mtime),
+        ctime: time(&stat.stx_ctime),
+        crtime: time(&stat.stx_btime),
+        kind: file_type(stat)?,
+        perm: stat.stx_mode & 0o7777,
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        rdev: device_number(stat.stx_rdev_major, stat.stx_rdev_minor),
+        blksize: stat.stx_blksize,
+        flags: 0,
+    })
+}
+
+/// # Errors
+/// `EIO` when it is none that this program knows.
+pub fn file_type(stat: &Statx) -> io::Result<FileType> {
+    kind(rustix::fs::FileType::from_raw_mode(stat.stx_mode.into())).ok_or(Errno::IO.into())
+}
+
+pub fn kind(file_type: rustix::fs::FileType) -> Option<FileType> {
+    use rustix::fs::FileType as Source;
+    Some(match file_type {
+        Source::RegularFile => FileType::RegularFile,
+        Source::Directory => FileType::Directory,
+        Source::Symlink => FileType::Symlink,
+        Source::Fifo => FileType::NamedPipe,
+        Source::Socket => FileType::Socket,
+        Source::CharacterDevice => FileType::CharDevice,
+        Source::BlockDevice => FileType::BlockDevice,
+        Source::Unknown => return None,
+    })
+}
+
+/// The kernel's own encoding (new_encode_dev), which mknod(2) takes too.
+fn device_number(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+fn time(stamp: &StatxTimestamp) -> SystemTime {
+    let nanoseconds = Duration::from_nanos(stamp.tv_nsec.into());
+    let whole = Duration::from_secs(stamp.tv_sec.unsigned_abs());
+    let seconds = match stamp.tv_sec {
+        0.. => UNIX_EPOCH.checked_add(whole),
+        _ => UNIX_EPOCH.checked_sub(whole),
+    };
+    seconds.and_then(|time| time.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
+}
+
+fn time_to_set(time: Option<TimeOrNow>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Timespec {
+                tv_sec: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: after.subsec_nanos().into(),
+            },
+            // fuser 0.18 takes the nanoseconds off where they are to be added: seconds and nanoseconds are as
+            // they came.
+            Err(before) => Timespec {
+                tv_sec: 0i64.wrapping_sub_unsigned(before.duration().as_secs()),
+                tv_nsec: before.duration().subsec_nanos().into(),
+            },
+        },
+    }
+}
+
+fn no_flags() -> AtFlags {
+    AtFlags::empty()
+}
+
+fn empty_path() -> AtFlags {
+    AtFlags::EMPTY_PATH
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_the_epoch_come_back_as_they_were() {
+        // As fuser makes them of -2 seconds and 800,000,000 nanoseconds.
+        let from_fuser = UNIX_EPOCH - Duration::new(2, 800_000_000);
+        let set = time_to_set(Some(TimeOrNow::SpecificTime(from_fuser)));
+        assert_eq!((set.tv_sec, set.tv_nsec), (-2, 800_000_000));
+        let farthest = UNIX_EPOCH - Duration::from_secs(1 << 63);
+        let set = time_to_set(Some(TimeOrNow::SpecificTime(farthest)));
+        assert_eq!((set.tv_sec, set.tv_nsec), (i64::MIN, 0));
+    }
+
+    #[test]
+    fn a_device_number_is_the_kernels() {
+        assert_eq!(device_number(8, 1), 0x801);
+        assert_eq!(device_number(259, 0x12345), 0x1231_0345);
+    }
+}

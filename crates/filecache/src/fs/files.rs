@@ -1,0 +1,363 @@
+//! Open files: reading, writing and all else that goes by a descriptor.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use fuser::{FileHandle, FopenFlags, INodeNo, OpenFlags, WriteFlags};
+use ramfold_sys::file_server::close;
+use rustix::fs::{
+    FallocateFlags, Mode, OFlags, SeekFrom, copy_file_range, fallocate, fdatasync, fsync, openat,
+    seek,
+};
+use rustix::io::{Errno, ReadWriteFlags, fcntl_dupfd_cloexec, pread, pwritev2};
+
+use super::FileSystem;
+use super::inodes::Inode;
+use super::names::{self, Named};
+use super::source::look_at;
+use crate::content::{Changed, Content, Source, with_buffer};
+use crate::credentials::{Caller, SetIdBits};
+
+/// Of the flags of an open, those that are SOURCE's business too. O_APPEND and O_SYNC come with each write; the
+/// kernel cuts files off by itself (O_TRUNC).
+const PASSED_ON: OFlags =
+    OFlags::ACCMODE.union(OFlags::DIRECT).union(OFlags::NOATIME).union(OFlags::NONBLOCK);
+
+/// copy_file_range(2) takes no more at a time.
+const COPY_MAX: u64 = 0x7fff_f000;
+
+/// An open file.
+#[derive(Debug)]
+pub struct OpenFile {
+    pub inode: Arc<Inode>,
+    pub content: Arc<Content>,
+    source: Source,
+    /// Who writes what the kernel writes back for nobody in particular.
+    opener: Caller,
+    is_direct: bool,
+    is_written: bool,
+}
+
+impl OpenFile {
+    pub fn source(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+/// All open files.
+#[derive(Debug, Default)]
+pub struct Files {
+    open: RwLock<HashMap<u64, Arc<OpenFile>>>,
+    last: AtomicU64,
+}
+
+impl Files {
+    fn add(&self, file: OpenFile) -> FileHandle {
+        let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.insert(handle, Arc::new(file));
+        FileHandle(handle)
+    }
+
+    pub fn get(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.get(&handle.0).cloned()
+    }
+
+    fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+    }
+
+    pub fn all(&self) -> Vec<Arc<OpenFile>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.values().cloned().collect()
+    }
+}
+
+impl FileSystem {
+    fn file(&self, handle: FileHandle) -> io::Result<Arc<OpenFile>> {
+        Ok(self.files.get(handle).ok_or(Errno::BADF)?)
+    }
+
+    /// # Errors
+    /// What open(2) says.
+    pub fn open_file(
+        &self,
+        caller: Caller,
+        number: INodeNo,
+        flags: OpenFlags,
+    ) -> io::Result<(FileHandle, FopenFlags)> {
+        let inode = self.inodes.get(number)?;
+        let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
+        let source = inode.open(&self.mounts, flags & PASSED_ON)?;
+        Ok(self.opened(caller, inode, source, flags))
+    }
+
+    /// # Errors
+    /// What open(2) says; `ESTALE` when somebody has just made a file of that name behind the mount. The kernel
+    /// then looks once more, and checks whether the caller may open that.
+    pub fn create_file(
+        &self,
+        caller: Caller,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> io::Result<(Named, FileHandle, FopenFlags)> {
+        let parent = self.inodes.get(parent)?;
+        let directory = parent.find()?;
+        names::check(name)?;
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+        let how = (flags & PASSED_ON)
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC;
+        let made = {
+            let _acting = self.powers.make_as(caller, umask)?;
+            openat(directory.as_fd(), name, how, Mode::from_raw_mode(mode & 0o7777))
+        };
+        let source = match made {
+            Ok(source) => source,
+            Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => return Err(Errno::STALE.into()),
+            Err(errno) => return Err(errno.into()),
+        };
+        let named = self.enter(self.mounts.descriptors().open(source.as_fd(), OFlags::PATH)?)?;
+        let (handle, opened) = self.opened(caller, Arc::clone(&named.inode), source, flags);
+        Ok((named, handle, opened))
+    }
+
+    fn opened(
+        &self,
+        opener: Caller,
+        inode: Arc<Inode>,
+        source: OwnedFd,
+        flags: OFlags,
+    ) -> (FileHandle, FopenFlags) {
+        let content = Arc::clone(inode.content(&self.contents));
+        let is_direct = flags.contains(OFlags::DIRECT);
+        let is_written = flags & OFlags::ACCMODE != OFlags::RDONLY;
+        let is_cached = inode.was_cached_at(content.changes_behind(source.as_fd()));
+        let mut opened = FopenFlags::empty();
+        if is_direct {
+            opened |= FopenFlags::FOPEN_DIRECT_IO;
+        } else if is_cached {
+            opened |= FopenFlags::FOPEN_KEEP_CACHE;
+        }
+        if !is_written {
+            opened |= FopenFlags::FOPEN_NOFLUSH;
+        }
+        content.set_node(inode.number.0);
+        let source = Source::new(source);
+        let file = OpenFile { inode, content, source, opener, is_direct, is_written };
+        (self.files.add(file), opened)
+    }
+
+    /// Hands what was read to `reply`.
+    pub fn read_file<R>(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        len: usize,
+        reply: impl FnOnce(io::Result<&[u8]>) -> R,
+    ) -> R {
+        let file = match self.file(handle) {
+            Ok(file) => file,
+            Err(error) => return reply(Err(error)),
+        };
+        if !file.is_direct {
+            return file.content.read(&file.source, offset, len, reply);
+        }
+        with_buffer(len, |buffer| {
+            loop {
+                match pread(&file.source, &mut *buffer, offset) {
+                    Ok(count) => break reply(Ok(&buffer[..count])),
+                    Err(Errno::INTR) => {}
+                    Err(errno) => break reply(Err(errno.into())),
+                }
+            }
+        })
+    }
+
+    /// # Errors
+    /// What write(2) says, when nothing was written before.
+    pub fn write_file(
+        &self,
+        caller: Caller,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        about: WriteFlags,
+        flags: OpenFlags,
+    ) -> io::Result<u32> {
+        let file = self.file(handle)?;
+        let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
+        // Pages that were changed through a mapping, by whoever had the file open at some time.
+        let is_written_back = about.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let caller = if is_written_back || caller.is_nobody() { file.opener } else { caller };
+        let bits = match about.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            true => self.bits_cleared(file.source())?,
+            false => SetIdBits::Left,
+        };
+        let mut how = ReadWriteFlags::empty();
+        let is_appended = flags.contains(OFlags::APPEND) && !is_written_back;
+        if is_appended {
+            how |= ReadWriteFlags::APPEND;
+        }
+        if flags.contains(OFlags::SYNC) {
+            how |= ReadWriteFlags::SYNC;
+        } else if flags.contains(OFlags::DSYNC) {
+            how |= ReadWriteFlags::DSYNC;
+        }
+        let range = match is_appended {
+            // Wherever the end is: not before what is the end now, as far as anybody knows.
+            true => offset.min(look_at(file.source())?.stx_size)..u64::MAX,
+            false => range(offset, data.len() as u64),
+        };
+        let count = file.content.change(Some(file.source()), Changed::Bytes(range), || {
+            let _acting = self.powers.act_as(caller, bits)?;
+            if !file.is_direct {
+                write_whole(file.source(), data, offset, how)
+            } else if is_written_back {
+                // The file's last page is written in part.
+                let source = file.inode.open(&self.mounts, OFlags::WRONLY)?;
+                write_whole(source.as_fd(), data, offset, how)
+            } else {
+                with_buffer(data.len(), |buffer| {
+                    buffer.copy_from_slice(data);
+                    write_whole(file.source(), buffer, offset, how)
+                })
+            }
+        })?;
+        if is_appended && look_at(file.source())?.stx_size != offset + count as u64 {
+            // Somebody appended behind the mount. The kernel has put the bytes where the end was for it.
+            self.watch.invalidate(file.inode.number);
+        }
+        if bits != SetIdBits::Left {
+            self.watch.invalidate_attributes(file.inode.number);
+        }
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// What a close says, where the file system says only then that a write failed (NFS).
+    ///
+    /// # Errors
+    /// What close(2) says.
+    pub fn flush_file(&self, handle: FileHandle) -> io::Result<()> {
+        let file = self.file(handle)?;
+        if !file.is_written {
+            return Ok(());
+        }
+        Ok(close(fcntl_dupfd_cloexec(&file.source, 0)?)?)
+    }
+
+    pub fn close_file(&self, handle: FileHandle) {
+        self.files.remove(handle);
+    }
+
+    /// # Errors
+    /// What fsync(2) says.
+    pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> io::Result<()> {
+        let file = self.file(handle)?;
+        match data_only {
+            true => fdatasync(&file.source)?,
+            false => fsync(&file.source)?,
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// What fallocate(2) says.
+    pub fn allocate(
+        &self,
+        caller: Caller,
+        handle: FileHandle,
+        bytes: Range<u64>,
+        mode: i32,
+    ) -> io::Result<()> {
+        let file = self.file(handle)?;
+        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
+        let changed = match mode.intersects(moves) {
+            true => Changed::All,
+            false => Changed::Bytes(bytes.clone()),
+        };
+        let bits = self.bits_after_write(caller, file.source())?;
+        file.content.change(Some(file.source()), changed, || {
+            let _acting = self.powers.act_as(caller, bits)?;
+            Ok(fallocate(&file.source, mode, bytes.start, bytes.end - bytes.start)?)
+        })
+    }
+
+    /// Looks for data or a hole.
+    ///
+    /// # Errors
+    /// What lseek(2) says.
+    pub fn seek_file(&self, handle: FileHandle, offset: i64, whence: i32) -> io::Result<i64> {
+        const SEEK_DATA: i32 = 3;
+        const SEEK_HOLE: i32 = 4;
+        let file = self.file(handle)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+        let to = match whence {
+            SEEK_DATA => SeekFrom::Data(offset),
+            SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL.into()),
+        };
+        Ok(i64::try_from(seek(&file.source, to)?).map_err(|_| Errno::OVERFLOW)?)
+    }
+
+    /// # Errors
+    /// What copy_file_range(2) says.
+    pub fn copy_range(
+        &self,
+        caller: Caller,
+        from: (FileHandle, u64),
+        to: (FileHandle, u64),
+        len: u64,
+    ) -> io::Result<u32> {
+        let (source, target) = (self.file(from.0)?, self.file(to.0)?);
+        let len = len.min(COPY_MAX);
+        let bits = self.bits_after_write(caller, target.source())?;
+        let changed = Changed::Bytes(range(to.1, len));
+        let count = target.content.change(Some(target.source()), changed, || {
+            let _acting = self.powers.act_as(caller, bits)?;
+            let (mut from, mut to) = (from.1, to.1);
+            let (source, target) = (source.source(), target.source());
+            Ok(copy_file_range(source, Some(&mut from), target, Some(&mut to), len as usize)?)
+        })?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+}
+
+fn range(offset: u64, len: u64) -> Range<u64> {
+    offset..offset.saturating_add(len)
+}
+
+/// Writes all of it, or as much as there is room for.
+fn write_whole(
+    target: BorrowedFd<'_>,
+    data: &[u8],
+    offset: u64,
+    how: ReadWriteFlags,
+) -> io::Result<usize> {
+    let mut done = 0;
+    loop {
+        match pwritev2(target, &[IoSlice::new(&data[done..])], offset + done as u64, how) {
+            Ok(count) => {
+                done += count;
+                if done == data.len() || count == 0 {
+                    return Ok(done);
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(_) if done > 0 => return Ok(done),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}

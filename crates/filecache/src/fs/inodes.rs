@@ -1,0 +1,320 @@
+//! What the kernel knows: inodes by their numbers, and how each is found again in SOURCE.
+
+use std::collections::HashMap;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use fuser::{FileType, Generation, INodeNo};
+use ramfold_sys::file_server::FileHandle;
+use rustix::fs::{OFlags, Statx, makedev};
+use rustix::io::Errno;
+
+use super::attributes::file_type;
+use super::source::{SourceMount, SourceMounts, look_at};
+use crate::content::{Content, Contents, FileKey};
+
+/// Numbers from here on are given by us, to what has none that is its own on SOURCE: inodes of other mounts and
+/// devices below it, and one that is really numbered as the root is here. No file system numbers so high.
+const FIRST_OWN_NUMBER: u64 = 1 << 63;
+
+/// A file of SOURCE that the kernel knows.
+#[derive(Debug)]
+pub struct Inode {
+    pub number: INodeNo,
+    pub generation: Generation,
+    pub kind: FileType,
+    key: InodeKey,
+    place: Place,
+    /// Holds a file without a name, which its handle does not find when the system has dropped it.
+    kept: OnceLock<OwnedFd>,
+    content: OnceLock<Arc<Content>>,
+    /// [`Content::changes_behind`] when the kernel's cache was last known to be right.
+    cached_at: AtomicU64,
+}
+
+/// Which inode this is as long as it exists. The same file in two mounts is two inodes: what may be done with
+/// it differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct InodeKey {
+    mount: u64,
+    device: u64,
+    inode: u64,
+}
+
+/// How a file is found again.
+#[derive(Debug)]
+enum Place {
+    Handle(Arc<SourceMount>, FileHandle),
+    Descriptor(OwnedFd),
+}
+
+/// A descriptor of O_PATH.
+#[derive(Debug)]
+pub enum Found<'a> {
+    Opened(OwnedFd),
+    Kept(BorrowedFd<'a>),
+}
+
+impl AsFd for Found<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Found::Opened(fd) => fd.as_fd(),
+            Found::Kept(fd) => *fd,
+        }
+    }
+}
+
+impl InodeKey {
+    fn of(stat: &Statx) -> InodeKey {
+        InodeKey {
+            mount: stat.stx_mnt_id,
+            device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+        }
+    }
+}
+
+impl Inode {
+    /// # Errors
+    /// `ESTALE` when the file is there no more.
+    pub fn find(&self) -> io::Result<Found<'_>> {
+        match (&self.place, self.kept.get()) {
+            (Place::Descriptor(fd), _) | (_, Some(fd)) => Ok(Found::Kept(fd.as_fd())),
+            (Place::Handle(mount, handle), None) => {
+                Ok(Found::Opened(mount.open(handle, OFlags::PATH | OFlags::NOFOLLOW)?))
+            }
+        }
+    }
+
+    /// Opens it for more than looking at it.
+    ///
+    /// # Errors
+    /// `ESTALE` when the file is there no more; what open(2) says.
+    pub fn open(&self, mounts: &SourceMounts, flags: OFlags) -> io::Result<OwnedFd> {
+        match (&self.place, self.kept.get()) {
+            (Place::Descriptor(fd), _) | (_, Some(fd)) => {
+                mounts.descriptors().open(fd.as_fd(), flags)
+            }
+            (Place::Handle(mount, handle), None) => mount.open(handle, flags),
+        }
+    }
+
+    /// Keeps a file that has lost its last name.
+    pub fn keep(&self, file: OwnedFd) {
+        if matches!(self.place, Place::Handle(..)) {
+            // Another thread may have been first.
+            let _ = self.kept.set(file);
+        }
+    }
+
+    pub fn content(&self, contents: &Contents) -> &Arc<Content> {
+        self.content.get_or_init(|| {
+            contents.of(FileKey {
+                device: self.key.device,
+                inode: self.key.inode,
+                generation: self.generation.0,
+            })
+        })
+    }
+
+    /// Is what the kernel has cached of it as old as this? It is from now on.
+    pub fn was_cached_at(&self, changes_behind: u64) -> bool {
+        self.cached_at.swap(changes_behind, Ordering::Relaxed) == changes_behind
+    }
+}
+
+/// All inodes that the kernel knows.
+#[derive(Debug)]
+pub struct Inodes {
+    table: RwLock<Table>,
+    root: InodeKey,
+    /// Held, so that it is not opened anew with each file.
+    _home: Arc<SourceMount>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    by_number: HashMap<u64, Known>,
+    own_numbers: HashMap<InodeKey, u64>,
+    next_own_number: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    inode: Arc<Inode>,
+    /// How often the kernel was told of this number, whichever inodes had it one after the other.
+    lookups: u64,
+}
+
+impl Inodes {
+    /// # Errors
+    /// What statx(2) says of the root.
+    pub fn new(root: OwnedFd, mounts: &SourceMounts) -> io::Result<Inodes> {
+        let stat = look_at(root.as_fd())?;
+        let mount = mounts.of(root.as_fd(), &stat)?;
+        let root_key = InodeKey::of(&stat);
+        let inodes = Inodes { table: RwLock::default(), root: root_key, _home: mount };
+        // By its descriptor, whatever handles can do: it is there always.
+        let inode = Inode {
+            number: INodeNo::ROOT,
+            generation: Generation(0),
+            kind: FileType::Directory,
+            key: root_key,
+            place: Place::Descriptor(root),
+            kept: OnceLock::new(),
+            content: OnceLock::new(),
+            cached_at: AtomicU64::new(u64::MAX),
+        };
+        let known = Known { inode: Arc::new(inode), lookups: 1 };
+        inodes.write().by_number.insert(INodeNo::ROOT.0, known);
+        Ok(inodes)
+    }
+
+    /// # Errors
+    /// `ESTALE` when the kernel asks for something that it was not told of.
+    pub fn get(&self, number: INodeNo) -> io::Result<Arc<Inode>> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let known = table.by_number.get(&number.0).ok_or(Errno::STALE)?;
+        Ok(Arc::clone(&known.inode))
+    }
+
+    /// The inode of a file, if the kernel knows it.
+    pub fn known(&self, file: BorrowedFd<'_>, stat: &Statx) -> Option<Arc<Inode>> {
+        let key = InodeKey::of(stat);
+        let inode = {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            let number = self.number_of(key).or_else(|| table.own_numbers.get(&key).copied())?;
+            Arc::clone(&table.by_number.get(&number)?.inode)
+        };
+        let is_same = inode.key == key
+            && match &inode.place {
+                Place::Handle(_, handle) => FileHandle::of(file).is_ok_and(|of| of == *handle),
+                Place::Descriptor(..) => true,
+            };
+        is_same.then_some(inode)
+    }
+
+    /// The kernel is told of this file, once more or for the first time.
+    ///
+    /// # Errors
+    /// What finding out about it says.
+    pub fn enter(
+        &self,
+        file: OwnedFd,
+        stat: &Statx,
+        mounts: &SourceMounts,
+    ) -> io::Result<Arc<Inode>> {
+        let key = InodeKey::of(stat);
+        let mount = mounts.of(file.as_fd(), stat)?;
+        let handle = match mount.has_handles() {
+            true => FileHandle::of(&file).ok(),
+            false => None,
+        };
+        let mut table = self.write();
+        let number = match self.number_of(key) {
+            Some(number) => number,
+            None => table.own_number(key),
+        };
+        match table.by_number.entry(number) {
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                known.lookups += 1;
+                let is_same = known.inode.key == key
+                    && match &known.inode.place {
+                        // A file that is held keeps its number.
+                        Place::Descriptor(..) => true,
+                        Place::Handle(_, before) => handle.as_ref() == Some(before),
+                    };
+                if !is_same {
+                    known.inode = Arc::new(Inode::new(number, key, stat, mount, handle, file)?);
+                }
+                Ok(Arc::clone(&known.inode))
+            }
+            Entry::Vacant(place) => {
+                let inode = Arc::new(Inode::new(number, key, stat, mount, handle, file)?);
+                place.insert(Known { inode: Arc::clone(&inode), lookups: 1 });
+                Ok(inode)
+            }
+        }
+    }
+
+    /// The kernel has dropped so many of the mentions of this number.
+    pub fn forget(&self, number: INodeNo, lookups: u64) {
+        if number == INodeNo::ROOT {
+            return;
+        }
+        let mut table = self.write();
+        let Entry::Occupied(mut known) = table.by_number.entry(number.0) else { return };
+        let left = known.get().lookups.saturating_sub(lookups);
+        known.get_mut().lookups = left;
+        if left == 0 {
+            let known = known.remove();
+            if number.0 >= FIRST_OWN_NUMBER {
+                table.own_numbers.remove(&known.inode.key);
+            }
+            // Closing a file without names may take a while.
+            drop(table);
+            drop(known);
+        }
+    }
+
+    /// The number that a file has by itself.
+    fn number_of(&self, key: InodeKey) -> Option<u64> {
+        if key == self.root {
+            return Some(INodeNo::ROOT.0);
+        }
+        let is_home = (key.mount, key.device) == (self.root.mount, self.root.device);
+        (is_home && (2..FIRST_OWN_NUMBER).contains(&key.inode)).then_some(key.inode)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn own_number(&mut self, key: InodeKey) -> u64 {
+        let next = &mut self.next_own_number;
+        *self.own_numbers.entry(key).or_insert_with(|| {
+            *next += 1;
+            FIRST_OWN_NUMBER + *next
+        })
+    }
+}
+
+impl Inode {
+    fn new(
+        number: u64,
+        key: InodeKey,
+        stat: &Statx,
+        mount: Arc<SourceMount>,
+        handle: Option<FileHandle>,
+        file: OwnedFd,
+    ) -> io::Result<Inode> {
+        // A number that comes again is another inode by its generation. A handle has the file system's own
+        // generation in it; without one, when the file was made is the best there is.
+        let mut hasher = DefaultHasher::new();
+        match &handle {
+            Some(handle) => handle.hash(&mut hasher),
+            None => (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec).hash(&mut hasher),
+        }
+        Ok(Inode {
+            number: INodeNo(number),
+            // The kernel keeps 32 bits of it, and compares all.
+            generation: Generation(hasher.finish() & u64::from(u32::MAX)),
+            kind: file_type(stat)?,
+            key,
+            place: match handle {
+                Some(handle) => Place::Handle(mount, handle),
+                None => Place::Descriptor(file),
+            },
+            kept: OnceLock::new(),
+            content: OnceLock::new(),
+            cached_at: AtomicU64::new(u64::MAX),
+        })
+    }
+}

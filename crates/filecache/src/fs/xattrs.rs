@@ -1,0 +1,95 @@
+//! Extended attributes, and access control lists, which are some of them.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsFd;
+
+use fuser::INodeNo;
+use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+use rustix::io::Errno;
+
+use super::FileSystem;
+use super::source::Descriptors;
+use crate::content::Changed;
+use crate::credentials::{Caller, SetIdBits};
+
+/// The longest value and list the kernel has (XATTR_SIZE_MAX).
+const LONGEST: u32 = 65536;
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
+/// The kernel asks for the size alone, or for the data if it fits.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    Size(u32),
+    Data(Vec<u8>),
+}
+
+impl FileSystem {
+    /// # Errors
+    /// What getxattr(2) says.
+    pub fn xattr(&self, number: INodeNo, name: &OsStr, size: u32) -> io::Result<Answer> {
+        let inode = self.inodes.get(number)?;
+        let found = inode.find()?;
+        let path = Descriptors::path(found.as_fd());
+        answer(size, |buffer| getxattr(&path, name, buffer))
+    }
+
+    /// # Errors
+    /// What listxattr(2) says.
+    pub fn xattr_names(&self, number: INodeNo, size: u32) -> io::Result<Answer> {
+        let inode = self.inodes.get(number)?;
+        let found = inode.find()?;
+        let path = Descriptors::path(found.as_fd());
+        answer(size, |buffer| listxattr(&path, buffer))
+    }
+
+    /// # Errors
+    /// What setxattr(2) says.
+    pub fn set_xattr(
+        &self,
+        caller: Caller,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+    ) -> io::Result<()> {
+        let inode = self.inodes.get(number)?;
+        let found = inode.find()?;
+        let path = Descriptors::path(found.as_fd());
+        let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
+        inode.content(&self.contents).change(Some(found.as_fd()), Changed::Attributes, || {
+            // An access list changes the mode, and somebody who is not in the file's group loses its
+            // set-group-id bit by that.
+            let bits = match caller.user {
+                0 => SetIdBits::Left,
+                _ if name != ACCESS_LIST => SetIdBits::Left,
+                _ => SetIdBits::Cleared {
+                    group: Some(super::source::look_at(found.as_fd())?.stx_gid),
+                },
+            };
+            let _acting = self.powers.act_as(caller, bits)?;
+            Ok(setxattr(&path, name, value, flags)?)
+        })
+    }
+
+    /// # Errors
+    /// What removexattr(2) says.
+    pub fn remove_xattr(&self, number: INodeNo, name: &OsStr) -> io::Result<()> {
+        let inode = self.inodes.get(number)?;
+        let found = inode.find()?;
+        let path = Descriptors::path(found.as_fd());
+        inode
+            .content(&self.contents)
+            .change(Some(found.as_fd()), Changed::Attributes, || Ok(removexattr(&path, name)?))
+    }
+}
+
+fn answer(size: u32, get: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> io::Result<Answer> {
+    let mut buffer = vec![0; size.min(LONGEST) as usize];
+    let length = get(&mut buffer)?;
+    if size == 0 {
+        return Ok(Answer::Size(length as u32));
+    }
+    buffer.truncate(length);
+    Ok(Answer::Data(buffer))
+}

@@ -1,0 +1,269 @@
+//! Making the mount, serving it, and ending it.
+
+mod device;
+mod table;
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+
+use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, open};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use thiserror::Error;
+
+use crate::content::{self, Bounds, Contents, ContentsError, Kernel, View};
+use crate::credentials::Powers;
+use crate::fs::{FileSystem, RESTRICTIONS};
+use crate::watch::{Watcher, watch};
+
+pub use table::{is_ours, unmount};
+
+/// What `/proc/mounts` calls it, behind `fuse.`.
+const TYPE: &str = "ramfold";
+
+/// KiB that the kernel reads ahead: enough for some requests of 1 MiB on their way at a time.
+const READ_AHEAD_KIB: u32 = 4096;
+
+/// How it is mounted.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Others than the user who mounts may use it; root's mounts always let them.
+    pub allow_other: bool,
+    /// Threads that answer requests; by default two more than there are processors.
+    pub threads: Option<usize>,
+    pub content: content::Config,
+}
+
+/// Why it cannot be mounted.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MountError {
+    #[error("cannot mount {0}: {1}")]
+    Source(PathBuf, io::Error),
+    #[error("cannot mount {0}: it is not a directory; name the directory that the file is in")]
+    SourceNotDirectory(PathBuf),
+    #[error("cannot mount on {0}: {1}; make an empty directory there first")]
+    Mountpoint(PathBuf, io::Error),
+    #[error("cannot mount on {0}: it is not a directory")]
+    MountpointNotDirectory(PathBuf),
+    #[error(
+        "cannot mount {source_path} on {mountpoint}, which lies in it: reading it would wait for itself; \
+         mount it elsewhere"
+    )]
+    Inside { source_path: PathBuf, mountpoint: PathBuf },
+    #[error(
+        "/dev/fuse cannot be opened: {0}; `modprobe fuse` as root, or give it to the container"
+    )]
+    NoDevice(io::Error),
+    #[error(
+        "cannot run fusermount3, which mounts for ordinary users: {0}; install the package fuse3, \
+         or mount as root"
+    )]
+    NoFusermount(io::Error),
+    #[error("fusermount3 does not mount on {0}: {1}")]
+    Fusermount(PathBuf, String),
+    #[error("cannot mount on {0}: mount: {1}")]
+    Refused(PathBuf, io::Error),
+    #[error("a dead ramfold mount is at {0} and cannot be unmounted: {1}; try `umount -l` as root")]
+    Dead(PathBuf, io::Error),
+    #[error(transparent)]
+    Content(#[from] ContentsError),
+    #[error("cannot mount {0}: {1}")]
+    Other(PathBuf, io::Error),
+}
+
+/// A mount that is there, and not yet served.
+pub struct Mount {
+    session: Session<FileSystem>,
+    /// The watch and what bounds the kernel's level.
+    threads: [JoinHandle<()>; 2],
+    mountpoint: PathBuf,
+    view: View,
+}
+
+impl Mount {
+    /// Mounts a directory at another place. A dead mount of ramfold there is replaced.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    pub fn new(source: &Path, mountpoint: &Path, options: &Options) -> Result<Mount, MountError> {
+        let other = |error| MountError::Other(source.to_owned(), error);
+        let mountpoint = place(mountpoint)?;
+        let source = fs::canonicalize(source)
+            .map_err(|error| MountError::Source(source.to_owned(), error))?;
+        refuse_what_cannot_be(&source, &mountpoint)?;
+        let root = open(&source, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| MountError::Source(source.clone(), errno.into()))?;
+        let powers = Powers::of_this_process().map_err(other)?;
+        raise_descriptor_limit();
+
+        let restrictions = restrictions(&root, &source, &powers).map_err(other)?;
+        let (watch, watcher) = watch();
+        let contents = Contents::new(options.content)?;
+        let (bounds, view) = (contents.bounds(), contents.view());
+        let file_system =
+            FileSystem::new(root, powers, restrictions, contents, watch).map_err(other)?;
+        let device = device::mount(&device::Wanted {
+            source: &source,
+            mountpoint: &mountpoint,
+            restrictions,
+            allow_other: options.allow_other,
+            as_root: powers.acts_as_others(),
+        })?;
+        match serve_with(file_system, device, watcher, bounds, options) {
+            Ok((session, threads)) => {
+                table::raise_read_ahead(&mountpoint, READ_AHEAD_KIB);
+                Ok(Mount { session, threads, mountpoint, view })
+            }
+            Err(error) => {
+                // That it cannot be served is what matters.
+                let _ = unmount(&mountpoint, true);
+                Err(other(error))
+            }
+        }
+    }
+
+    /// Where it is, with no symlink in it.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Shows what is cached, while it is served and afterwards.
+    pub fn view(&self) -> View {
+        self.view.clone()
+    }
+
+    /// Answers the kernel's requests until it is unmounted and nobody uses it any more.
+    ///
+    /// # Errors
+    /// What the connection to the kernel says.
+    pub fn serve(self) -> io::Result<()> {
+        let result = self.session.run();
+        // They end with the file system, which the session has dropped. One that panicked has said so.
+        self.threads.into_iter().for_each(|thread| drop(thread.join()));
+        result
+    }
+}
+
+fn serve_with(
+    file_system: FileSystem,
+    device: OwnedFd,
+    watcher: Watcher,
+    bounds: Bounds,
+    options: &Options,
+) -> io::Result<(Session<FileSystem>, [JoinHandle<()>; 2])> {
+    let mut config = Config::default();
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    config.n_threads = Some(options.threads.unwrap_or(processors + 2).max(1));
+    // An ordinary user's threads may have to share the descriptor that fusermount3 has opened.
+    config.clone_fd = fs::File::options().read(true).write(true).open(device::PATH).is_ok();
+    // Who may use it, the kernel knows by the mount's options.
+    let session = Session::from_fd(file_system, device, SessionACL::All, config)?;
+    let threads = [watcher.begin(session.notifier())?, bounds.begin(Told(session.notifier()))?];
+    Ok((session, threads))
+}
+
+/// The kernel behind this mount.
+struct Told(Notifier);
+
+impl Kernel for Told {
+    fn drop_pages(&mut self, node: u64, bytes: Range<u64>) {
+        let (offset, len) = (bytes.start, bytes.end - bytes.start);
+        if let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) {
+            // That the kernel does not know the file any more is as well.
+            let _ = self.0.inval_inode(INodeNo(node), offset, len);
+        }
+    }
+}
+
+/// The mountpoint without symlinks, and without a dead mount. What is mounted there is not asked, as it could be
+/// dead.
+fn place(mountpoint: &Path) -> Result<PathBuf, MountError> {
+    let failed = |error| MountError::Mountpoint(mountpoint.to_owned(), error);
+    let path = place_of(mountpoint).map_err(failed)?;
+    match fs::metadata(&path) {
+        Err(error) if is_dead(&error) => clear(path),
+        Err(error) => Err(failed(error)),
+        Ok(_) => Ok(path),
+    }
+}
+
+/// A mountpoint without symlinks, dead or not.
+///
+/// # Errors
+/// When there is no such directory.
+pub fn place_of(mountpoint: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(mountpoint) {
+        Err(error) if is_dead(&error) => table::parents_canonical(mountpoint),
+        result => result,
+    }
+}
+
+fn is_dead(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error())
+}
+
+fn clear(mountpoint: PathBuf) -> Result<PathBuf, MountError> {
+    let not_connected = || io::Error::from(Errno::NOTCONN);
+    if !is_ours(&mountpoint) {
+        return Err(MountError::Mountpoint(mountpoint, not_connected()));
+    }
+    match unmount(&mountpoint, true) {
+        Ok(()) => Ok(mountpoint),
+        Err(error) => Err(MountError::Dead(mountpoint, error)),
+    }
+}
+
+fn refuse_what_cannot_be(source: &Path, mountpoint: &Path) -> Result<(), MountError> {
+    let of_source =
+        fs::metadata(source).map_err(|error| MountError::Source(source.to_owned(), error))?;
+    if !of_source.is_dir() {
+        return Err(MountError::SourceNotDirectory(source.to_owned()));
+    }
+    let of_mountpoint = fs::metadata(mountpoint)
+        .map_err(|error| MountError::Mountpoint(mountpoint.to_owned(), error))?;
+    if !of_mountpoint.is_dir() {
+        return Err(MountError::MountpointNotDirectory(mountpoint.to_owned()));
+    }
+    // By what they are, not by their names: SOURCE can be mounted in two places.
+    let is_source = |directory: &Path| {
+        fs::metadata(directory)
+            .is_ok_and(|of| (of.dev(), of.ino()) == (of_source.dev(), of_source.ino()))
+    };
+    if mountpoint.ancestors().any(is_source) {
+        return Err(MountError::Inside {
+            source_path: source.to_owned(),
+            mountpoint: mountpoint.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// What SOURCE's mounts may not do, the mount over them may not do either: no set-id program and no device works
+/// through it that does not work in SOURCE.
+fn restrictions(root: &OwnedFd, source: &Path, powers: &Powers) -> io::Result<StatVfsMountFlags> {
+    let flags = fstatvfs(root.as_fd())?.f_flag;
+    let mut restrictions = flags & (RESTRICTIONS | StatVfsMountFlags::RDONLY);
+    for below in table::mounts_below(source) {
+        if let Ok(stat) = rustix::fs::statvfs(&below) {
+            restrictions |= stat.f_flag & RESTRICTIONS;
+        }
+    }
+    if !powers.acts_as_others() {
+        restrictions |= StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV;
+    }
+    Ok(restrictions)
+}
+
+/// Where files cannot be found by handles, each that the kernel knows is held by a descriptor.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // It is no error to have fewer.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}

@@ -1,0 +1,190 @@
+//! What a file system in user space asks of Linux on behalf of others: files by handle, and acting as
+//! another user for the length of one system call.
+
+use core::ffi::c_int;
+
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::{Errno, raw};
+
+/// Bytes in the longest handle there is (MAX_HANDLE_SZ).
+const HANDLE_MAX: usize = 128;
+const AT_EMPTY_PATH: usize = 0x1000;
+
+/// The kernel's `struct file_handle`.
+#[repr(C)]
+struct RawHandle {
+    length: u32,
+    kind: c_int,
+    bytes: [u8; HANDLE_MAX],
+}
+
+/// A name of a file that stays the same when the file is renamed, costs no descriptor, and is never given
+/// to another file (name_to_handle_at(2)).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileHandle {
+    kind: c_int,
+    bytes: Box<[u8]>,
+}
+
+impl FileHandle {
+    /// The handle of an open file; a descriptor of O_PATH will do.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where the file system has no handles that can be opened.
+    pub fn of(file: impl AsFd) -> Result<FileHandle, Errno> {
+        let mut handle =
+            RawHandle { length: HANDLE_MAX as u32, kind: 0, bytes: [0; HANDLE_MAX] };
+        let mut mount_id: c_int = 0;
+        // SAFETY: an empty name that ends with a zero, a handle with as many bytes of room as it says, and
+        // a number, all of them alive during the call.
+        raw::check(unsafe {
+            raw::syscall5(
+                raw::nr::NAME_TO_HANDLE_AT,
+                file.as_fd().as_raw_fd() as usize,
+                c"".as_ptr() as usize,
+                &raw mut handle as usize,
+                &raw mut mount_id as usize,
+                AT_EMPTY_PATH,
+            )
+        })?;
+        let bytes = handle.bytes.get(..handle.length as usize).ok_or(Errno::OVERFLOW)?;
+        Ok(FileHandle { kind: handle.kind, bytes: bytes.into() })
+    }
+
+    /// Opens the file. `mount` is any open file of the same mount, but not one of O_PATH. It needs
+    /// CAP_DAC_READ_SEARCH.
+    ///
+    /// # Errors
+    /// `ESTALE` when the file is there no more; else what open_by_handle_at(2) says.
+    pub fn open(&self, mount: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let mut handle = RawHandle {
+            length: self.bytes.len() as u32,
+            kind: self.kind,
+            bytes: [0; HANDLE_MAX],
+        };
+        handle.bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
+        // SAFETY: a handle with as many bytes as it says, alive during the call.
+        let fd = raw::check(unsafe {
+            raw::syscall5(
+                raw::nr::OPEN_BY_HANDLE_AT,
+                mount.as_fd().as_raw_fd() as usize,
+                &raw mut handle as usize,
+                (flags | OFlags::CLOEXEC).bits() as usize,
+                0,
+                0,
+            )
+        })?;
+        // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// Makes the calling thread act on files as this user (setfsuid(2)). It loses the capabilities that are
+/// about files when it was root, and has them again when it comes back.
+///
+/// # Errors
+/// `EPERM` when it may not; the kernel itself does not say so.
+pub fn set_file_user(user: u32) -> Result<(), Errno> {
+    set_and_check(raw::nr::SETFSUID, user)
+}
+
+/// Makes the calling thread act on files as a member of this group (setfsgid(2)).
+///
+/// # Errors
+/// `EPERM` when it may not; the kernel itself does not say so.
+pub fn set_file_group(group: u32) -> Result<(), Errno> {
+    set_and_check(raw::nr::SETFSGID, group)
+}
+
+fn set_and_check(call: usize, id: u32) -> Result<(), Errno> {
+    // The answer is the id before the call, so a second call with one that is never valid tells what the
+    // first has done.
+    // SAFETY: takes no pointers.
+    unsafe { raw::syscall2(call, id as usize, 0) };
+    // SAFETY: takes no pointers.
+    let now = unsafe { raw::syscall2(call, u32::MAX as usize, 0) };
+    if now as u32 == id { Ok(()) } else { Err(Errno::PERM) }
+}
+
+/// Gives the calling thread a umask of its own, and a root and working directory: what it sets from now
+/// on, other threads do not see.
+///
+/// # Errors
+/// What unshare(2) says.
+pub fn unshare_umask() -> Result<(), Errno> {
+    // SAFETY: no memory and no descriptor is unshared; a thread that changes its working directory from
+    // now on changes its own alone, which is what the caller asks for.
+    unsafe { unshare_unsafe(UnshareFlags::FS) }
+}
+
+/// Closes a descriptor and says what the file system had to say: the last write's error, over a network.
+///
+/// # Errors
+/// What close(2) says. The descriptor is closed all the same.
+pub fn close(fd: OwnedFd) -> Result<(), Errno> {
+    // SAFETY: the descriptor is owned, and nobody uses it after this.
+    raw::check(unsafe { raw::syscall2(raw::nr::CLOSE, fd.into_raw_fd() as usize, 0) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_found_by_its_handle_under_another_name() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("one");
+        std::fs::write(&path, "text").unwrap();
+        let Ok(handle) = FileHandle::of(std::fs::File::open(&path).unwrap()) else {
+            eprintln!("SKIPPED: the file system of /var/tmp has no handles");
+            return;
+        };
+        std::fs::rename(&path, folder.path().join("two")).unwrap();
+        let mount = std::fs::File::open(folder.path()).unwrap();
+        match handle.open(&mount, OFlags::RDONLY) {
+            Ok(fd) => {
+                let mut text = String::new();
+                std::fs::File::from(fd).read_to_string(&mut text).unwrap();
+                assert_eq!(text, "text");
+                assert!(folder.path().join("two").exists());
+                std::fs::remove_file(folder.path().join("two")).unwrap();
+                assert_eq!(handle.open(&mount, OFlags::RDONLY).unwrap_err(), Errno::STALE);
+            }
+            Err(Errno::PERM) => eprintln!("SKIPPED: opening by handle needs CAP_DAC_READ_SEARCH"),
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+
+    #[test]
+    fn a_thread_makes_files_as_somebody_else() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().unwrap();
+        let own = std::fs::metadata(folder.path()).unwrap().uid();
+        let path = folder.path().join("file");
+        std::fs::set_permissions(
+            folder.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o777),
+        )
+        .unwrap();
+        std::thread::spawn(move || {
+            if set_file_user(12345).is_err() {
+                assert_ne!(own, 0, "root may");
+                return;
+            }
+            set_file_group(23456).unwrap();
+            unshare_umask().unwrap();
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+            std::fs::write(&path, "").unwrap();
+            set_file_user(own).unwrap();
+            let data = std::fs::metadata(&path).unwrap();
+            assert_eq!((data.uid(), data.gid(), data.mode() & 0o777), (12345, 23456, 0o600));
+        })
+        .join()
+        .unwrap();
+    }
+}
