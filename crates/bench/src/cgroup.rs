@@ -1,19 +1,20 @@
 //! A cgroup for one measured program, version 1 or 2 of the memory controller.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::journal::{Journal, Setting, Undertaking};
-use crate::machine::{field, read_text, write_text};
+use crate::machine::{field, read_text, ticks_to_seconds, write_text};
 
 /// Where cgroups for measured programs can be made.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hierarchy {
     /// Folders of the caller's own cgroups; CPU time is counted where the
-    /// cpuacct controller is mounted.
-    V1 { memory: PathBuf, cpuacct: Option<PathBuf> },
+    /// cpuacct controller is mounted, and disks are slowed down where blkio is.
+    V1 { memory: PathBuf, cpuacct: Option<PathBuf>, blkio: Option<PathBuf> },
     /// Ancestors of the caller's cgroup, nearest first, that pass the memory
     /// controller on. The caller's own cgroup cannot do that, because version 2
     /// allows processes in leaves only.
@@ -31,6 +32,10 @@ pub enum Swapping {
 pub struct Cgroup {
     version: u8,
     memory: PathBuf,
+    /// In version 1 where CPU time is counted.
+    cpuacct: Option<PathBuf>,
+    /// Where input and output are counted and slowed down.
+    blkio: Option<PathBuf>,
     folders: Vec<(PathBuf, Undertaking)>,
 }
 
@@ -53,7 +58,7 @@ impl Hierarchy {
             Some(mount.folder(path))
         };
         if let Some(memory) = v1("memory") {
-            return Ok(Self::V1 { memory, cpuacct: v1("cpuacct") });
+            return Ok(Self::V1 { memory, cpuacct: v1("cpuacct"), blkio: v1("blkio") });
         }
         let Some(mount) = mounts.iter().find(|mount| mount.kind == "cgroup2") else {
             bail!("no memory cgroup is mounted");
@@ -97,13 +102,14 @@ impl Hierarchy {
     /// Makes an empty cgroup.
     pub fn create(&self, journal: &Journal, name: &str) -> Result<Cgroup> {
         match self {
-            Self::V1 { memory, cpuacct } => {
-                let memory = memory.join(name);
+            Self::V1 { memory, cpuacct, blkio } => {
+                let place = |parent: &Option<PathBuf>| parent.as_ref().map(|path| path.join(name));
+                let (memory, cpuacct, blkio) = (memory.join(name), place(cpuacct), place(blkio));
                 let mut folders = vec![make(journal, &memory)?];
-                if let Some(cpuacct) = cpuacct {
-                    folders.push(make(journal, &cpuacct.join(name))?);
+                for path in [&cpuacct, &blkio].into_iter().flatten() {
+                    folders.push(make(journal, path)?);
                 }
-                Ok(Cgroup { version: 1, memory, folders })
+                Ok(Cgroup { version: 1, memory, cpuacct, blkio, folders })
             }
             Self::V2 { parents } => {
                 let mut last = None;
@@ -111,7 +117,9 @@ impl Hierarchy {
                     let memory = parent.join(name);
                     match make(journal, &memory) {
                         Ok(folder) => {
-                            return Ok(Cgroup { version: 2, memory, folders: vec![folder] });
+                            let (cpuacct, blkio) = (None, Some(memory.clone()));
+                            let folders = vec![folder];
+                            return Ok(Cgroup { version: 2, memory, cpuacct, blkio, folders });
                         }
                         Err(error) => last = Some(error),
                     }
@@ -196,10 +204,56 @@ impl Cgroup {
             let text = read_text(self.memory.join("cpu.stat"))?;
             return Ok(field(&text, "usage_usec").map(|usage| usage as f64 / 1e6));
         }
-        let Some((cpuacct, _)) = self.folders.get(1) else { return Ok(None) };
+        let Some(cpuacct) = &self.cpuacct else { return Ok(None) };
         let text = read_text(cpuacct.join("cpuacct.usage"))?;
         let nanoseconds: u64 = text.parse().context("cpuacct.usage is not a number")?;
         Ok(Some(nanoseconds as f64 / 1e9))
+    }
+
+    /// User and system time so far, in seconds, where that is counted.
+    pub fn cpu_split(&self) -> Result<Option<(f64, f64)>> {
+        if self.version == 2 {
+            let text = read_text(self.memory.join("cpu.stat"))?;
+            let seconds = |name| field(&text, name).map(|usec| usec as f64 / 1e6);
+            return Ok(seconds("user_usec").zip(seconds("system_usec")));
+        }
+        let Some(cpuacct) = &self.cpuacct else { return Ok(None) };
+        let text = read_text(cpuacct.join("cpuacct.stat"))?;
+        let seconds = |name| field(&text, name).map(ticks_to_seconds);
+        Ok(seconds("user").zip(seconds("system")))
+    }
+
+    /// From now on what runs in it reads so many bytes and so many times a second from a disk, at most.
+    pub fn slow_down(
+        &self,
+        device: Device,
+        bytes_per_s: u64,
+        reads_per_s: Option<u64>,
+    ) -> Result<()> {
+        let blkio =
+            self.blkio.as_ref().context("no cgroup controller for disks is mounted (blkio)")?;
+        if self.version == 2 {
+            let reads = reads_per_s.map_or_else(|| "max".to_owned(), |reads| reads.to_string());
+            return write_text(
+                blkio.join("io.max"),
+                &format!("{device} rbps={bytes_per_s} riops={reads}"),
+            );
+        }
+        let write = |name: &str, value: u64| {
+            write_text(blkio.join(format!("blkio.throttle.{name}")), &format!("{device} {value}"))
+        };
+        write("read_bps_device", bytes_per_s)?;
+        reads_per_s.map_or(Ok(()), |reads| write("read_iops_device", reads))
+    }
+
+    /// Bytes that what runs in it has read from a disk.
+    pub fn disk_read_bytes(&self, device: Device) -> Result<u64> {
+        let blkio =
+            self.blkio.as_ref().context("no cgroup controller for disks is mounted (blkio)")?;
+        if self.version == 2 {
+            return Ok(read_bytes_v2(&read_text(blkio.join("io.stat"))?, device));
+        }
+        Ok(read_bytes_v1(&read_text(blkio.join("blkio.throttle.io_service_bytes"))?, device))
     }
 
     /// How many processes the kernel killed for want of memory.
@@ -218,6 +272,57 @@ impl Cgroup {
         let text = read_text(&path)?;
         text.parse().with_context(|| format!("{}: '{text}' is not a number", path.display()))
     }
+}
+
+/// A disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl Device {
+    /// The disk that a file lies on, of which a partition is a part.
+    pub fn of(path: &Path) -> Result<Device> {
+        let metadata =
+            fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
+        let number = std::os::unix::fs::MetadataExt::dev(&metadata);
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let part = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        if !part.exists() {
+            bail!("{} is on no disk that could be slowed down", path.display());
+        }
+        if !part.join("partition").exists() {
+            return Ok(Device { major, minor });
+        }
+        let whole = fs::canonicalize(&part)?.join("../dev");
+        let text = read_text(&whole)?;
+        let (major, minor) = text.split_once(':').context("a disk without a number")?;
+        Ok(Device { major: major.parse()?, minor: minor.parse()? })
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// Of lines like `254:0 Read 4096`.
+fn read_bytes_v1(text: &str, device: Device) -> u64 {
+    let start = format!("{device} Read ");
+    text.lines().find_map(|line| line.strip_prefix(&start)?.parse().ok()).unwrap_or(0)
+}
+
+/// Of lines like `254:0 rbytes=4096 wbytes=0`.
+fn read_bytes_v2(text: &str, device: Device) -> u64 {
+    let start = format!("{device} ");
+    text.lines()
+        .find_map(|line| {
+            let mut words = line.strip_prefix(&start)?.split(' ');
+            words.find_map(|word| word.strip_prefix("rbytes=")?.parse().ok())
+        })
+        .unwrap_or(0)
 }
 
 /// A line of /proc/self/mountinfo.
@@ -275,7 +380,8 @@ mod tests {
             root.display()
         );
         let own = "4:memory:/box\n2:cpu,cpuacct:/\n0::/";
-        let expected = Hierarchy::V1 { memory: memory.join("box"), cpuacct: Some(cpu.clone()) };
+        let expected =
+            Hierarchy::V1 { memory: memory.join("box"), cpuacct: Some(cpu.clone()), blkio: None };
         let found = Hierarchy::parse(&mounts, own).unwrap();
         assert_eq!(found, expected);
         assert!(!found.charges_zswap());
@@ -314,6 +420,7 @@ mod tests {
                     ("memory.max_usage_in_bytes", "20\n"),
                     ("memory.stat", "rss 1\ntotal_rss 30\n"),
                     ("memory.oom_control", "under_oom 0\noom_kill 2\n"),
+                    ("blkio.throttle.io_service_bytes", "8:1 Read 3\n8:0 Write 5\n8:0 Read 7\n"),
                 ],
                 30,
             ),
@@ -326,6 +433,7 @@ mod tests {
                     ("memory.events", "oom 9\noom_kill 2\n"),
                     ("cpu.stat", "usage_usec 1500000\nuser_usec 1\n"),
                     ("memory.swap.max", "max\n"),
+                    ("io.stat", "8:1 rbytes=3 wbytes=9\n8:0 wbytes=5 rbytes=7 rios=1\n"),
                 ],
                 30,
             ),
@@ -339,6 +447,8 @@ mod tests {
             let cgroup = Cgroup {
                 version,
                 memory: memory.clone(),
+                cpuacct: None,
+                blkio: Some(memory.clone()),
                 folders: vec![(memory.clone(), undertaking)],
             };
             assert_eq!(cgroup.usage_bytes().unwrap(), 10);
@@ -346,14 +456,21 @@ mod tests {
             assert_eq!(cgroup.anonymous_bytes().unwrap(), anonymous);
             assert_eq!(cgroup.out_of_memory_count().unwrap(), 2);
             assert_eq!(cgroup.cpu_seconds().unwrap(), (version == 2).then_some(1.5));
+            let disk = Device { major: 8, minor: 0 };
+            assert_eq!(cgroup.disk_read_bytes(disk).unwrap(), 7);
+            assert_eq!(cgroup.disk_read_bytes(Device { major: 9, minor: 0 }).unwrap(), 0);
+            cgroup.slow_down(disk, 1000, Some(50)).unwrap();
             cgroup.configure(Some(4096), Swapping::Forbidden).unwrap();
             let read = |name: &str| fs::read_to_string(memory.join(name)).unwrap();
             if version == 1 {
                 assert_eq!(read("memory.limit_in_bytes"), "4096");
                 assert_eq!(read("memory.swappiness"), "0");
+                assert_eq!(read("blkio.throttle.read_bps_device"), "8:0 1000");
+                assert_eq!(read("blkio.throttle.read_iops_device"), "8:0 50");
             } else {
                 assert_eq!(read("memory.max"), "4096");
                 assert_eq!(read("memory.swap.max"), "0");
+                assert_eq!(read("io.max"), "8:0 rbps=1000 riops=50");
             }
             cgroup.finish().unwrap();
             assert!(!memory.exists());

@@ -37,6 +37,8 @@ pub enum Setting {
     Zram { number: u32, hot_added: bool, uuid: u128 },
     /// Swapping to a file or device that carries our header.
     Swap { path: PathBuf, uuid: u128 },
+    /// A mount of ours over files of ours.
+    Mount { path: PathBuf },
     /// A file of /proc or /sys that holds one value.
     Knob { path: PathBuf, before: String, ours: String },
 }
@@ -265,6 +267,7 @@ fn undo(setting: &Setting) -> Result<()> {
             Ok(())
         }
         Setting::Zram { number, hot_added, uuid } => remove_zram(*number, *hot_added, *uuid),
+        Setting::Mount { path } => unmount(path),
         Setting::Knob { path, before, ours } => {
             // Somebody else's later choice stands.
             if read_text(path)? == *ours {
@@ -299,6 +302,15 @@ fn remove_folder(path: &Path) -> Result<()> {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))
         }
         _ => Ok(()),
+    }
+}
+
+/// Whoever still uses it is let go on.
+fn unmount(path: &Path) -> Result<()> {
+    match rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH) {
+        // It is no mount any more.
+        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno).with_context(|| format!("cannot unmount {}", path.display())),
     }
 }
 

@@ -7,7 +7,8 @@
 //! `journal` takes back whatever was set on the machine.
 //!
 //! `ramfold-bench codec` is apart from that: it times codecs (`codecs`) over pages of files; and so is
-//! `ramfold-bench store`, which measures the parts of the store by themselves (`store`).
+//! `ramfold-bench store`, which measures the parts of the store by themselves (`store`), and
+//! `ramfold-bench mount`, which puts `ramfold mount` beside the page cache (`mount`).
 
 #![deny(unsafe_code)]
 
@@ -15,6 +16,7 @@ pub mod calibrate;
 pub mod cgroup;
 pub mod codecs;
 pub mod commands;
+pub mod fio;
 pub mod harness;
 pub mod host;
 pub mod interrupt;
@@ -23,6 +25,7 @@ pub mod latency;
 pub mod machine;
 pub mod measure;
 pub mod memeater;
+pub mod mount;
 pub mod pages;
 pub mod peers;
 pub mod plot;

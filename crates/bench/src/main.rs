@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use ramfold_bench::commands::{
-    codec, codec_count, enter_cgroup, memeater, run, store, train, workload,
+    codec, codec_count, enter_cgroup, memeater, mount, run, store, train, workload,
 };
 use ramfold_bench::interrupt::Interrupted;
 use ramfold_bench::progress;
@@ -24,6 +24,7 @@ enum Command {
     Run(run::Options),
     Codec(codec::Options),
     Memeater(memeater::Options),
+    Mount(mount::Options),
     Store(store::Options),
     #[command(hide = true)]
     CodecCount(codec_count::Options),
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::execute(options),
         Command::Codec(options) => codec::execute(options),
         Command::Memeater(options) => memeater::execute(options),
+        Command::Mount(options) => mount::execute(options),
         Command::Eat(options) => memeater::eat(options),
         Command::Store(options) => store::execute(options),
         Command::CodecCount(options) => codec_count::execute(options),

@@ -141,7 +141,7 @@ pub fn measure(host: &Host, launch: &Launch) -> Result<Outcome> {
         .collect();
     let before = Counters::read()?;
     let start = Instant::now();
-    let mut child = enter_command(host, launch)
+    let mut child = enter_command(host, launch.cgroup, launch.program)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -233,14 +233,14 @@ fn join<T>(handle: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
 }
 
 /// `ramfold-bench enter-cgroup`, which becomes the program.
-fn enter_command(host: &Host, launch: &Launch) -> Command {
+pub fn enter_command(host: &Host, cgroup: Option<&Cgroup>, program: &Program) -> Command {
     let mut command = Command::new(&host.own_program);
     command.arg("enter-cgroup").arg("--parent").arg(std::process::id().to_string());
-    for folder in launch.cgroup.iter().flat_map(|cgroup| cgroup.folders()) {
+    for folder in cgroup.iter().flat_map(|cgroup| cgroup.folders()) {
         command.arg("--cgroup").arg(folder);
     }
-    command.arg("--").args(&launch.program.command);
-    command.envs(launch.program.environment.iter().map(|(name, value)| (*name, value)));
+    command.arg("--").args(&program.command);
+    command.envs(program.environment.iter().map(|(name, value)| (*name, value)));
     command
 }
 

@@ -4,6 +4,7 @@ pub mod codec;
 pub mod codec_count;
 pub mod enter_cgroup;
 pub mod memeater;
+pub mod mount;
 mod print;
 pub mod run;
 pub mod store;

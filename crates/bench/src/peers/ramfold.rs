@@ -93,7 +93,7 @@ impl Ramfold {
     }
 
     /// The binary: as given, beside this one, or in PATH.
-    fn find(&self, own_program: &Path) -> Result<PathBuf> {
+    pub fn find(&self, own_program: &Path) -> Result<PathBuf> {
         if let Some(given) = &self.given {
             if !is_executable(given) {
                 bail!("{} is no executable file (--ramfold)", given.display());

@@ -18,6 +18,7 @@ use ramfold_sys::file::DirectFile;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::fio;
 use crate::latency::{Histogram, Latency};
 use crate::random::Random;
 use crate::statistics::median;
@@ -164,7 +165,7 @@ pub fn compare(folder: &Path, amount: &Amount, mut tell: impl FnMut(&str)) -> Re
         cells.push(Cell::new("plain", object_bytes));
     }
     let mut without_fio = None;
-    match fio_is_here() {
+    match fio::is_here() {
         Ok(()) => cells.push(Cell::new("fio", OBJECT_BYTES_MAX)),
         Err(error) => without_fio = Some(format!("{error:#}")),
     }
@@ -302,7 +303,7 @@ fn plain_round(
 fn fio_round(folder: &Path, amount: &Amount) -> Result<(f64, Times)> {
     let file = tempfile::NamedTempFile::new_in(folder)
         .with_context(|| format!("cannot make a file in {}", folder.display()))?;
-    let write = fio(
+    let write = run_fio(
         file.path(),
         &[
             "--rw=write",
@@ -312,7 +313,7 @@ fn fio_round(folder: &Path, amount: &Amount) -> Result<(f64, Times)> {
             &format!("--size={}", amount.bytes),
         ],
     )?;
-    let read = fio(
+    let read = run_fio(
         file.path(),
         &[
             "--rw=randread",
@@ -323,25 +324,13 @@ fn fio_round(folder: &Path, amount: &Amount) -> Result<(f64, Times)> {
             &format!("--number_ios={}", amount.reads),
         ],
     )?;
-    let number =
-        |value: &Value, what: &str| value.as_f64().with_context(|| format!("fio told no {what}"));
-    let times = &read["read"]["clat_ns"];
-    let quantile = |name: &str| -> Result<u64> {
-        Ok(number(&times["percentile"][name], &format!("quantile {name}"))? as u64)
-    };
-    let latency = Latency {
-        p50_ns: quantile("50.000000")?,
-        p90_ns: quantile("90.000000")?,
-        p99_ns: quantile("99.000000")?,
-        p999_ns: quantile("99.900000")?,
-        max_ns: number(&times["max"], "longest time")? as u64,
-    };
-    let mb_per_s = number(&write["write"]["bw_bytes"], "bandwidth")? / 1e6;
+    let latency = fio::latency(&read["read"])?;
+    let mb_per_s = fio::number(&write["write"]["bw_bytes"], "bandwidth")? / 1e6;
     Ok((mb_per_s, Times::Told(latency)))
 }
 
 /// What fio tells of its one job.
-fn fio(file: &Path, arguments: &[&str]) -> Result<Value> {
+fn run_fio(file: &Path, arguments: &[&str]) -> Result<Value> {
     let output = Command::new("fio")
         .args(["--name=spill", "--direct=1", "--output-format=json"])
         .arg(format!("--filename={}", file.display()))
@@ -350,16 +339,5 @@ fn fio(file: &Path, arguments: &[&str]) -> Result<Value> {
         .context("cannot start fio")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "fio ended with {}: {}", output.status, said.trim());
-    // Notes may precede it.
-    let start = output.stdout.iter().position(|&byte| byte == b'{').unwrap_or(0);
-    let mut told: Value =
-        serde_json::from_slice(&output.stdout[start..]).context("fio told something odd")?;
-    Ok(told["jobs"][0].take())
-}
-
-fn fio_is_here() -> Result<()> {
-    let output = Command::new("fio").arg("--version").output();
-    let output = output.context("cannot start fio (apt-get install fio)")?;
-    ensure!(output.status.success(), "fio --version ended with {}", output.status);
-    Ok(())
+    fio::first_job(&output.stdout)
 }

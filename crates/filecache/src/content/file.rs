@@ -180,6 +180,7 @@ impl Content {
                 first: aligned.start / PAGE,
                 buffer,
                 missing: Vec::new(),
+                too_large: Vec::new(),
                 end_of_file: None,
                 empty_from: u64::MAX,
                 keep: false,
@@ -415,6 +416,8 @@ struct Reading<'a> {
     buffer: &'a mut [u8],
     /// Clusters, as ranges of pages, that were not stored.
     missing: Vec<Range<u64>>,
+    /// Clusters that are larger than those that the file is read by.
+    too_large: Vec<Range<u64>>,
     /// Where the file ends, if that was seen.
     end_of_file: Option<u64>,
     /// Where there is nothing of it any more.
@@ -464,11 +467,16 @@ impl Reading<'_> {
                 let Some(found) = found else { return Ok(None) };
                 let started = Instant::now();
                 let first = page - (key - found.first);
-                let place = self.place(first..first + found.size.pages() as u64);
+                let pages = first..first + found.size.pages() as u64;
+                let place = self.place(pages.clone());
                 workspace.decompress(&found, &mut self.buffer[place])?;
                 shared.counters.decompress_ns.add(started.elapsed().as_nanos() as u64);
                 self.keep |= found.mark.uses() > 1;
-                Ok(Some(first + found.size.pages() as u64))
+                let end = pages.end;
+                if found.size > self.content.unit() {
+                    self.too_large.push(pages);
+                }
+                Ok(Some(end))
             });
             Ok(loaded.unwrap_or_else(|damaged| {
                 self.content.remove_damaged(key, &damaged);
@@ -520,7 +528,13 @@ impl Reading<'_> {
         if shared.compressed_bytes_max() == 0 {
             return;
         }
-        for cluster in &self.missing {
+        // A page of a large cluster costs all of it each time: what was read in order before and is not any more
+        // is cut into smaller ones.
+        let unit = content.unit().pages();
+        let parts = self.too_large.iter().flat_map(|cluster| {
+            cluster.clone().step_by(unit).map(|first| first..first + unit as u64)
+        });
+        for cluster in self.missing.iter().cloned().chain(parts) {
             let pages = cluster.end - cluster.start;
             if cluster.start * PAGE >= self.size() {
                 continue;
