@@ -241,7 +241,7 @@ def whole_tree():
             more = ""
             if os.path.islink(path):
                 more = os.readlink(path)
-            elif os.path.isfile(path):
+            elif os.path.isfile(path) and os.path.getsize(path) < 1 << 24:
                 more = show(read(path))
             elif os.path.isdir(path):
                 more = sorted(os.listdir(path)) == sorted(set(os.listdir(path)))

@@ -55,7 +55,9 @@ pub enum MountError {
          mount it elsewhere"
     )]
     Inside { source_path: PathBuf, mountpoint: PathBuf },
-    #[error("/dev/fuse cannot be opened: {0}; `modprobe fuse` as root, or give it to the container")]
+    #[error(
+        "/dev/fuse cannot be opened: {0}; `modprobe fuse` as root, or give it to the container"
+    )]
     NoDevice(io::Error),
     #[error(
         "cannot run fusermount3, which mounts for ordinary users: {0}; install the package fuse3, \
@@ -205,9 +207,8 @@ fn refuse_what_cannot_be(source: &Path, mountpoint: &Path) -> Result<(), MountEr
     }
     // By what they are, not by their names: SOURCE can be mounted in two places.
     let is_source = |directory: &Path| {
-        fs::metadata(directory).is_ok_and(|of| {
-            (of.dev(), of.ino()) == (of_source.dev(), of_source.ino())
-        })
+        fs::metadata(directory)
+            .is_ok_and(|of| (of.dev(), of.ino()) == (of_source.dev(), of_source.ino()))
     };
     if mountpoint.ancestors().any(is_source) {
         return Err(MountError::Inside {
@@ -220,11 +221,7 @@ fn refuse_what_cannot_be(source: &Path, mountpoint: &Path) -> Result<(), MountEr
 
 /// What SOURCE's mounts may not do, the mount over them may not do either: no set-id program and no device works
 /// through it that does not work in SOURCE.
-fn restrictions(
-    root: &OwnedFd,
-    source: &Path,
-    powers: &Powers,
-) -> io::Result<StatVfsMountFlags> {
+fn restrictions(root: &OwnedFd, source: &Path, powers: &Powers) -> io::Result<StatVfsMountFlags> {
     let flags = fstatvfs(root.as_fd())?.f_flag;
     let mut restrictions = flags & (RESTRICTIONS | StatVfsMountFlags::RDONLY);
     for below in table::mounts_below(source) {

@@ -117,7 +117,11 @@ fn start_in_background(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.allow_other {
         words.push("--allow-other".into());
     }
-    words.extend(["--".into(), arguments.source.clone().into(), arguments.mountpoint.clone().into()]);
+    words.extend([
+        "--".into(),
+        arguments.source.clone().into(),
+        arguments.mountpoint.clone().into(),
+    ]);
     let mut child = Command::new(this)
         .args(words)
         .stdin(Stdio::null())

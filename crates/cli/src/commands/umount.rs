@@ -20,8 +20,8 @@ pub struct Arguments {
 /// When it is not one of ramfold's, or is in use.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let name = arguments.mountpoint.display();
-    let mountpoint = mount::place_of(&arguments.mountpoint)
-        .with_context(|| format!("cannot unmount {name}"))?;
+    let mountpoint =
+        mount::place_of(&arguments.mountpoint).with_context(|| format!("cannot unmount {name}"))?;
     if !mount::is_ours(&mountpoint) {
         bail!("{name} is not a mount of ramfold; for others there is umount");
     }

@@ -75,11 +75,8 @@ impl Contents {
         if let Some(content) = known.get(&key).and_then(Weak::upgrade) {
             return content;
         }
-        let content = Arc::new(Content {
-            key,
-            contents: Arc::downgrade(self),
-            seen: Mutex::default(),
-        });
+        let content =
+            Arc::new(Content { key, contents: Arc::downgrade(self), seen: Mutex::default() });
         known.insert(key, Arc::downgrade(&content));
         content
     }

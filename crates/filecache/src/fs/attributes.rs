@@ -61,7 +61,12 @@ impl FileSystem {
         content.change(Some(file), changed, || {
             if let Some(mode) = wanted.mode {
                 // The kernel has taken the set-group-id bit off where the caller may not set it.
-                chmodat(CWD, Descriptors::path(file), Mode::from_raw_mode(mode & 0o7777), no_flags())?;
+                chmodat(
+                    CWD,
+                    Descriptors::path(file),
+                    Mode::from_raw_mode(mode & 0o7777),
+                    no_flags(),
+                )?;
             }
             if wanted.user.is_some() || wanted.group.is_some() {
                 let _acting = self.powers.act_as(caller, self.bits_after_chown(caller, file)?)?;
@@ -107,9 +112,6 @@ impl FileSystem {
     /// # Errors
     /// What statx(2) says.
     pub fn bits_cleared(&self, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
-        if !self.powers.acts_as_others() {
-            return Ok(SetIdBits::Left);
-        }
         let stat = look_at(file)?;
         let mode = u32::from(stat.stx_mode);
         if mode & (SET_USER_ID | SET_GROUP_ID) == 0 {

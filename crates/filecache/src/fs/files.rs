@@ -172,11 +172,13 @@ impl FileSystem {
         if !file.is_direct {
             return file.content.read(file.source(), offset, len, reply);
         }
-        with_buffer(len, |buffer| loop {
-            match pread(&file.source, &mut *buffer, offset) {
-                Ok(count) => break reply(Ok(&buffer[..count])),
-                Err(Errno::INTR) => {}
-                Err(errno) => break reply(Err(errno.into())),
+        with_buffer(len, |buffer| {
+            loop {
+                match pread(&file.source, &mut *buffer, offset) {
+                    Ok(count) => break reply(Ok(&buffer[..count])),
+                    Err(Errno::INTR) => {}
+                    Err(errno) => break reply(Err(errno.into())),
+                }
             }
         })
     }

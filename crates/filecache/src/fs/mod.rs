@@ -89,8 +89,7 @@ impl FileSystem {
         contents: Arc<Contents>,
         watch: Watch,
     ) -> io::Result<FileSystem> {
-        let mounts =
-            SourceMounts::new(powers.opens_by_handle(), restrictions, Descriptors::new()?);
+        let mounts = SourceMounts::new(powers.opens_by_handle(), restrictions, Descriptors::new()?);
         Ok(FileSystem {
             inodes: Inodes::new(root, &mounts)?,
             mounts,
@@ -158,13 +157,7 @@ impl Filesystem for FileSystem {
         self.inodes.forget(number, lookups);
     }
 
-    fn getattr(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
+    fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         reply_attributes(reply, self.attributes(number, handle));
     }
 
@@ -329,14 +322,7 @@ impl Filesystem for FileSystem {
         reply_written(reply, self.write_file(caller, handle, offset, data, about, flags));
     }
 
-    fn flush(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: LockOwner,
-        reply: ReplyEmpty,
-    ) {
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply_empty(reply, self.flush_file(handle));
     }
 
@@ -397,10 +383,11 @@ impl Filesystem for FileSystem {
         position: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let result = self.list_with_attributes(handle, position, |listed, attributes, generation| {
-            let (number, name) = (attributes.ino, listed.name());
-            !reply.add(number, listed.next, name, &VALID, attributes, generation)
-        });
+        let result =
+            self.list_with_attributes(handle, position, |listed, attributes, generation| {
+                let (number, name) = (attributes.ino, listed.name());
+                !reply.add(number, listed.next, name, &VALID, attributes, generation)
+            });
         match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error.into()),

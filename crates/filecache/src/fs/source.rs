@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ramfold_sys::file_server::FileHandle;
 use rustix::fs::{
-    AtFlags, Mode, OFlags, Statx, StatVfsMountFlags, StatxFlags, fstatfs, fstatvfs, open, openat,
+    AtFlags, Mode, OFlags, StatVfsMountFlags, Statx, StatxFlags, fstatfs, fstatvfs, open, openat,
     statx,
 };
 use rustix::io::Errno;
@@ -89,13 +89,12 @@ impl SourceMounts {
         if !self.restrictions.contains(flags & RESTRICTIONS) {
             return Err(Errno::ACCESS.into());
         }
-        let opener = if self.opens_by_handle
-            && WITH_HANDLES.contains(&(fstatfs(file)?.f_type as u64))
-        {
-            self.opener(file, stat).ok()
-        } else {
-            None
-        };
+        let opener =
+            if self.opens_by_handle && WITH_HANDLES.contains(&(fstatfs(file)?.f_type as u64)) {
+                self.opener(file, stat).ok()
+            } else {
+                None
+            };
         let mount = Arc::new(SourceMount { opener });
         known.insert(id, Arc::downgrade(&mount));
         Ok(mount)

@@ -80,7 +80,9 @@ impl FileSystem {
             let bits = match caller.user {
                 0 => SetIdBits::Left,
                 _ if name != ACCESS_LIST => SetIdBits::Left,
-                _ => SetIdBits::Cleared { group: Some(super::source::look_at(found.as_fd())?.stx_gid) },
+                _ => SetIdBits::Cleared {
+                    group: Some(super::source::look_at(found.as_fd())?.stx_gid),
+                },
             };
             let _acting = self.powers.act_as(caller, bits)?;
             Ok(setxattr(&path, name, value, flags)?)
@@ -93,16 +95,13 @@ impl FileSystem {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
-        inode.content(&self.contents).change(Some(found.as_fd()), Changed::Attributes, || {
-            Ok(removexattr(&path, name)?)
-        })
+        inode
+            .content(&self.contents)
+            .change(Some(found.as_fd()), Changed::Attributes, || Ok(removexattr(&path, name)?))
     }
 }
 
-fn answer(
-    size: u32,
-    get: impl Fn(&mut [u8]) -> Result<usize, Errno>,
-) -> io::Result<Answer> {
+fn answer(size: u32, get: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> io::Result<Answer> {
     let mut buffer = vec![0; size.min(LONGEST) as usize];
     let length = get(&mut buffer)?;
     if size == 0 {

@@ -69,9 +69,8 @@ fn mount_by_fusermount(wanted: &Wanted<'_>) -> Result<OwnedFd, MountError> {
     if !Path::new(PATH).exists() {
         return Err(MountError::NoDevice(io::ErrorKind::NotFound.into()));
     }
-    let failed = |error: io::Error| {
-        MountError::Fusermount(wanted.mountpoint.to_owned(), error.to_string())
-    };
+    let failed =
+        |error: io::Error| MountError::Fusermount(wanted.mountpoint.to_owned(), error.to_string());
     let mut options =
         format!("subtype={TYPE},default_permissions,fsname={}", escaped(wanted.source));
     if wanted.allow_other {

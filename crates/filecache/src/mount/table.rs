@@ -65,9 +65,8 @@ pub fn parents_canonical(path: &Path) -> io::Result<PathBuf> {
 
 /// Mountpoints below a directory.
 pub fn mounts_below(directory: &Path) -> Vec<PathBuf> {
-    let is_below = |entry: &Entry| {
-        entry.mountpoint != directory && entry.mountpoint.starts_with(directory)
-    };
+    let is_below =
+        |entry: &Entry| entry.mountpoint != directory && entry.mountpoint.starts_with(directory);
     entries().into_iter().filter(is_below).map(|entry| entry.mountpoint).collect()
 }
 
@@ -125,7 +124,8 @@ mod tests {
 
     #[test]
     fn a_line_of_mountinfo_is_read() {
-        let line = b"36 35 0:53 / /mnt/a\\040b\\134c rw,noatime shared:1 master:2 - fuse.ramfold /x rw";
+        let line =
+            b"36 35 0:53 / /mnt/a\\040b\\134c rw,noatime shared:1 master:2 - fuse.ramfold /x rw";
         let entry = entry(line).unwrap();
         assert_eq!(entry.device, "0:53");
         assert_eq!(entry.mountpoint.as_os_str().as_bytes(), b"/mnt/a b\\c");
