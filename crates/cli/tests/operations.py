@@ -46,6 +46,24 @@ def renameat2(one, other, flags):
         raise OSError(ctypes.get_errno(), "")
 
 
+def utimensat(path, seconds, nanoseconds):
+    """Times that no clock shows: the file system has to live with them."""
+    times = (ctypes.c_long * 4)(seconds, nanoseconds, seconds, nanoseconds)
+    if libc.utimensat(-100, path.encode(), times, 0) != 0:
+        raise OSError(ctypes.get_errno(), "")
+    return os.stat(path).st_mtime_ns
+
+
+def flags(path, add=0):
+    """FS_IOC_GETFLAGS and FS_IOC_SETFLAGS, as of lsattr and chattr."""
+    def change(fd):
+        now = struct.unpack("i", fcntl.ioctl(fd, 0x80086601, b"1234"))[0]
+        if add:
+            fcntl.ioctl(fd, 0x40086602, struct.pack("i", now ^ add))
+        return now
+    return with_fd(path, os.O_RDONLY, change)
+
+
 def fallocate(path, mode, offset, length):
     fd = os.open(path, os.O_RDWR)
     try:
@@ -358,6 +376,16 @@ def main():
     do(times, "s")
     do(os.utime, "d", ns=(5, 1 << 33))
     do(times, "d")
+    for seconds in [-(1 << 63), (1 << 63) - 1, -(1 << 62), 1 << 40, -1]:
+        do(utimensat, "a", seconds, 999_999_999)
+    do(flags, "a")
+    for flag in [0x40, 0x10, 0x10]:
+        do(flags, "a", flag)
+        do(flags, "a")
+        do(write, "a", b"x")
+    do(flags, "d", 0x40)
+    do(flags, "d")
+    as_user(flags, "a", 0x40)
     before = time.time_ns() - 1_000_000_000
     do(os.utime, "a")
     do(lambda: before < os.stat("a").st_mtime_ns < time.time_ns())
@@ -502,7 +530,6 @@ def main():
     for length, offset in [(4096, 0), (4096, 4096), (100, 0), (4096, 100), (512, 512)]:
         do(direct, "direct", length, offset)
     do(read, "direct")
-    do(lambda: sorted(set(vars(os).keys()) & {"O_TMPFILE"}))
     # The file system itself.
     do(lambda: os.statvfs(".").f_namemax)
     do(lambda: os.statvfs(".").f_bsize)
