@@ -265,8 +265,12 @@ assert os.pread(behind, 4, 9000) == b'late'
 fn files_may_be_longer_than_four_gigabytes() {
     let Some(mounted) = Mounted::new() else { return };
     let far = 9 << 30;
-    let mut file =
-        File::options().read(true).write(true).create(true).open(mounted.mount("long")).unwrap();
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(mounted.mount("long"))
+        .unwrap();
     file.seek(SeekFrom::Start(far)).unwrap();
     file.write_all(b"end").unwrap();
     assert_eq!(fs::metadata(mounted.source("long")).unwrap().len(), far + 3);
@@ -438,6 +442,29 @@ exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -x user.sh
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     Ok(())
+}
+
+#[test]
+fn a_name_that_cannot_be_looked_at_is_listed() {
+    let Some(mounted) = Mounted::new() else { return };
+    let Some(mut dead) = Mounted::new() else { return };
+    fs::create_dir(mounted.source("dead")).unwrap();
+    fs::write(mounted.source("file"), "").unwrap();
+    let mut server = serve(&dead.source(""), &mounted.source("dead"));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    for _ in 0..2 {
+        let names: BTreeSet<_> = fs::read_dir(mounted.mount(""))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(names, BTreeSet::from(["dead".to_owned(), "file".to_owned()]));
+        let error = fs::metadata(mounted.mount("dead")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
+    }
+    umount(&["--lazy"], &mounted.source("dead")).unwrap();
+    dead.server.kill().unwrap();
+    assert!(fs::metadata(mounted.mount("dead")).unwrap().is_dir());
 }
 
 #[test]
