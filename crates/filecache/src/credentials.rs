@@ -110,7 +110,7 @@ impl Powers {
     /// Does what is made for this caller belong to it? A process that cannot act as others must not make files
     /// for them: they would be its own, and run as itself with a set-user-id bit.
     fn can_own(&self, caller: Caller) -> bool {
-        self.acts_as_others || caller.user == self.user
+        !caller.is_nobody() && (self.acts_as_others || caller.user == self.user)
     }
 
     /// For an operation that makes a file: owner and mode become what they would on SOURCE.

@@ -35,8 +35,7 @@ impl FileHandle {
     /// # Errors
     /// `EOPNOTSUPP` where the file system has no handles that can be opened.
     pub fn of(file: impl AsFd) -> Result<FileHandle, Errno> {
-        let mut handle =
-            RawHandle { length: HANDLE_MAX as u32, kind: 0, bytes: [0; HANDLE_MAX] };
+        let mut handle = RawHandle { length: HANDLE_MAX as u32, kind: 0, bytes: [0; HANDLE_MAX] };
         let mut mount_id: c_int = 0;
         // SAFETY: an empty name that ends with a zero, a handle with as many bytes of room as it says, and
         // a number, all of them alive during the call.
@@ -60,11 +59,8 @@ impl FileHandle {
     /// # Errors
     /// `ESTALE` when the file is there no more; else what open_by_handle_at(2) says.
     pub fn open(&self, mount: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let mut handle = RawHandle {
-            length: self.bytes.len() as u32,
-            kind: self.kind,
-            bytes: [0; HANDLE_MAX],
-        };
+        let mut handle =
+            RawHandle { length: self.bytes.len() as u32, kind: self.kind, bytes: [0; HANDLE_MAX] };
         handle.bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
         // SAFETY: a handle with as many bytes as it says, alive during the call.
         let fd = raw::check(unsafe {
@@ -118,6 +114,28 @@ pub fn unshare_umask() -> Result<(), Errno> {
     // SAFETY: no memory and no descriptor is unshared; a thread that changes its working directory from
     // now on changes its own alone, which is what the caller asks for.
     unsafe { unshare_unsafe(UnshareFlags::FS) }
+}
+
+/// What FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR are about (`struct fsxattr`): flags, and what extents and
+/// projects a file belongs to.
+pub type FileFlags = [u8; 28];
+
+/// # Errors
+/// `ENOTTY` where the file system has none; what the file system says.
+pub fn file_flags(file: impl AsFd) -> Result<FileFlags, Errno> {
+    const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+    let mut flags = FileFlags::default();
+    // SAFETY: the call writes a structure of this size.
+    unsafe { raw::ioctl(file.as_fd(), FS_IOC_FSGETXATTR, &raw mut flags) }?;
+    Ok(flags)
+}
+
+/// # Errors
+/// `ENOTTY` where the file system has none; what the file system says.
+pub fn set_file_flags(file: impl AsFd, mut flags: FileFlags) -> Result<(), Errno> {
+    const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+    // SAFETY: the call reads a structure of this size.
+    unsafe { raw::ioctl(file.as_fd(), FS_IOC_FSSETXATTR, &raw mut flags) }.map(drop)
 }
 
 /// Closes a descriptor and says what the file system had to say: the last write's error, over a network.

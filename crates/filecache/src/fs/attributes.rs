@@ -69,7 +69,7 @@ impl FileSystem {
                 )?;
             }
             if wanted.user.is_some() || wanted.group.is_some() {
-                let _acting = self.powers.act_as(caller, self.bits_after_chown(caller, file)?)?;
+                let _acting = self.powers.act_as(caller, self.bits_after_write(caller, file)?)?;
                 let [user, group] = [wanted.user, wanted.group];
                 chownat(file, "", user.map(Uid::from_raw), group.map(Gid::from_raw), empty_path())?;
             }
@@ -95,8 +95,9 @@ impl FileSystem {
         shown(&inode, &look_at(file)?)
     }
 
-    /// What becomes of the set-id bits when the caller writes to the file or cuts it off. That is asked only of
-    /// those who do not have CAP_FSETID; of whom the kernel tells the user alone here.
+    /// What becomes of the set-id bits when the caller cuts the file off or gives it away, or writes to it where
+    /// the kernel does not say (FUSE_WRITE_KILL_SUIDGID): who has CAP_FSETID keeps them. Of the caller the
+    /// kernel tells no capabilities, so that is root.
     ///
     /// # Errors
     /// What statx(2) says.
@@ -112,9 +113,6 @@ impl FileSystem {
     /// # Errors
     /// What statx(2) says.
     pub fn bits_cleared(&self, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
-        if !self.powers.acts_as_others() {
-            return Ok(SetIdBits::Left);
-        }
         let stat = look_at(file)?;
         let mode = u32::from(stat.stx_mode);
         if mode & (SET_USER_ID | SET_GROUP_ID) == 0 {
@@ -122,10 +120,6 @@ impl FileSystem {
         }
         let matters = mode & (SET_GROUP_ID | GROUP_EXECUTES) == SET_GROUP_ID;
         Ok(SetIdBits::Cleared { group: matters.then_some(stat.stx_gid) })
-    }
-
-    fn bits_after_chown(&self, caller: Caller, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
-        self.bits_after_write(caller, file)
     }
 }
 
@@ -135,12 +129,6 @@ impl FileSystem {
 /// `EIO` when it is of no known type.
 pub fn shown(inode: &Inode, stat: &Statx) -> io::Result<FileAttr> {
     let number = if inode.number == INodeNo::ROOT { INodeNo(stat.stx_ino) } else { inode.number };
-    shown_as(number, stat)
-}
-
-/// # Errors
-/// `EIO` when it is of no known type.
-pub fn shown_as(number: INodeNo, stat: &Statx) -> io::Result<FileAttr> {
     Ok(FileAttr {
         ino: number,
         size: stat.stx_size,

@@ -190,8 +190,9 @@ impl FileSystem {
                 }
                 // Gone meanwhile.
                 Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(true),
-                // No number means no attributes: it is looked up when somebody wants them.
-                Err(_) => Ok(add(listed, &bare(0, listed.kind), Generation(0))),
+                // Looked up by itself it says what is wrong. The kernel takes no attributes from an entry with the
+                // root's number, and shows its name; one without a number the C library would pass over.
+                Err(_) => Ok(add(listed, &bare(INodeNo::ROOT.0, listed.kind), Generation(0))),
             }
         })
     }

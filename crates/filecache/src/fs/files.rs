@@ -239,9 +239,7 @@ impl FileSystem {
             // Somebody appended behind the mount. The kernel has put the bytes where the end was for it.
             self.watch.invalidate(file.inode.number);
         }
-        if bits != SetIdBits::Left {
-            self.watch.invalidate_attributes(file.inode.number);
-        }
+        self.show_set_id_bits(&file, bits);
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
@@ -292,7 +290,16 @@ impl FileSystem {
         file.content.change(Some(file.source()), changed, || {
             let _acting = self.powers.act_as(caller, bits)?;
             Ok(fallocate(&file.source, mode, bytes.start, bytes.end - bytes.start)?)
-        })
+        })?;
+        self.show_set_id_bits(&file, bits);
+        Ok(())
+    }
+
+    /// The kernel does not think of the mode of a file that was written.
+    fn show_set_id_bits(&self, file: &OpenFile, bits: SetIdBits) {
+        if bits != SetIdBits::Left {
+            self.watch.invalidate_attributes(file.inode.number);
+        }
     }
 
     /// Looks for data or a hole.
@@ -331,6 +338,7 @@ impl FileSystem {
             let (source, target) = (source.source(), target.source());
             Ok(copy_file_range(source, Some(&mut from), target, Some(&mut to), len as usize)?)
         })?;
+        self.show_set_id_bits(&target, bits);
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 }

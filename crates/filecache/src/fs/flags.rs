@@ -1,9 +1,10 @@
-//! The one ioctl that means the same on many file systems: a file's flags, as of lsattr and chattr.
+//! The ioctls that mean the same on many file systems: a file's flags, as of lsattr and chattr.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use fuser::{FileHandle, INodeNo, IoctlFlags};
+use ramfold_sys::file_server::{file_flags, set_file_flags};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
@@ -14,6 +15,10 @@ use crate::credentials::{Caller, SetIdBits};
 /// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS, of 64-bit programs and of 32-bit ones.
 const GET: [u32; 2] = [0x8008_6601, 0x8004_6601];
 const SET: [u32; 2] = [0x4008_6602, 0x4004_6602];
+/// FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR: the same flags and some more. To set the former the kernel asks for
+/// these first.
+const GET_MORE: u32 = 0x801c_581f;
+const SET_MORE: u32 = 0x401c_5820;
 
 impl FileSystem {
     /// The kernel has checked who may set which flags.
@@ -36,20 +41,30 @@ impl FileSystem {
                 fcntl_dupfd_cloexec(file.source(), 0)?
             }
         };
-        if GET.contains(&command) {
-            return Ok(ioctl_getflags(&source)?.bits().to_ne_bytes().to_vec());
-        }
-        if SET.contains(&command) {
-            let flags = data.first_chunk().ok_or(Errno::INVAL)?;
-            let flags = IFlags::from_bits_retain(u32::from_ne_bytes(*flags));
+        let change = |set: &dyn Fn() -> Result<(), Errno>| {
             let inode = self.inodes.get(number)?;
             let content = inode.content(&self.contents);
             content.change(Some(source.as_fd()), Changed::Attributes, || {
                 let _acting = self.powers.act_as(caller, SetIdBits::Left)?;
-                Ok(ioctl_setflags(&source, flags)?)
+                Ok(set()?)
             })?;
-            return Ok(Vec::new());
+            Ok(Vec::new())
+        };
+        match command {
+            command if GET.contains(&command) => {
+                Ok(ioctl_getflags(&source)?.bits().to_ne_bytes().to_vec())
+            }
+            command if SET.contains(&command) => {
+                let flags = data.first_chunk().ok_or(Errno::INVAL)?;
+                let flags = IFlags::from_bits_retain(u32::from_ne_bytes(*flags));
+                change(&|| ioctl_setflags(&source, flags))
+            }
+            GET_MORE => Ok(file_flags(&source)?.to_vec()),
+            SET_MORE => {
+                let flags = *data.first_chunk().ok_or(Errno::INVAL)?;
+                change(&|| set_file_flags(&source, flags))
+            }
+            _ => Err(Errno::NOTTY.into()),
         }
-        Err(Errno::NOTTY.into())
     }
 }

@@ -451,8 +451,8 @@ impl Filesystem for FileSystem {
         reply_xattr(reply, self.xattr(number, name, size));
     }
 
-    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        reply_xattr(reply, self.xattr_names(number, size));
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        reply_xattr(reply, self.xattr_names(Caller::of(request), number, size));
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {

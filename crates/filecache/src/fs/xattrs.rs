@@ -36,11 +36,28 @@ impl FileSystem {
 
     /// # Errors
     /// What listxattr(2) says.
-    pub fn xattr_names(&self, number: INodeNo, size: u32) -> io::Result<Answer> {
+    pub fn xattr_names(&self, caller: Caller, number: INodeNo, size: u32) -> io::Result<Answer> {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
-        answer(size, |buffer| listxattr(&path, buffer))
+        if caller.user == 0 {
+            return answer(size, |buffer| listxattr(&path, buffer));
+        }
+        // SOURCE shows these to root alone, and that is who asks it.
+        let Answer::Data(names) = answer(LONGEST, |buffer| listxattr(&path, buffer))? else {
+            return Err(Errno::IO.into());
+        };
+        let names: Vec<u8> = names
+            .split_inclusive(|&byte| byte == 0)
+            .filter(|name| !name.starts_with(b"trusted."))
+            .flatten()
+            .copied()
+            .collect();
+        match size as usize {
+            0 => Ok(Answer::Size(names.len() as u32)),
+            room if room < names.len() => Err(Errno::RANGE.into()),
+            _ => Ok(Answer::Data(names)),
+        }
     }
 
     /// # Errors

@@ -105,10 +105,15 @@ fn mount_by_fusermount(wanted: &Wanted<'_>) -> Result<OwnedFd, MountError> {
         Err(error) => Err(failed(error)),
         Ok(_) => {
             let said = said.trim().trim_start_matches("fusermount3: ");
-            let said = match said.contains("user_allow_other") {
-                true => format!("{said} (or mount without --allow-other)"),
-                false if said.is_empty() => format!("it ended with {status}"),
-                false => said.to_owned(),
+            let said = match said {
+                _ if said.contains("user_allow_other") => {
+                    format!("{said} (or mount without --allow-other)")
+                }
+                _ if said.contains(PATH) => {
+                    format!("{said}; `chmod 666 {PATH}` as root lets everybody mount")
+                }
+                "" => format!("it ended with {status}"),
+                _ => said.to_owned(),
             };
             Err(MountError::Fusermount(wanted.mountpoint.to_owned(), said))
         }

@@ -1,0 +1,482 @@
+//! Real mounts: what is done through one has the same results, errors and traces in SOURCE as when it is done
+//! there.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The program under test.
+const RAMFOLD: &str = env!("CARGO_BIN_EXE_ramfold");
+
+/// What is done behind a mount is seen within this.
+const SEEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// A mount over a new directory, served by a process of its own, until it is dropped.
+struct Mounted {
+    folder: tempfile::TempDir,
+    server: Child,
+}
+
+impl Mounted {
+    /// `None`, and a line that says so, where nobody can mount.
+    fn new() -> Option<Mounted> {
+        if !can_mount() {
+            return None;
+        }
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        fs::create_dir(folder.path().join("source")).unwrap();
+        fs::create_dir(folder.path().join("mount")).unwrap();
+        let server = serve(&folder.path().join("source"), &folder.path().join("mount"));
+        Some(Mounted { folder, server })
+    }
+
+    fn source(&self, name: &str) -> PathBuf {
+        self.folder.path().join("source").join(name)
+    }
+
+    fn mount(&self, name: &str) -> PathBuf {
+        self.folder.path().join("mount").join(name)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // The test may have ended it.
+        let _ = umount(&["--lazy"], &self.mount(""));
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn can_mount() -> bool {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: mounting without fusermount3 needs root");
+        return false;
+    }
+    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
+        eprintln!("SKIPPED: /dev/fuse: {error}");
+        return false;
+    }
+    true
+}
+
+fn serve(source: &Path, mountpoint: &Path) -> Child {
+    let mut server = Command::new(RAMFOLD)
+        .arg("mount")
+        .args([source, mountpoint])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("is mounted on"), "{said}");
+    server
+}
+
+fn umount(options: &[&str], mountpoint: &Path) -> Result<(), String> {
+    let output =
+        Command::new(RAMFOLD).arg("umount").args(options).arg(mountpoint).output().unwrap();
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// Waits until it is so: ten times as long as it takes, as the machine may be busy with other tests.
+fn is_seen(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < SEEN_WITHIN * 10, "{what} is not seen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    eprintln!("{what}: seen after {:?}", begin.elapsed());
+}
+
+#[test]
+fn the_same_operations_have_the_same_results() {
+    let Some(mounted) = Mounted::new() else { return };
+    let plain = mounted.folder.path().join("plain");
+    fs::create_dir(&plain).unwrap();
+    fs::create_dir(mounted.mount("through")).unwrap();
+    let done_in = |place: &Path| {
+        let output = Command::new("python3")
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/operations.py"))
+            .arg(place)
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let expected = done_in(&plain);
+    let done = done_in(&mounted.mount("through"));
+    assert!(expected.lines().count() > 400, "{expected}");
+    for (expected, done) in expected.lines().zip(done.lines()) {
+        assert_eq!(done, expected);
+    }
+    assert_eq!(done.lines().count(), expected.lines().count());
+    assert_eq!(tree(&mounted.source("through")), tree(&plain));
+}
+
+/// Everything below a directory, with what does not depend on when it was made.
+fn tree(directory: &Path) -> String {
+    let output = Command::new("find")
+        .arg(directory)
+        .args(["-printf", "%P %y %m %U %G %n %l "])
+        .args(["-not", "-type", "d", "-printf", "%s", "-o", "-true"])
+        .args(["-printf", "\\n"])
+        .output()
+        .unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<_> = lines.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[test]
+fn a_hundred_thousand_names_are_listed_and_removed() {
+    const NAMES: usize = 100_000;
+    let Some(mounted) = Mounted::new() else { return };
+    fs::create_dir(mounted.source("many")).unwrap();
+    for number in 0..NAMES {
+        File::create(mounted.source(&format!("many/{number}"))).unwrap();
+    }
+    let names = |path: PathBuf| -> Vec<_> {
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    let listed = names(mounted.mount("many"));
+    assert_eq!(listed.len(), NAMES);
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>().len(), NAMES);
+    // Every other name goes while they are listed: each that stays is listed once.
+    let mut left = BTreeSet::new();
+    for (position, entry) in fs::read_dir(mounted.mount("many")).unwrap().enumerate() {
+        let entry = entry.unwrap();
+        match position % 2 {
+            0 => fs::remove_file(entry.path()).unwrap(),
+            _ => assert!(left.insert(entry.file_name()), "{entry:?} is listed twice"),
+        }
+    }
+    assert_eq!(names(mounted.source("many")).into_iter().collect::<BTreeSet<_>>(), left);
+    assert_eq!(left.len(), NAMES / 2);
+    fs::remove_dir_all(mounted.mount("many")).unwrap();
+    assert!(!mounted.source("many").exists());
+}
+
+#[test]
+fn what_is_appended_through_the_mount_and_behind_it_is_all_there() {
+    let Some(mounted) = Mounted::new() else { return };
+    let append = |path| OpenOptions::new().append(true).create(true).open(path).unwrap();
+    let through = append(mounted.mount("log"));
+    let other = append(mounted.mount("log"));
+    let behind = append(mounted.source("log"));
+    std::thread::scope(|scope| {
+        for (mut file, letter) in [(through, "a"), (other, "b"), (behind, "c")] {
+            scope.spawn(move || {
+                for number in 0..500 {
+                    file.write_all(format!("{letter}{number}\n").as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    let expected: BTreeSet<String> = ["a", "b", "c"]
+        .into_iter()
+        .flat_map(|letter| (0..500).map(move |number| format!("{letter}{number}")))
+        .collect();
+    let text = fs::read_to_string(mounted.source("log")).unwrap();
+    assert_eq!(text.lines().count(), 1500);
+    assert_eq!(text.lines().map(str::to_owned).collect::<BTreeSet<_>>(), expected);
+    is_seen("what was appended", || fs::read_to_string(mounted.mount("log")).unwrap() == text);
+}
+
+#[test]
+fn what_changes_behind_the_mount_is_seen_within_a_second() {
+    let Some(mounted) = Mounted::new() else { return };
+    fs::write(mounted.source("file"), "old text").unwrap();
+    fs::write(mounted.source("goes"), "").unwrap();
+    let open = File::open(mounted.mount("file")).unwrap();
+    let text = || {
+        let mut bytes = [0; 100];
+        let count = open.read_at(&mut bytes, 0).unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    assert_eq!(text(), "old text");
+    // In place: neither the size nor the inode is another.
+    OpenOptions::new().write(true).open(mounted.source("file")).unwrap().write_all(b"new").unwrap();
+    is_seen("data", || text() == "new text");
+    OpenOptions::new().append(true).open(mounted.source("file")).unwrap().write_all(b"!").unwrap();
+    is_seen("more data", || text() == "new text!");
+    is_seen("size", || fs::metadata(mounted.mount("file")).unwrap().len() == 9);
+    assert!(mounted.mount("goes").exists());
+    fs::remove_file(mounted.source("goes")).unwrap();
+    is_seen("removal", || !mounted.mount("goes").exists());
+    fs::write(mounted.source("goes"), "again").unwrap();
+    is_seen("a new file", || {
+        fs::read_to_string(mounted.mount("goes")).is_ok_and(|text| text == "again")
+    });
+    fs::write(mounted.source("other"), "other").unwrap();
+    fs::rename(mounted.source("other"), mounted.source("file")).unwrap();
+    is_seen("another file of that name", || {
+        fs::read_to_string(mounted.mount("file")).is_ok_and(|text| text == "other")
+    });
+    assert_eq!(text(), "new text!");
+    fs::set_permissions(mounted.source("file"), PermissionsExt::from_mode(0o400)).unwrap();
+    is_seen("a mode", || fs::metadata(mounted.mount("file")).unwrap().mode() & 0o777 == 0o400);
+}
+
+#[test]
+fn mapped_pages_are_written_and_follow_what_changes_behind_the_mount() {
+    let Some(mounted) = Mounted::new() else { return };
+    fs::write(mounted.source("file"), vec![b'o'; 20_000]).unwrap();
+    let program = "
+import mmap, os, sys, time
+through, behind = os.open(sys.argv[1], os.O_RDWR), os.open(sys.argv[2], os.O_RDWR)
+with mmap.mmap(through, 0) as memory:
+    assert memory[:4] == b'oooo'
+    memory[5000:5006] = b'mapped'
+    memory.flush()
+    assert os.pread(behind, 6, 5000) == b'mapped'
+    os.pwrite(behind, b'behind', 5003)
+    begin = time.time()
+    while memory[5000:5009] != b'mapbehind':
+        assert time.time() - begin < 3, memory[5000:5009]
+        time.sleep(0.01)
+    # What is not flushed by hand is when the last mapping goes.
+    memory[9000:9004] = b'late'
+os.close(through)
+assert os.pread(behind, 4, 9000) == b'late'
+";
+    let status = Command::new("python3")
+        .args(["-c", program])
+        .args([mounted.mount("file"), mounted.source("file")])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn files_may_be_longer_than_four_gigabytes() {
+    let Some(mounted) = Mounted::new() else { return };
+    let far = 9 << 30;
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(mounted.mount("long"))
+        .unwrap();
+    file.seek(SeekFrom::Start(far)).unwrap();
+    file.write_all(b"end").unwrap();
+    assert_eq!(fs::metadata(mounted.source("long")).unwrap().len(), far + 3);
+    assert!(fs::metadata(mounted.mount("long")).unwrap().blocks() < 100);
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(far)).unwrap();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "end");
+    file.set_len(5 << 30).unwrap();
+    assert_eq!(fs::metadata(mounted.source("long")).unwrap().len(), 5 << 30);
+}
+
+#[test]
+fn a_full_disk_is_told_as_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (source, mountpoint) = (folder.path().join("source"), folder.path().join("mount"));
+    fs::create_dir(&source).unwrap();
+    fs::create_dir(&mountpoint).unwrap();
+    let tmpfs = ["-t", "tmpfs", "-o", "size=1M", "tmpfs"];
+    assert!(Command::new("mount").args(tmpfs).arg(&source).status().unwrap().success());
+    let mut server = serve(&source, &mountpoint);
+    let written = fs::write(mountpoint.join("file"), vec![1; 2 << 20]);
+    let kept = fs::read(source.join("file")).unwrap();
+    let again = fs::read(mountpoint.join("file")).unwrap();
+    let removed = fs::remove_file(mountpoint.join("file"));
+    umount(&[], &mountpoint).unwrap();
+    server.wait().unwrap();
+    assert!(Command::new("umount").arg(&source).status().unwrap().success());
+    assert_eq!(written.unwrap_err().kind(), ErrorKind::StorageFull);
+    assert!(!kept.is_empty() && kept.len() <= 1 << 20 && kept.iter().all(|&byte| byte == 1));
+    assert_eq!(again, kept);
+    removed.unwrap();
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_and_it_can_be_mounted_again() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    let mut file = File::create(mounted.mount("file")).unwrap();
+    for number in 0..1000 {
+        writeln!(file, "{number}").unwrap();
+    }
+    let server = mounted.server.id();
+    mounted.server.kill().unwrap();
+    mounted.server.wait().unwrap();
+    let text = fs::read_to_string(mounted.source("file")).unwrap();
+    assert_eq!(text.lines().count(), 1000, "server {server}");
+    let error = fs::read_dir(mounted.mount("")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
+    assert!(file.write_all(b"x").is_err());
+    drop(file);
+    mounted.server = serve(&mounted.source(""), &mounted.mount(""));
+    assert_eq!(fs::read_to_string(mounted.mount("file")).unwrap(), text);
+    // The dead one is not left below.
+    umount(&[], &mounted.mount("")).unwrap();
+    assert!(umount(&[], &mounted.mount("")).unwrap_err().contains("is not a mount of ramfold"));
+}
+
+#[test]
+fn a_signal_unmounts_and_waits_for_those_who_are_inside() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    let pid = nix::unistd::Pid::from_raw(mounted.server.id() as i32);
+    let mut file = File::create(mounted.mount("file")).unwrap();
+    assert!(umount(&[], &mounted.mount("")).unwrap_err().contains("somebody uses it"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    is_seen("a signal", || !mounted.mount("file").exists());
+    file.write_all(b"to the end").unwrap();
+    drop(file);
+    assert!(mounted.server.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(mounted.source("file")).unwrap(), "to the end");
+    mounted.server = serve(&mounted.source(""), &mounted.mount(""));
+    let pid = nix::unistd::Pid::from_raw(mounted.server.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert!(mounted.server.wait().unwrap().success());
+}
+
+#[test]
+fn what_cannot_be_mounted_is_refused_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir_all(path("source/below")).unwrap();
+    fs::write(path("file"), "").unwrap();
+    for (source, mountpoint, reason) in [
+        ("nothing", "source", "nothing: No such file"),
+        ("source", "nothing", "make an empty directory there first"),
+        ("file", "source", "it is not a directory"),
+        ("source", "file", "it is not a directory"),
+        ("source", "source", "lies in it"),
+        ("source", "source/below", "lies in it"),
+    ] {
+        for daemon in [true, false] {
+            let mut command = Command::new(RAMFOLD);
+            command.arg("mount").args(daemon.then_some("--daemon"));
+            let output = command.args([path(source), path(mountpoint)]).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{source} {mountpoint}: {said}");
+            assert!(said.starts_with("ramfold: ") && said.contains(reason), "{said}");
+        }
+    }
+}
+
+#[test]
+fn restricted_mounts_below_stay_restricted() {
+    let Some(mounted) = Mounted::new() else { return };
+    fs::create_dir(mounted.source("below")).unwrap();
+    let tmpfs = ["-t", "tmpfs", "-o", "nosuid,size=1M", "tmpfs"];
+    let below = mounted.source("below");
+    assert!(Command::new("mount").args(tmpfs).arg(&below).status().unwrap().success());
+    let seen = fs::metadata(mounted.mount("below"));
+    umount(&[], &mounted.mount("")).unwrap();
+    let mut server = serve(&mounted.source(""), &mounted.mount(""));
+    fs::write(mounted.source("below/file"), "text").unwrap();
+    let text = fs::read_to_string(mounted.mount("below/file"));
+    let table = fs::read_to_string("/proc/mounts").unwrap();
+    umount(&[], &mounted.mount("")).unwrap();
+    server.wait().unwrap();
+    assert!(Command::new("umount").arg(&below).status().unwrap().success());
+    assert_eq!(seen.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    assert_eq!(text.unwrap(), "text");
+    let name = mounted.mount("").display().to_string();
+    let line = table.lines().find(|line| line.contains(name.trim_end_matches('/')));
+    assert!(line.is_some_and(|line| line.contains("fuse.ramfold") && line.contains("nosuid")));
+}
+
+#[test]
+fn an_ordinary_user_mounts_by_fusermount() -> io::Result<()> {
+    if !can_mount() {
+        return Ok(());
+    }
+    if Command::new("fusermount3").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: fusermount3 is not installed (package fuse3)");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir_in("/var/tmp")?;
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777))?;
+    let program = folder.path().join("ramfold");
+    fs::copy(RAMFOLD, &program)?;
+    // In a mount namespace of its own /dev/fuse is open to all, as it is on most machines.
+    let script = r#"
+set -e
+cd "$1"
+mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
+cat > user.sh <<'EOF'
+set -e
+mkdir source mount
+./ramfold mount --daemon source mount
+grep -q "$PWD/mount fuse.ramfold rw,nosuid,nodev" /proc/mounts
+cd mount
+echo text > a; mkdir d; ln a d/b; ln -s a s; mv a c; chmod 4711 c
+test "$(cat d/b)" = text
+test "$(stat -c '%a %u %h' c)" = "4711 65534 2"
+(umask 077; : > private); test "$(stat -c %a ../source/private)" = 600
+echo more >> c; test "$(stat -c %a c)" = 711
+for i in $(seq 300); do : > f$i; done
+test "$(ls | wc -l)" = 304; rm f*
+diff -r --no-dereference . ../source
+cd ..
+./ramfold umount mount
+! grep -q "$PWD/mount" /proc/mounts
+EOF
+exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -x user.sh
+"#;
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(folder.path())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_name_that_cannot_be_looked_at_is_listed() {
+    let Some(mounted) = Mounted::new() else { return };
+    let Some(mut dead) = Mounted::new() else { return };
+    fs::create_dir(mounted.source("dead")).unwrap();
+    fs::write(mounted.source("file"), "").unwrap();
+    let mut server = serve(&dead.source(""), &mounted.source("dead"));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    for _ in 0..2 {
+        let names: BTreeSet<_> = fs::read_dir(mounted.mount(""))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(names, BTreeSet::from(["dead".to_owned(), "file".to_owned()]));
+        let error = fs::metadata(mounted.mount("dead")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
+    }
+    umount(&["--lazy"], &mounted.source("dead")).unwrap();
+    dead.server.kill().unwrap();
+    assert!(fs::metadata(mounted.mount("dead")).unwrap().is_dir());
+}
+
+#[test]
+fn a_direct_descriptor_and_a_cached_one_see_the_same() {
+    let Some(mounted) = Mounted::new() else { return };
+    fs::write(mounted.mount("file"), vec![b'a'; 16384]).unwrap();
+    let cached = File::options().read(true).write(true).open(mounted.mount("file")).unwrap();
+    let direct = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(mounted.mount("file"))
+        .unwrap();
+    cached.write_all_at(b"through the cache", 4096).unwrap();
+    let mut page = vec![0; 4096];
+    direct.read_at(&mut page, 4096).unwrap();
+    assert_eq!(&page[..17], b"through the cache");
+}
