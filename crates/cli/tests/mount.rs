@@ -67,7 +67,7 @@ fn can_mount() -> bool {
 
 fn serve(source: &Path, mountpoint: &Path) -> Child {
     let mut server = Command::new(RAMFOLD)
-        .arg("mount")
+        .args(["mount", "--memory", "64M"])
         .args([source, mountpoint])
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
@@ -479,4 +479,40 @@ fn a_direct_descriptor_and_a_cached_one_see_the_same() {
     let mut page = vec![0; 4096];
     direct.read_at(&mut page, 4096).unwrap();
     assert_eq!(&page[..17], b"through the cache");
+}
+
+#[test]
+fn the_bench_runs_tiny() {
+    if !can_mount() {
+        return;
+    }
+    if Command::new("fio").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: fio is not installed");
+        return;
+    }
+    let tiny = [
+        "--memory=48M",
+        "--data=16M",
+        "--disk=none",
+        "--seconds=1",
+        "--warm-seconds=1",
+        "--runs=1",
+    ];
+    let peers = "--peer=page-cache,ramfold:codec=lz4:cluster=4K";
+    let output = Command::new(RAMFOLD)
+        .args(["bench", "mount", "--json", peers])
+        .args(tiny)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 7 * 2, "{rows:?}");
+    for row in rows {
+        assert!(row["bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        let ramfold = &row["runs"][0]["ramfold"];
+        assert_eq!(ramfold.is_null(), row["peer"] == "page-cache");
+        assert!(ramfold.is_null() || ramfold["reads"].as_u64().unwrap() > 0, "{row}");
+    }
 }

@@ -153,7 +153,7 @@ impl Generator {
         let mut name = self.word().as_bytes().to_vec();
         name.resize(20, b' ');
         bytes.extend_from_slice(&name);
-        bytes.extend_from_slice(&(self.random.word() as u64 & 0xffff_ffff).to_le_bytes());
+        bytes.extend_from_slice(&(self.random.word() & 0xffff_ffff).to_le_bytes());
     }
 
     /// Short sequences that come again, between bytes of any kind.

@@ -151,6 +151,25 @@ impl Content {
         self.node.load(Ordering::Relaxed)
     }
 
+    /// The file has lost its last name: when it is closed, nothing of it is worth keeping.
+    pub fn note_nameless(&self) {
+        locked(&self.shared.nameless).push(self.key);
+    }
+
+    /// Nobody knows it any more.
+    pub(super) fn end(&self) {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = keys.take() {
+            self.give_back(keys);
+        }
+    }
+
+    fn give_back(&self, keys: Keys) {
+        let range = keys.range(0..u64::MAX);
+        self.shared.store.invalidate_range(range.start, range.end - range.start);
+        self.shared.keys.give_back(keys);
+    }
+
     pub fn set_node(&self, node: u64) {
         self.node.store(node, Ordering::Relaxed);
     }
@@ -353,19 +372,17 @@ impl Content {
     /// The key of a cluster that begins at a page, from keys that the file has or gets.
     fn key_of(&self, page: u64, size: ClusterSize) -> Option<u64> {
         let last = page + size.pages() as u64 - 1;
-        if let Some(keys) = *self.keys() {
-            if keys.key(last).is_some() {
-                return keys.key(page);
-            }
+        if let Some(keys) = *self.keys()
+            && keys.key(last).is_some()
+        {
+            return keys.key(page);
         }
         let pages = self.size.load(Ordering::Relaxed).div_ceil(PAGE).max(last + 1);
         let taken = self.shared.keys.take(pages)?;
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(too_few) = keys.replace(taken) {
             // The file has grown: what is stored of its beginning is few pages.
-            let range = too_few.range(0..u64::MAX);
-            self.shared.store.invalidate_range(range.start, range.end - range.start);
-            self.shared.keys.give_back(too_few);
+            self.give_back(too_few);
         }
         taken.key(page)
     }

@@ -63,6 +63,11 @@ const STAGING_BYTES_MAX: u64 = 64 << 20;
 /// Room that is made at once, and free memory within the pool that is worth bringing together, as a part of the
 /// lower level's limit.
 const ROOM_PART: u64 = 64;
+/// Files that are known may take this part of the memory, each about so many bytes.
+const FILES_PART: u64 = 64;
+const FILE_BYTES: usize = 300;
+/// Of those that nobody uses, so many are forgotten at once.
+const FORGOTTEN_PART: usize = 8;
 /// How long bringing it together may take at a time.
 const COMPACTION_TURN: Duration = Duration::from_millis(5);
 
@@ -116,6 +121,8 @@ pub(crate) struct Shared {
     kernel: KernelLevel,
     counters: Counters,
     known: Mutex<HashMap<FileKey, Arc<Content>>>,
+    /// Those that have lost their last name.
+    nameless: Mutex<Vec<FileKey>>,
     started: Instant,
 }
 
@@ -148,6 +155,7 @@ impl Contents {
             kernel: KernelLevel::default(),
             counters: Counters::default(),
             known: Mutex::default(),
+            nameless: Mutex::default(),
             started: Instant::now(),
         });
         shared.share_memory();
@@ -171,9 +179,9 @@ impl Contents {
 
     /// The content of a file.
     pub fn of(&self, key: FileKey) -> Arc<Content> {
-        let mut known = locked(&self.shared.known);
+        self.shared.forget_files();
         let new = || Arc::new(Content::new(key, Arc::clone(&self.shared)));
-        Arc::clone(known.entry(key).or_insert_with(new))
+        Arc::clone(locked(&self.shared.known).entry(key).or_insert_with(new))
     }
 }
 
@@ -216,9 +224,44 @@ impl Drop for Contents {
 }
 
 impl Shared {
+    /// Forgets files that have lost their last name, when nobody uses them any more; and others that nobody uses,
+    /// when there are too many.
+    fn forget_files(&self) {
+        let mut forgotten = Vec::new();
+        let mut known = locked(&self.known);
+        // Whoever else has one counts.
+        let is_unused = |content: &Arc<Content>| Arc::strong_count(content) == 1;
+        locked(&self.nameless).retain(|key| match known.get(key) {
+            Some(content) if !is_unused(content) => true,
+            Some(_) => {
+                forgotten.extend(known.remove(key));
+                false
+            }
+            None => false,
+        });
+        if known.len() >= self.files_max() {
+            let excess = known.len() / FORGOTTEN_PART + 1;
+            let unused = known.iter().filter(|(_, content)| is_unused(content));
+            let keys: Vec<FileKey> = unused.take(excess).map(|(key, _)| *key).collect();
+            forgotten.extend(keys.iter().filter_map(|key| known.remove(key)));
+        }
+        drop(known);
+        forgotten.iter().for_each(|content| content.end());
+    }
+
+    fn files_max(&self) -> usize {
+        (self.config.memory_bytes / FILES_PART) as usize / FILE_BYTES
+    }
+
     /// What both levels cost now, and what is on its way between them.
     fn cost_bytes(&self) -> u64 {
-        (self.store.cost_bytes() + self.compression.bytes()) as u64 + self.kernel.bytes()
+        self.own_bytes() as u64 + self.kernel.bytes()
+    }
+
+    /// The same without the upper level.
+    fn own_bytes(&self) -> usize {
+        let files = locked(&self.known).len() * FILE_BYTES;
+        self.store.cost_bytes() + self.compression.bytes() + files
     }
 
     /// Most bytes that the lower level may cost.
@@ -229,7 +272,7 @@ impl Shared {
 
     /// The upper level has what the lower one leaves.
     fn share_memory(&self) {
-        let used = self.store.cost_bytes() + self.compression.bytes();
+        let used = self.own_bytes();
         let before = self.kernel.limit_bytes();
         let limit = self.config.memory_bytes.saturating_sub(used as u64);
         self.kernel.set_limit_bytes(limit);

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{Shared, clusters};
 
-/// Amounts are of now, the rest since the mount was made. `docs/stats.md` says what each means.
+/// Amounts are of now, the rest since the mount was made. `docs/filecache.md` says what each means.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -101,5 +101,20 @@ impl Shared {
             place = next;
         }
         pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_documented() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/filecache.md");
+        let docs = std::fs::read_to_string(path).unwrap();
+        let fields = serde_json::to_value(Statistics::default()).unwrap();
+        for field in fields.as_object().unwrap().keys() {
+            assert!(docs.contains(&format!("`{field}`")), "{field} is not in {path}");
+        }
     }
 }

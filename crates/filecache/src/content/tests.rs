@@ -67,7 +67,9 @@ fn config(memory_bytes: u64) -> Config {
 
 /// A kernel that drops nothing and remembers what it was told to.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<(u64, Range<u64>)>>>);
+struct Told(Arc<Mutex<Dropped>>);
+
+type Dropped = Vec<(u64, Range<u64>)>;
 
 impl Kernel for Told {
     fn drop_pages(&mut self, node: u64, bytes: Range<u64>) {
@@ -352,4 +354,35 @@ fn errors_of_the_source_are_handed_on() {
         assert_eq!(read.unwrap_err().raw_os_error(), Some(21));
     });
     assert!(matches!(Contents::new(config(1 << 20)), Err(ContentsError::Memory { .. })));
+}
+
+#[test]
+fn files_without_names_and_too_many_files_are_forgotten() {
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let file = Known::new(&contents, 1, content_of(1 << 20, 3));
+    rest();
+    file.check(0, 1 << 20);
+    contents.settle();
+    assert!(contents.shared.store.statistics().objects > 0);
+    file.content.note_nameless();
+    contents.of(FileKey { device: 1, inode: 2, generation: 0 });
+    // It is in use.
+    assert!(contents.shared.store.statistics().objects > 0);
+    file.check(0, 1 << 20);
+    contents.settle();
+    drop(file);
+    contents.of(FileKey { device: 1, inode: 2, generation: 0 });
+    assert_eq!(contents.shared.store.statistics().objects, 0);
+
+    let used = Known::new(&contents, 3, content_of(100_000, 4));
+    rest();
+    used.check(0, 100_000);
+    contents.settle();
+    for inode in 10..20_000 {
+        contents.of(FileKey { device: 1, inode, generation: 0 });
+    }
+    assert!(locked(&contents.shared.known).len() <= contents.shared.files_max());
+    let before = contents.shared.counters.pool_hit_pages.get();
+    used.check(0, 100_000);
+    assert!(contents.shared.counters.pool_hit_pages.get() > before);
 }

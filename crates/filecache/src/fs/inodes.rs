@@ -111,6 +111,13 @@ impl Inode {
         }
     }
 
+    /// Tells its content that the file has lost its last name.
+    pub fn note_nameless(&self) {
+        if let Some(content) = self.content.get() {
+            content.note_nameless();
+        }
+    }
+
     pub fn content(&self, contents: &Contents) -> &Arc<Content> {
         self.content.get_or_init(|| {
             contents.of(FileKey {

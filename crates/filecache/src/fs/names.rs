@@ -225,6 +225,7 @@ fn keep_if_nameless(file: Option<(OwnedFd, Arc<Inode>)>) {
         .is_ok_and(|stat| stat.stx_nlink == 0 || inode.kind == FileType::Directory);
     if is_nameless {
         inode.keep(file);
+        inode.note_nameless();
     }
 }
 
