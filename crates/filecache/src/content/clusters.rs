@@ -4,8 +4,10 @@
 //! or 16 pages begins at a multiple of its size. Its first key has the first piece, whose encoding tells
 //! the size; the rest lie under the keys that follow.
 //!
-//!     first piece:   [ format 1 | pieces 1 | object ... ]      encoding 10, 11, 12: 1, 4, 16 pages
-//!     others:        [ object goes on ... ]                    encoding 13
+//! ```text
+//! first piece:   [ format 1 | pieces 1 | object ... ]      encoding 10, 11, 12: 1, 4, 16 pages
+//! others:        [ object goes on ... ]                    encoding 13
+//! ```
 //!
 //! Format 0 is one word of 64 bits, again and again.
 

@@ -113,6 +113,7 @@ impl Compression {
             for done in done.drain(..) {
                 self.finish(shared, &mut under_way, done);
             }
+            shared.rebalance();
             shared.make_room();
         }
         mailbox.collect(&mut done, usize::MAX);

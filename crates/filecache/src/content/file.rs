@@ -11,6 +11,7 @@ use std::time::Instant;
 use ramfold_codec::PAGE_SIZE;
 use ramfold_codec::cluster::{BYTES_MAX, ClusterSize};
 
+use super::balance::PageName;
 use super::clusters::{self, Damaged, Object, Workspace, first_key};
 use super::keys::Keys;
 use super::source::By;
@@ -149,6 +150,11 @@ impl Content {
     /// The kernel's number for the file, once it has one.
     pub fn node(&self) -> u64 {
         self.node.load(Ordering::Relaxed)
+    }
+
+    /// For noting what has become of a page.
+    pub(super) fn name_of(&self, page: u64) -> PageName {
+        PageName::new(self.key.inode ^ self.key.device.rotate_left(32) ^ self.key.generation, page)
     }
 
     /// The file has lost its last name: when it is closed, nothing of it is worth keeping.
@@ -446,8 +452,9 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// Fills the buffer's part for these pages.
     fn fill(&mut self, source: &Source, pages: Range<u64>) -> io::Result<()> {
-        let mut page = pages.start;
-        let mut hits = 0;
+        let started = Instant::now();
+        let shared = &self.content.shared;
+        let (mut page, mut hits) = (pages.start, 0);
         let keys = self.content.keys();
         while page < pages.end {
             let key = keys.and_then(|keys| keys.key(page));
@@ -457,11 +464,18 @@ impl Reading<'_> {
             };
             let next = match found {
                 Some(next) => {
-                    hits += next.min(pages.end) - page;
+                    let asked_for = page..next.min(pages.end);
+                    hits += asked_for.end - asked_for.start;
+                    asked_for.for_each(|page| shared.balance.hit(self.content.name_of(page)));
                     next
                 }
                 None => {
                     let cluster = self.content.cluster_around(page);
+                    if let Some(key) = keys.and_then(|keys| keys.key(cluster.start))
+                        && shared.replacement.has_just_left(&shared.store, key)
+                    {
+                        shared.balance.lost(cluster.end - cluster.start);
+                    }
                     let next = cluster.end;
                     self.missing.push(cluster);
                     next
@@ -470,9 +484,11 @@ impl Reading<'_> {
             page = next;
         }
         drop(keys);
-        let counters = &self.content.shared.counters;
-        counters.pool_hit_pages.add(hits);
-        counters.miss_pages.add((pages.end - pages.start).saturating_sub(hits));
+        if self.missing.is_empty() {
+            shared.balance.hits_took(started.elapsed().as_nanos() as u64, hits);
+        }
+        shared.counters.pool_hit_pages.add(hits);
+        shared.counters.miss_pages.add((pages.end - pages.start).saturating_sub(hits));
         self.read_missing(source)
     }
 
@@ -523,7 +539,9 @@ impl Reading<'_> {
                 source.read(pages.start * PAGE, &mut self.buffer[place], self.content.by())?;
             counters.source_reads.add(1);
             counters.source_read_bytes.add(count as u64);
-            counters.source_read_ns.add(started.elapsed().as_nanos() as u64);
+            let ns = started.elapsed().as_nanos() as u64;
+            counters.source_read_ns.add(ns);
+            self.content.shared.balance.misses_took(ns, pages.end - pages.start);
             if count == 0 {
                 self.empty_from = self.empty_from.min(pages.start * PAGE);
             } else if count < wanted {
@@ -542,7 +560,7 @@ impl Reading<'_> {
     /// Has what was read from SOURCE compressed.
     fn offer(&self, ticket: Ticket) {
         let (content, shared) = (self.content, &self.content.shared);
-        if shared.compressed_bytes_max() == 0 {
+        if shared.balance.compressed_bytes_max() == 0 {
             return;
         }
         // A page of a large cluster costs all of it each time: what was read in order before and is not any more

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use ramfold_sys::PAGE_SIZE;
 
-use super::Content;
+use super::{Content, Shared};
 
 /// Pages that were given for the first time have this part of the level at least.
 const YOUNG_PART: u64 = 4;
@@ -125,7 +125,7 @@ impl KernelLevel {
 
     /// Has the kernel drop what is too much, until [`Self::stop`]: what a thread of its own does, since dropping
     /// waits for pages that are just being read, and they wait for the threads that read.
-    pub fn run(&self, mut kernel: impl Kernel) {
+    pub(super) fn run(&self, mut kernel: impl Kernel, shared: &Shared) {
         loop {
             let mut state = self.lock();
             while !state.stopping && state.pages() <= self.limit.load(Ordering::Relaxed) {
@@ -139,10 +139,15 @@ impl KernelLevel {
             let mut dropped = 0;
             for (content, pages) in merged(&mut given) {
                 dropped += pages.end - pages.start;
+                for page in pages.clone() {
+                    shared.balance.dropped(content.name_of(page));
+                }
                 let page = PAGE_SIZE as u64;
                 kernel.drop_pages(content.node(), pages.start * page..pages.end * page);
             }
             self.lock().dropped_pages += dropped;
+            shared.rebalance();
+            shared.make_room();
         }
     }
 

@@ -1,9 +1,11 @@
 //! What is remembered of a cluster beside its object: the byte that the store keeps for its first page.
 //!
-//!      7    6 5    4 3   2   1 0
-//!     +------+------+---+---+------+
-//!     |    0     age    | M | uses |      age: of a ghost, when it left, modulo 16
-//!     +-----------------+---+------+
+//! ```text
+//!  7    6 5    4 3   2   1 0
+//! +------+------+---+---+------+
+//! |    0     age    | M | uses |      age: of a ghost, when it left, modulo 16
+//! +-----------------+---+------+
+//! ```
 
 /// A cluster's mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,8 +9,10 @@
 //! | [`compression`] | how they get there, in the background |
 //! | [`replacement`] | which of them leave |
 //! | [`kernel_level`] | the upper level: pages in the kernel's page cache |
+//! | [`balance`] | how the memory is divided between the levels |
 //! | [`counters`], [`statistics`] | what has happened, and what there is |
 
+mod balance;
 mod buffer;
 mod clusters;
 mod compression;
@@ -38,6 +40,7 @@ use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 use ramfold_engine::{Engine, Synchronous, Workers, WorkersConfig};
 use ramfold_store::{Config as StoreConfig, Store};
 
+use balance::Balance;
 use compression::Compression;
 use counters::Counters;
 use kernel_level::KernelLevel;
@@ -53,9 +56,7 @@ pub use statistics::Statistics;
 
 /// Least memory for both levels.
 pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
-/// The lower level's part of the memory where nothing else was asked for: paper 000 found 80 to 85 % best.
-const COMPRESSED_SHARE: f64 = 0.8;
-/// Most of it that can be asked for: below that paper 000 found the kernel short of pages.
+/// Most of it that can be asked for as the lower level's part: above that paper 000 found the kernel short of pages.
 pub const COMPRESSED_SHARE_MAX: f64 = 0.85;
 /// Clusters that wait to be compressed have this part of the memory at most.
 const STAGING_PART: u64 = 32;
@@ -119,6 +120,9 @@ pub(crate) struct Shared {
     replacement: Replacement,
     compression: Compression,
     kernel: KernelLevel,
+    balance: Balance,
+    /// Held by who makes room.
+    making_room: Mutex<()>,
     counters: Counters,
     known: Mutex<HashMap<FileKey, Arc<Content>>>,
     /// Those that have lost their last name.
@@ -153,6 +157,8 @@ impl Contents {
             replacement: Replacement::default(),
             compression: Compression::new(staging_bytes),
             kernel: KernelLevel::default(),
+            balance: Balance::new(memory, config.compressed_share),
+            making_room: Mutex::default(),
             counters: Counters::default(),
             known: Mutex::default(),
             nameless: Mutex::default(),
@@ -205,7 +211,7 @@ impl Bounds {
     /// # Errors
     /// When there can be no more threads.
     pub fn begin(self, kernel: impl Kernel + 'static) -> io::Result<JoinHandle<()>> {
-        let run = move || self.0.kernel.run(kernel);
+        let run = move || self.0.kernel.run(kernel, &self.0);
         thread::Builder::new().name("kernel-level".to_owned()).spawn(run)
     }
 }
@@ -264,12 +270,6 @@ impl Shared {
         self.store.cost_bytes() + self.compression.bytes() + files
     }
 
-    /// Most bytes that the lower level may cost.
-    fn compressed_bytes_max(&self) -> u64 {
-        let share = self.config.compressed_share.unwrap_or(COMPRESSED_SHARE);
-        (self.config.memory_bytes as f64 * share) as u64
-    }
-
     /// The upper level has what the lower one leaves.
     fn share_memory(&self) {
         let used = self.own_bytes();
@@ -281,10 +281,18 @@ impl Shared {
         }
     }
 
+    /// Lets memory go from one level to the other where that is due.
+    fn rebalance(&self) {
+        // What has left in the last age, of four that the pool is filled anew in.
+        let lost_window_bytes = self.store.cost_bytes() as u64 / replacement::AGES_PER_POOL;
+        self.balance.adjust(self.kernel.limit_bytes(), lost_window_bytes);
+    }
+
     /// Lets clusters leave until the lower level is within its limit.
     fn make_room(&self) {
-        let limit = self.compressed_bytes_max();
+        let limit = self.balance.compressed_bytes_max();
         if self.store.cost_bytes() as u64 > limit {
+            let _only = locked(&self.making_room);
             self.let_leave(limit - limit / ROOM_PART);
         }
         self.share_memory();

@@ -21,7 +21,7 @@ use super::mark::Mark;
 const MAIN_PER_QUEUE: u64 = 9;
 /// Ages for which what has left is remembered: until as much has been stored as twice what there is.
 const REMEMBERED_AGES: u8 = 8;
-const AGES_PER_POOL: u64 = 4;
+pub const AGES_PER_POOL: u64 = 4;
 /// Of what returns one in so many goes to the main part.
 const RETURNS_PER_KNOWN: u64 = 4;
 /// Groups that the hand looks at for one cluster that leaves, before the queue has to give.
@@ -60,6 +60,12 @@ pub struct Counts {
 }
 
 impl Replacement {
+    /// Whether a cluster that is not stored has left in the last age.
+    pub fn has_just_left(&self, store: &Store, first: Key) -> bool {
+        let mark = Mark::from_bits(store.mark(first));
+        mark.is_ghost() && mark.ages_since(self.lock().age) <= 1
+    }
+
     /// The mark for a cluster that is about to be stored.
     pub fn mark_for(&self, store: &Store, first: Key, size: ClusterSize) -> Mark {
         let before = Mark::from_bits(store.mark(first));

@@ -64,7 +64,7 @@ impl Shared {
             pool_total_bytes: store.pool_total_bytes,
             metadata_bytes: store.metadata_bytes,
             staging_bytes: self.compression.bytes() as u64,
-            compressed_bytes_max: self.compressed_bytes_max(),
+            compressed_bytes_max: self.balance.compressed_bytes_max(),
             compressed_bytes: store.object_bytes,
             pages_stored,
             compression_ratio: ratio,

@@ -212,13 +212,13 @@ fn both_levels_stay_within_the_memory() {
         // Dropping takes its time.
         let patience = Instant::now() + Duration::from_secs(5);
         let lower = || shared.store.cost_bytes() as u64;
-        while (shared.cost_bytes() > memory || lower() > shared.compressed_bytes_max())
+        while (shared.cost_bytes() > memory || lower() > shared.balance.compressed_bytes_max())
             && Instant::now() < patience
         {
             thread::sleep(Duration::from_millis(1));
         }
         assert!(shared.cost_bytes() <= memory, "{}", shared.cost_bytes());
-        assert!(lower() <= shared.compressed_bytes_max(), "{}", lower());
+        assert!(lower() <= shared.balance.compressed_bytes_max(), "{}", lower());
     }
     let shared = &contents.shared;
     assert!(shared.replacement.counts().left_pages > 0);

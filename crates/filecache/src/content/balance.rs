@@ -1,0 +1,267 @@
+//! How the memory is divided between the two levels.
+//!
+//! What the upper level would gain by more memory is known from pages that are asked for shortly after the kernel
+//! dropped them: each would have been read without a request. What the lower one would lose shows by clusters
+//! that are read from SOURCE shortly after they left: each costs a read. Both are set beside the memory that it
+//! would have taken to keep them, and a little memory goes where it spares more time. (Condition 7 of paper 003
+//! asks the same of a compressed level as a whole.)
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ramfold_codec::PAGE_SIZE;
+
+/// How often memory goes from one level to the other, and how much, as a part of all.
+const TURN: Duration = Duration::from_millis(500);
+const STEP_PART: u64 = 64;
+/// How much more time one must spare to get it, and how much at least, as a part of the time that went by.
+const CLEARLY: f64 = 1.5;
+const WORTH_IT: f64 = 0.02;
+/// The lower level's part of the memory, at least and at most. Paper 000 found the kernel short of pages above.
+const SHARE_MIN: f64 = 0.05;
+const SHARE_MAX: f64 = 0.85;
+const SHARE_FIRST: f64 = 0.8;
+/// What the kernel and the two ways through it add to an answer's time (measured, on an idle machine).
+const REQUEST_NS: u64 = 15_000;
+
+pub struct Balance {
+    memory_bytes: u64,
+    /// Most bytes that the lower level may cost.
+    compressed_max: AtomicU64,
+    is_fixed: bool,
+    dropped: Dropped,
+    /// Pages that the kernel asked for again shortly after it dropped them.
+    missed_pages: AtomicU64,
+    /// Pages that were read from SOURCE again shortly after they left the pool.
+    lost_pages: AtomicU64,
+    hits: Times,
+    misses: Times,
+    turn: Mutex<Instant>,
+}
+
+#[derive(Default)]
+struct Times {
+    ns: AtomicU64,
+    pages: AtomicU64,
+}
+
+impl Times {
+    fn add(&self, ns: u64, pages: u64) {
+        self.ns.fetch_add(ns, Ordering::Relaxed);
+        self.pages.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// Mean time of a page since the last time; `None` without any.
+    fn take(&self) -> Option<f64> {
+        let ns = self.ns.swap(0, Ordering::Relaxed);
+        let pages = self.pages.swap(0, Ordering::Relaxed);
+        (pages > 0).then(|| ns as f64 / pages as f64)
+    }
+}
+
+impl Balance {
+    /// A share is kept as it is.
+    pub fn new(memory_bytes: u64, share: Option<f64>) -> Balance {
+        let first = share.unwrap_or(SHARE_FIRST);
+        Balance {
+            memory_bytes,
+            compressed_max: AtomicU64::new((memory_bytes as f64 * first) as u64),
+            is_fixed: share.is_some(),
+            dropped: Dropped::new(memory_bytes),
+            missed_pages: AtomicU64::new(0),
+            lost_pages: AtomicU64::new(0),
+            hits: Times::default(),
+            misses: Times::default(),
+            turn: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Most bytes that the lower level may cost.
+    pub fn compressed_bytes_max(&self) -> u64 {
+        self.compressed_max.load(Ordering::Relaxed)
+    }
+
+    /// The kernel was told to drop this page.
+    pub fn dropped(&self, page: PageName) {
+        self.dropped.note(page);
+    }
+
+    /// The kernel asks for this page, which is in the pool.
+    pub fn hit(&self, page: PageName) {
+        if self.dropped.forget(page) {
+            self.missed_pages.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Pages were read from SOURCE that had left the pool shortly before.
+    pub fn lost(&self, pages: u64) {
+        self.lost_pages.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    pub fn hits_took(&self, ns: u64, pages: u64) {
+        self.hits.add(ns + REQUEST_NS, pages);
+    }
+
+    pub fn misses_took(&self, ns: u64, pages: u64) {
+        self.misses.add(ns, pages);
+    }
+
+    /// Lets memory go from one level to the other where that is due. `kernel_bytes`: what the upper level has;
+    /// `lost_window_bytes`: what the clusters took in the pool that count as having left shortly before.
+    pub fn adjust(&self, kernel_bytes: u64, lost_window_bytes: u64) {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_fixed || turn.elapsed() < TURN {
+            return;
+        }
+        let worth_it_ns = turn.elapsed().as_nanos() as f64 * WORTH_IT;
+        *turn = Instant::now();
+        let missed = self.missed_pages.swap(0, Ordering::Relaxed) as f64;
+        let lost = self.lost_pages.swap(0, Ordering::Relaxed) as f64;
+        let (hit_ns, miss_ns) =
+            (self.hits.take().unwrap_or(0.0), self.misses.take().unwrap_or(0.0));
+        let missed_window = self.dropped.set_window(kernel_bytes) * PAGE_SIZE as u64;
+        let upper = missed * hit_ns / missed_window.max(1) as f64;
+        let lower = lost * miss_ns / lost_window_bytes.max(1) as f64;
+        let step = self.memory_bytes / STEP_PART;
+        let now = self.compressed_bytes_max();
+        let part = |share: f64| (self.memory_bytes as f64 * share) as u64;
+        let next = if upper > CLEARLY * lower && missed * hit_ns > worth_it_ns {
+            now.saturating_sub(step).max(part(SHARE_MIN))
+        } else if lower > CLEARLY * upper && lost * miss_ns > worth_it_ns {
+            (now + step).min(part(SHARE_MAX))
+        } else {
+            now
+        };
+        self.compressed_max.store(next, Ordering::Relaxed);
+    }
+}
+
+/// A page of a file, as a number that hardly any other has.
+#[derive(Clone, Copy, Debug)]
+pub struct PageName(u64);
+
+impl PageName {
+    pub fn new(file: u64, page: u64) -> PageName {
+        let mixed = (file ^ page.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ page;
+        PageName((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9))
+    }
+}
+
+/// The pages that the kernel has dropped last: a table in which each has one place.
+struct Dropped {
+    /// The upper half of a page's name, and when it was dropped.
+    places: Box<[AtomicU64]>,
+    /// Pages dropped so far.
+    clock: AtomicU32,
+    /// Pages dropped since then are those that count.
+    window: AtomicU32,
+}
+
+impl Dropped {
+    /// The window is this part of what the upper level has.
+    const WINDOW_PART: u64 = 8;
+
+    fn new(memory_bytes: u64) -> Dropped {
+        let pages = memory_bytes / PAGE_SIZE as u64 / Dropped::WINDOW_PART;
+        // Twice as many places as pages that count: most keep theirs as long as they do.
+        let places = (2 * pages).next_power_of_two().clamp(64, 1 << 28);
+        Dropped {
+            places: (0..places).map(|_| AtomicU64::new(0)).collect(),
+            clock: AtomicU32::new(1),
+            window: AtomicU32::new(64),
+        }
+    }
+
+    fn place(&self, page: PageName) -> &AtomicU64 {
+        &self.places[page.0 as usize & (self.places.len() - 1)]
+    }
+
+    fn note(&self, page: PageName) {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        self.place(page).store(page.0 >> 32 << 32 | u64::from(now), Ordering::Relaxed);
+    }
+
+    /// Whether it was dropped within the window; it is then no more.
+    fn forget(&self, page: PageName) -> bool {
+        let place = self.place(page);
+        let found = place.load(Ordering::Relaxed);
+        if found == 0 || found >> 32 != page.0 >> 32 {
+            return false;
+        }
+        place.store(0, Ordering::Relaxed);
+        let ago = self.clock.load(Ordering::Relaxed).wrapping_sub(found as u32);
+        ago <= self.window.load(Ordering::Relaxed)
+    }
+
+    /// Sets the window for an upper level of so many bytes, and returns what it was, in pages.
+    fn set_window(&self, kernel_bytes: u64) -> u64 {
+        let pages = (kernel_bytes / PAGE_SIZE as u64 / Dropped::WINDOW_PART).max(64);
+        u64::from(self.window.swap(u32::try_from(pages).unwrap_or(u32::MAX), Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: u64 = 256 << 20;
+
+    /// After a turn in which so many pages were missed and lost.
+    fn after(balance: &Balance, missed: u64, lost: u64) -> u64 {
+        for page in 0..missed {
+            balance.dropped(PageName::new(1, page));
+        }
+        for page in 0..missed {
+            balance.hit(PageName::new(1, page));
+        }
+        balance.hits_took(40_000 * missed.max(1), missed.max(1));
+        balance.lost(lost);
+        balance.misses_took(400_000 * lost.max(1), lost.max(1));
+        *balance.turn.lock().unwrap() -= TURN;
+        balance.adjust(MEMORY / 5, MEMORY / 5);
+        balance.compressed_bytes_max()
+    }
+
+    #[test]
+    fn memory_goes_where_it_spares_more_time() {
+        let balance = Balance::new(MEMORY, None);
+        let first = balance.compressed_bytes_max();
+        let mut now = first;
+        for _ in 0..20 {
+            let next = after(&balance, 1000, 0);
+            assert!(next < now || next == (MEMORY as f64 * SHARE_MIN) as u64);
+            now = next;
+        }
+        for _ in 0..60 {
+            let next = after(&balance, 1000, 5000);
+            assert!(next > now || next == (MEMORY as f64 * SHARE_MAX) as u64, "{next} {now}");
+            now = next;
+        }
+        // Nobody misses anything.
+        assert_eq!(after(&balance, 0, 0), now);
+        // Not twice within a turn.
+        balance.lost(0);
+        balance.adjust(MEMORY / 5, MEMORY / 5);
+        assert_eq!(balance.compressed_bytes_max(), now);
+    }
+
+    #[test]
+    fn a_share_that_was_asked_for_stays() {
+        let balance = Balance::new(MEMORY, Some(0.5));
+        assert_eq!(after(&balance, 1000, 0), MEMORY / 2);
+    }
+
+    #[test]
+    fn what_was_dropped_long_ago_does_not_count() {
+        let dropped = Dropped::new(MEMORY);
+        dropped.set_window(800 * PAGE_SIZE as u64);
+        let names: Vec<_> = (0..2000).map(|page| PageName::new(9, page)).collect();
+        names.iter().for_each(|&name| dropped.note(name));
+        let counted = names.iter().filter(|&&name| dropped.forget(name)).count();
+        assert!((60..=100).contains(&counted), "{counted}");
+        // Each once, and none that was never dropped.
+        assert!(!names.iter().any(|&name| dropped.forget(name)));
+        assert!(!(0..2000).any(|page| dropped.forget(PageName::new(8, page))));
+    }
+}
