@@ -23,6 +23,7 @@ use crate::host::Host;
 use crate::journal::{Setting, Undertaking};
 use crate::latency::Latency;
 use crate::measure::{Program, enter_command};
+use crate::progress::say;
 use crate::{fio, interrupt};
 
 pub use content::FileContent;
@@ -259,9 +260,11 @@ impl Mounted {
             .stderr(Stdio::piped())
             .spawn()
             .context("cannot start ramfold mount")?;
-        let errors = process.stderr.take().context("no standard error")?;
+        let mut errors = BufReader::new(process.stderr.take().context("no standard error")?);
         let mut first = String::new();
-        BufReader::new(errors).read_line(&mut first)?;
+        errors.read_line(&mut first)?;
+        // What else it says is for the person at the terminal.
+        thread::spawn(move || errors.lines().map_while(Result::ok).for_each(|line| say(&line)));
         ensure!(first.contains("is mounted"), "ramfold mount says: {}", first.trim());
         Ok(Mounted { process, mountpoint, statistics, mount, _folder: folder })
     }

@@ -17,7 +17,7 @@ const TURN: Duration = Duration::from_millis(500);
 const STEP_PART: u64 = 64;
 /// How much more time one must spare to get it, and how much at least, as a part of the time that went by.
 const CLEARLY: f64 = 1.5;
-const WORTH_IT: f64 = 0.02;
+const WORTH_IT: f64 = 0.05;
 /// The lower level's part of the memory, at least and at most. Paper 000 found the kernel short of pages above.
 const SHARE_MIN: f64 = 0.05;
 const SHARE_MAX: f64 = 0.85;
@@ -166,11 +166,13 @@ impl Dropped {
         let pages = memory_bytes / PAGE_SIZE as u64 / Dropped::WINDOW_PART;
         // Twice as many places as pages that count: most keep theirs as long as they do.
         let places = (2 * pages).next_power_of_two().clamp(64, 1 << 28);
-        Dropped {
+        let dropped = Dropped {
             places: (0..places).map(|_| AtomicU64::new(0)).collect(),
             clock: AtomicU32::new(1),
-            window: AtomicU32::new(64),
-        }
+            window: AtomicU32::new(0),
+        };
+        dropped.set_window((memory_bytes as f64 * (1.0 - SHARE_FIRST)) as u64);
+        dropped
     }
 
     fn place(&self, page: PageName) -> &AtomicU64 {

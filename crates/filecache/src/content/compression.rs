@@ -1,21 +1,23 @@
 //! What has been read from SOURCE is compressed in the background and stored.
 //!
-//! A thread of its own hands clusters to the engine and stores what comes back. Nobody waits for it: when it
-//! does not come after, what is read is not kept. So a disk that is faster than the codec does not fill
-//! memory with work, and a slow one has all of its data compressed while it is waited for.
+//! A thread of its own hands clusters to the engine and stores what comes back. When it does not come after, what is
+//! read from a disk that is faster than the codec is not kept. Whoever reads from a slower one waits, having
+//! answered: disks give bursts, and on the whole there is time to compress what they give.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
-use ramfold_engine::{Done, Engine, Job, Mailbox, Outcome, Room, Task};
+use ramfold_engine::{Done, Engine, Job, Mailbox, Outcome, Room, Task, object_room_bytes};
 
 use super::clusters::{Object, object_bytes_max};
 use super::{Content, Shared, Ticket};
 
 /// How long the thread waits for more before it sleeps: being woken costs as much as compressing a page.
 const LINGER: Duration = Duration::from_millis(5);
+/// How long a reader waits at most for room for a cluster.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Clusters that are worth waking it for meanwhile.
 const BATCH: usize = 16;
 
@@ -23,18 +25,33 @@ const BATCH: usize = 16;
 pub struct Compression {
     queue: Mutex<Queue>,
     arrived: Condvar,
-    /// Most bytes of clusters that wait or are being compressed.
+    stored: Condvar,
+    /// Most memory for clusters that wait or are being compressed.
     bytes_max: usize,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(Pending, Room)>,
-    /// Bytes of clusters from here until they are stored.
+    /// Clusters from here until they are stored.
+    count: usize,
+    /// Memory of all rooms, and those of them that are free. They are kept as long as there is work: the heap would
+    /// keep more than it gives back.
     bytes: usize,
-    rooms: Vec<Room>,
+    free: Vec<Room>,
     idle: bool,
     stopping: bool,
+    /// Nanoseconds that a byte takes, of late, with all threads at work; 0: not known.
+    ns_per_byte: f64,
+}
+
+/// Where a cluster was read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum From {
+    /// In SOURCE, which of late has taken so long for a byte.
+    Source { ns_per_byte: f64 },
+    /// In the pool, as part of a larger one: what comes from SOURCE goes first.
+    Pool,
 }
 
 /// A cluster that was read.
@@ -46,21 +63,55 @@ struct Pending {
     codec: ClusterCodec,
 }
 
-impl Compression {
-    pub fn new(bytes_max: usize) -> Compression {
-        Compression { queue: Mutex::default(), arrived: Condvar::new(), bytes_max }
+impl Queue {
+    /// Room for a cluster, where there is any within so much memory.
+    fn room(&mut self, size: ClusterSize, bytes_max: usize) -> Option<Room> {
+        if self.stopping {
+            return None;
+        }
+        let fits = |room: &Room| room.content.len() == size.bytes();
+        if let Some(place) = self.free.iter().rposition(fits) {
+            return Some(self.free.swap_remove(place));
+        }
+        let bytes = size.bytes() + object_room_bytes(size.bytes());
+        self.drop_free((self.bytes + bytes).saturating_sub(bytes_max));
+        if self.bytes + bytes > bytes_max {
+            return None;
+        }
+        self.bytes += bytes;
+        Some(Room::for_cluster(size))
     }
 
-    /// Bytes of clusters that wait or are being compressed, and of memory kept for more.
+    /// Gives back at least so much memory, or all that is free.
+    fn drop_free(&mut self, bytes: usize) {
+        let target = self.bytes.saturating_sub(bytes);
+        while self.bytes > target
+            && let Some(room) = self.free.pop()
+        {
+            self.bytes -= room.content.len() + room.object.len();
+        }
+    }
+}
+
+impl Compression {
+    pub fn new(bytes_max: usize) -> Compression {
+        Compression {
+            queue: Mutex::default(),
+            arrived: Condvar::new(),
+            stored: Condvar::new(),
+            bytes_max,
+        }
+    }
+
+    /// Memory for clusters that wait or are being compressed, and for more.
     pub fn bytes(&self) -> usize {
-        let queue = self.lock();
-        queue.bytes + queue.rooms.iter().map(|room| room.content.len() * 2).sum::<usize>()
+        self.lock().bytes
     }
 
     /// Whether there is anything to do.
     #[cfg(test)]
     pub fn is_at_work(&self) -> bool {
-        self.lock().bytes > 0
+        self.lock().count > 0
     }
 
     /// Takes a cluster of the file that begins at that page; `false` when there is too much to do already.
@@ -71,17 +122,28 @@ impl Compression {
         page: u64,
         codec: ClusterCodec,
         cluster: &[u8],
+        from: From,
     ) -> bool {
         let Some(size) = ClusterSize::of_bytes(cluster.len()) else { return false };
         let mut queue = self.lock();
-        if queue.bytes + cluster.len() > self.bytes_max || queue.stopping {
-            return false;
+        let bytes_max = match from {
+            From::Source { .. } => self.bytes_max,
+            From::Pool => self.bytes_max / 2,
+        };
+        let mut room = queue.room(size, bytes_max);
+        let is_slower =
+            matches!(from, From::Source { ns_per_byte } if ns_per_byte > queue.ns_per_byte);
+        if room.is_none() && is_slower {
+            let started = Instant::now();
+            while room.is_none() && !queue.stopping && started.elapsed() < PATIENCE {
+                let waited = self.stored.wait_timeout(queue, PATIENCE);
+                queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+                room = queue.room(size, self.bytes_max);
+            }
         }
-        queue.bytes += cluster.len();
-        let kept = queue.rooms.iter().rposition(|room| room.content.len() == cluster.len());
-        let kept = kept.map(|place| queue.rooms.swap_remove(place));
+        let Some(mut room) = room else { return false };
+        queue.count += 1;
         drop(queue);
-        let mut room = kept.unwrap_or_else(|| Room::for_cluster(size));
         room.content.copy_from_slice(cluster);
         let pending = Pending { content: Arc::clone(content), ticket, page, codec };
         let mut queue = self.lock();
@@ -99,6 +161,7 @@ impl Compression {
     pub fn stop(&self) {
         self.lock().stopping = true;
         self.arrived.notify_all();
+        self.stored.notify_all();
     }
 
     /// What the thread does.
@@ -108,11 +171,14 @@ impl Compression {
         let mut jobs = VecDeque::new();
         let mut done = Vec::new();
         while self.take(&mut under_way, &mut jobs, mailbox.outstanding() > 0) {
+            let started = Instant::now();
             engine.submit(&mut jobs, &mailbox);
             mailbox.collect(&mut done, 1);
+            let mut bytes = 0;
             for done in done.drain(..) {
-                self.finish(shared, &mut under_way, done);
+                bytes += self.finish(shared, &mut under_way, done);
             }
+            self.note_speed(started.elapsed(), bytes, mailbox.outstanding());
             shared.rebalance();
             shared.make_room();
         }
@@ -133,7 +199,7 @@ impl Compression {
             queue = woken;
             if waited.timed_out() && queue.waiting.is_empty() && !queue.stopping {
                 queue.idle = true;
-                queue.rooms.clear();
+                queue.drop_free(usize::MAX);
                 queue = self
                     .arrived
                     .wait_while(queue, |queue| queue.idle && !queue.stopping)
@@ -154,7 +220,21 @@ impl Compression {
         !queue.stopping
     }
 
-    fn finish(&self, shared: &Shared, under_way: &mut [Option<Pending>], done: Done) {
+    /// Something was always under way meanwhile, unless nothing is now.
+    fn note_speed(&self, took: Duration, bytes: usize, outstanding: usize) {
+        if bytes == 0 || outstanding == 0 {
+            return;
+        }
+        let ns_per_byte = took.as_nanos() as f64 / bytes as f64;
+        let mut queue = self.lock();
+        queue.ns_per_byte = match queue.ns_per_byte {
+            0.0 => ns_per_byte,
+            before => before + (ns_per_byte - before) / 16.0,
+        };
+    }
+
+    /// Stores a cluster, and returns how many bytes it had.
+    fn finish(&self, shared: &Shared, under_way: &mut [Option<Pending>], done: Done) -> usize {
         let Done { tag, outcome, room } = done;
         let bytes = room.content.len();
         if let Some(pending) = under_way.get_mut(tag as usize).and_then(Option::take)
@@ -175,10 +255,11 @@ impl Compression {
             }
         }
         let mut queue = self.lock();
-        queue.bytes -= bytes;
-        if queue.rooms.len() < 2 * BATCH {
-            queue.rooms.push(room);
-        }
+        queue.count -= 1;
+        queue.free.push(room);
+        drop(queue);
+        self.stored.notify_all();
+        bytes
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {

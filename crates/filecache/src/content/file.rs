@@ -13,6 +13,7 @@ use ramfold_codec::cluster::{BYTES_MAX, ClusterSize};
 
 use super::balance::PageName;
 use super::clusters::{self, Damaged, Object, Workspace, first_key};
+use super::compression::From;
 use super::keys::Keys;
 use super::source::By;
 use super::{Shared, Source, Stamp, locked, with_buffer};
@@ -535,12 +536,15 @@ impl Reading<'_> {
             let started = Instant::now();
             let place = self.place(pages.clone());
             let wanted = place.len();
-            let count =
-                source.read(pages.start * PAGE, &mut self.buffer[place], self.content.by())?;
+            let under_way = self.content.shared.source_speed.begin();
+            let count = source.read(pages.start * PAGE, &mut self.buffer[place], self.content.by());
+            self.content.shared.source_speed.end();
+            let count = count?;
             counters.source_reads.add(1);
             counters.source_read_bytes.add(count as u64);
             let ns = started.elapsed().as_nanos() as u64;
             counters.source_read_ns.add(ns);
+            self.content.shared.source_speed.note(ns, count as u64, under_way);
             self.content.shared.balance.misses_took(ns, pages.end - pages.start);
             if count == 0 {
                 self.empty_from = self.empty_from.min(pages.start * PAGE);
@@ -569,7 +573,9 @@ impl Reading<'_> {
         let parts = self.too_large.iter().flat_map(|cluster| {
             cluster.clone().step_by(unit).map(|first| first..first + unit as u64)
         });
-        for cluster in self.missing.iter().cloned().chain(parts) {
+        let from = From::Source { ns_per_byte: shared.source_speed.ns_per_byte() };
+        let missing = self.missing.iter().map(|cluster| (cluster.clone(), from));
+        for (cluster, from) in missing.chain(parts.map(|part| (part, From::Pool))) {
             let pages = cluster.end - cluster.start;
             if cluster.start * PAGE >= self.size() {
                 continue;
@@ -580,7 +586,9 @@ impl Reading<'_> {
             }
             let bytes = &self.buffer[self.place(cluster.clone())];
             let codec = shared.config.codec;
-            if !shared.compression.offer(content, ticket, cluster.start, codec, bytes) {
+            if !shared.compression.offer(content, ticket, cluster.start, codec, bytes, from)
+                && from != From::Pool
+            {
                 shared.counters.busy_pages.add(pages);
             }
         }

@@ -59,7 +59,7 @@ pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
 /// Most of it that can be asked for as the lower level's part: above that paper 000 found the kernel short of pages.
 pub const COMPRESSED_SHARE_MAX: f64 = 0.85;
 /// Clusters that wait to be compressed have this part of the memory at most.
-const STAGING_PART: u64 = 32;
+const STAGING_PART: u64 = 16;
 const STAGING_BYTES_MAX: u64 = 64 << 20;
 /// Room that is made at once, and free memory within the pool that is worth bringing together, as a part of the
 /// lower level's limit.
@@ -119,6 +119,7 @@ pub(crate) struct Shared {
     keys: KeySpace,
     replacement: Replacement,
     compression: Compression,
+    source_speed: source::Speed,
     kernel: KernelLevel,
     balance: Balance,
     /// Held by who makes room.
@@ -156,6 +157,7 @@ impl Contents {
             keys: KeySpace::default(),
             replacement: Replacement::default(),
             compression: Compression::new(staging_bytes),
+            source_speed: source::Speed::default(),
             kernel: KernelLevel::default(),
             balance: Balance::new(memory, config.compressed_share),
             making_room: Mutex::default(),

@@ -5,6 +5,7 @@ use std::io;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
@@ -83,6 +84,40 @@ impl Source {
 impl AsFd for Source {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// How fast SOURCE is, all reads together.
+#[derive(Default)]
+pub struct Speed {
+    under_way: AtomicU64,
+    /// Thousandths of a nanosecond for a byte, of late.
+    ps_per_byte: AtomicU64,
+}
+
+impl Speed {
+    /// A read begins: how many are under way now, this one included.
+    pub fn begin(&self) -> u64 {
+        self.under_way.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub fn end(&self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A read has taken so long, beside others that were under way.
+    pub fn note(&self, ns: u64, bytes: u64, under_way: u64) {
+        let own = ns.saturating_mul(1000) / bytes.max(1) / under_way.max(1);
+        let before = self.ps_per_byte.load(Ordering::Relaxed);
+        // Short reads say less of it.
+        let weight = bytes.clamp(4 << 10, 1 << 20);
+        let mixed =
+            (before as u128 * ((16 << 20) - weight) as u128 + own as u128 * weight as u128) >> 24;
+        self.ps_per_byte.store(mixed as u64, Ordering::Relaxed);
+    }
+
+    pub fn ns_per_byte(&self) -> f64 {
+        self.ps_per_byte.load(Ordering::Relaxed) as f64 / 1000.0
     }
 }
 

@@ -206,6 +206,7 @@ fn both_levels_stay_within_the_memory() {
         }
         for part in 0..160 {
             file.check((round * 160 + part) * 131_072 % file.bytes.len() as u64, 131_072);
+            contents.settle();
         }
         contents.settle();
         let shared = &contents.shared;
