@@ -27,8 +27,12 @@ pub use table::{is_ours, unmount};
 /// What `/proc/mounts` calls it, behind `fuse.`.
 const TYPE: &str = "ramfold";
 
-/// KiB that the kernel reads ahead: enough for some requests of 1 MiB on their way at a time.
-const READ_AHEAD_KIB: u32 = 4096;
+/// KiB that the kernel reads ahead of each reader: enough for some requests of 1 MiB on their way at a time, but
+/// in little memory no more than some readers together can have without losing it before they come to it.
+fn read_ahead_kib(memory_bytes: u64) -> u32 {
+    const PART: u64 = 256;
+    (memory_bytes / PART / 1024).next_power_of_two().clamp(128, 4096) as u32
+}
 
 /// How it is mounted.
 #[derive(Clone, Debug)]
@@ -118,7 +122,8 @@ impl Mount {
         })?;
         match serve_with(file_system, device, watcher, bounds, options) {
             Ok((session, threads)) => {
-                table::raise_read_ahead(&mountpoint, READ_AHEAD_KIB);
+                let read_ahead = read_ahead_kib(options.content.memory_bytes);
+                table::raise_read_ahead(&mountpoint, read_ahead);
                 Ok(Mount { session, threads, mountpoint, view })
             }
             Err(error) => {
