@@ -1,7 +1,7 @@
 //! One file's content.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -103,8 +103,8 @@ struct Hope {
 impl Hope {
     /// Whether to try the next one.
     fn is_due(&self) -> bool {
-        let before = self.pass_by.load(Ordering::Relaxed);
-        before == 0 || self.pass_by.fetch_sub(1, Ordering::Relaxed) == 0
+        let next = |left: u32| left.checked_sub(1);
+        self.pass_by.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_err()
     }
 
     fn note(&self, shrank: bool) {
@@ -599,8 +599,39 @@ impl Content {
     #[cold]
     fn remove_damaged(&self, key: u64, damaged: &Damaged) {
         self.shared.counters.damaged_clusters.add(1);
-        eprintln!("ramfold: {damaged}; what it held is read from the file again");
+        // Nobody is left to tell when standard error is closed.
+        let _ =
+            writeln!(io::stderr(), "ramfold: {damaged}; what it held is read from the file again");
         let first = first_key(key, ClusterSize::Sixteen);
         self.shared.store.invalidate_range(first, ClusterSize::Sixteen.pages() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn what_was_passed_by_is_tried_again_whoever_asks() {
+        let hope = Hope::default();
+        for failures in 1..=HOPE_MAX + 1 {
+            hope.note(false);
+            let passed_by = (0..).take_while(|_| !hope.is_due()).count();
+            assert_eq!(passed_by, (1 << failures.min(HOPE_MAX)) - 1);
+        }
+        // Of several at once none counts below nothing.
+        for _ in 0..2000 {
+            hope.pass_by.store(1, Ordering::Relaxed);
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| hope.is_due());
+                }
+            });
+            assert!(hope.is_due());
+        }
+        hope.note(true);
+        assert!(hope.is_due());
     }
 }

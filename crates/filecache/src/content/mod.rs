@@ -31,6 +31,7 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -128,6 +129,8 @@ pub(crate) struct Shared {
     known: Mutex<HashMap<FileKey, Arc<Content>>>,
     /// Those that have lost their last name.
     nameless: Mutex<Vec<FileKey>>,
+    /// So many files that are known are gone through for some to be forgotten.
+    swept_at: AtomicUsize,
     started: Instant,
 }
 
@@ -164,6 +167,7 @@ impl Contents {
             counters: Counters::default(),
             known: Mutex::default(),
             nameless: Mutex::default(),
+            swept_at: AtomicUsize::new(files_max(&config)),
             started: Instant::now(),
         });
         shared.share_memory();
@@ -247,18 +251,17 @@ impl Shared {
             }
             None => false,
         });
-        if known.len() >= self.files_max() {
+        if known.len() >= self.swept_at.load(Ordering::Relaxed) {
             let excess = known.len() / FORGOTTEN_PART + 1;
             let unused = known.iter().filter(|(_, content)| is_unused(content));
             let keys: Vec<FileKey> = unused.take(excess).map(|(key, _)| *key).collect();
             forgotten.extend(keys.iter().filter_map(|key| known.remove(key)));
+            // Where nearly all are in use they are not gone through for each new one.
+            let next = known.len() + known.len() / FORGOTTEN_PART;
+            self.swept_at.store(next.max(files_max(&self.config)), Ordering::Relaxed);
         }
         drop(known);
         forgotten.iter().for_each(|content| content.end());
-    }
-
-    fn files_max(&self) -> usize {
-        (self.config.memory_bytes / FILES_PART) as usize / FILE_BYTES
     }
 
     /// What both levels cost now, and what is on its way between them.
@@ -327,6 +330,10 @@ impl Shared {
     fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
+}
+
+fn files_max(config: &Config) -> usize {
+    (config.memory_bytes / FILES_PART) as usize / FILE_BYTES
 }
 
 /// No invariant of ours breaks by a panic half-way.

@@ -382,7 +382,7 @@ fn files_without_names_and_too_many_files_are_forgotten() {
     for inode in 10..20_000 {
         contents.of(FileKey { device: 1, inode, generation: 0 });
     }
-    assert!(locked(&contents.shared.known).len() <= contents.shared.files_max());
+    assert!(locked(&contents.shared.known).len() <= files_max(&contents.shared.config));
     let before = contents.shared.counters.pool_hit_pages.get();
     used.check(0, 100_000);
     assert!(contents.shared.counters.pool_hit_pages.get() > before);
