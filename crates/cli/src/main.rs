@@ -10,6 +10,7 @@ mod file_pressure;
 mod object_trace;
 mod output_file;
 mod program;
+mod say;
 mod size;
 mod spill;
 mod stats;

@@ -4,6 +4,9 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use anyhow::Context;
+use ramfold_sys::cgroup;
+
 /// An amount of memory, perhaps relative to the machine's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
@@ -49,6 +52,21 @@ impl FromStr for Size {
         let bytes = number * unit as f64;
         if bytes < (1u64 << 60) as f64 { Ok(Size::Bytes(bytes as u64)) } else { Err(error()) }
     }
+}
+
+/// The memory that was asked for; or this share of the control group's limit, or of the machine's RAM.
+///
+/// # Errors
+/// When it cannot be found out how much RAM there is.
+pub fn memory_bytes(asked: Option<Size>, share: f64) -> anyhow::Result<u64> {
+    let machine = cgroup::machine_memory_bytes().context("finding out how much RAM there is")?;
+    Ok(match asked {
+        Some(size) => size.bytes(machine),
+        None => {
+            let limit = cgroup::memory_limit_bytes().map_or(machine, |limit| limit.min(machine));
+            (limit as f64 * share) as u64
+        }
+    })
 }
 
 /// A file or folder and how large something there may be: `PATH` or `PATH:SIZE`.

@@ -80,9 +80,7 @@ pub struct Found {
     pub bytes_per_s: f64,
     pub reads_per_s: f64,
     pub latency: Option<Latency>,
-    /// Of this job and what came before it to warm up.
     pub disk_bytes: u64,
-    pub disk_bytes_per_s: f64,
     pub user_seconds: f64,
     pub system_seconds: f64,
     pub seconds: f64,
@@ -139,7 +137,7 @@ impl<'a> Bed<'a> {
         }
         let mounted = match cache {
             Cache::PageCache => None,
-            Cache::Ramfold { options, .. } => Some(Mounted::new(self, &cgroup, plan, options)?),
+            Cache::Ramfold { options } => Some(Mounted::new(self, &cgroup, plan, options)?),
         };
         let folder = mounted.as_ref().map_or(&self.source, |mounted| &mounted.mountpoint);
         let mut found = Vec::new();
@@ -190,7 +188,6 @@ impl<'a> Bed<'a> {
             reads_per_s: fio::number(&read["iops"], "reads a second")?,
             latency: fio::latency(read).ok(),
             disk_bytes,
-            disk_bytes_per_s: disk_bytes as f64 / seconds,
             user_seconds,
             system_seconds,
             seconds,

@@ -11,13 +11,15 @@ use ramfold_codec::Codec;
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 use ramfold_filecache::content::{self, COMPRESSED_SHARE_MAX, View};
 use ramfold_filecache::mount::{self, Mount, Options};
-use ramfold_sys::cgroup;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::output_file;
-use crate::size::Size;
+use crate::say::say;
+use crate::size::{Size, memory_bytes};
 
+/// How much of the memory there is the cache may take, where nothing else was asked for.
+const MEMORY_SHARE: f64 = 0.5;
 /// What a process in the background says when the mount is there.
 const READY: &str = "ready";
 /// In its environment: it is that process, and says so, or why not, on standard output.
@@ -90,12 +92,6 @@ fn compressed_share(text: &str) -> Result<f64, String> {
     }
 }
 
-fn memory_bytes(asked: Option<Size>) -> anyhow::Result<u64> {
-    let machine = cgroup::machine_memory_bytes().context("finding out how much RAM there is")?;
-    let limit = cgroup::memory_limit_bytes().map_or(machine, |limit| limit.min(machine));
-    Ok(asked.map_or(limit / 2, |size| size.bytes(machine)))
-}
-
 /// # Errors
 /// When it cannot be mounted or served.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -140,7 +136,7 @@ fn serve(
         allow_other: arguments.allow_other,
         threads: None,
         content: content::Config {
-            memory_bytes: memory_bytes(arguments.memory)?,
+            memory_bytes: memory_bytes(arguments.memory, MEMORY_SHARE)?,
             compressed_share: arguments.compressed_share,
             codec: arguments.codec,
             cluster: arguments.cluster,
@@ -187,7 +183,7 @@ fn answer_signals(
     for signal in signals.forever() {
         if signal == SIGUSR2 {
             if let Err(error) = write_stats() {
-                say(&format!("{error:#}"));
+                say(format_args!("{error:#}"));
             }
             continue;
         }
@@ -197,13 +193,13 @@ fn answer_signals(
         let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
         match mount::unmount(mountpoint, false) {
             Err(error) if is_busy(&error) => {
-                say(&format!(
+                say(format_args!(
                     "{} is in use: unmounted for those who come later, and served until the others are done",
                     mountpoint.display()
                 ));
                 is_unmounted = mount::unmount(mountpoint, true).is_ok();
             }
-            Err(error) => say(&format!("cannot unmount {}: {error}", mountpoint.display())),
+            Err(error) => say(format_args!("cannot unmount {}: {error}", mountpoint.display())),
             Ok(()) => is_unmounted = true,
         }
     }
@@ -229,9 +225,4 @@ fn start_in_background() -> anyhow::Result<()> {
         "" => bail!("it ended in the background with {}", child.wait()?),
         reason => bail!("{reason}"),
     }
-}
-
-fn say(text: &str) {
-    // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(io::stderr(), "ramfold: {text}");
 }

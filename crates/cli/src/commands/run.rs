@@ -1,7 +1,7 @@
 //! `ramfold run`: starts a program with the agent in it, and waits for it.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,7 +28,8 @@ use crate::file_pressure;
 use crate::object_trace::{ObjectTrace, Outcome};
 use crate::output_file;
 use crate::program::{self, NotRunnable};
-use crate::size::{Size, SizedPath};
+use crate::say::say;
+use crate::size::{Size, SizedPath, memory_bytes};
 use crate::spill;
 use crate::stats;
 
@@ -125,7 +126,7 @@ fn codec_names() -> PossibleValuesParser {
 /// # Errors
 /// When the run cannot even begin. A program that cannot be looked after runs without ramfold.
 pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
-    let cap = memory_cap(arguments.memory)?;
+    let cap = memory_bytes(arguments.memory, 1.0 - MARGIN)?;
     let codec: Choice = arguments.codec.parse()?;
     let path = match program::find(&arguments.program[0]) {
         Ok(path) => path,
@@ -256,13 +257,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     code.context("the program's status is neither an exit nor a signal")
 }
 
-/// A line for the person who started this. Standard error is the program's too, so such lines are
-/// few.
-fn say(text: std::fmt::Arguments<'_>) {
-    // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(std::io::stderr(), "ramfold: {text}");
-}
-
 fn no_trace(place: &SizedPath) -> impl Fn() -> String {
     move || format!("cannot write --object-trace {}", place.path.display())
 }
@@ -296,17 +290,6 @@ fn not_runnable(error: &NotRunnable) -> i32 {
 fn not_started(path: &Path, error: &std::io::Error) -> i32 {
     say(format_args!("cannot run {}: {error}", path.display()));
     if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
-}
-
-fn memory_cap(asked: Option<Size>) -> anyhow::Result<u64> {
-    let machine = cgroup::machine_memory_bytes().context("finding out how much RAM there is")?;
-    Ok(match asked {
-        Some(size) => size.bytes(machine),
-        None => {
-            let limit = cgroup::memory_limit_bytes().map_or(machine, |limit| limit.min(machine));
-            (limit as f64 * (1.0 - MARGIN)) as u64
-        }
-    })
 }
 
 fn reason_to_run_without(path: &Path) -> Option<String> {

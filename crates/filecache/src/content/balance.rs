@@ -6,11 +6,13 @@
 //! would have taken to keep them, and a little memory goes where it spares more time. (Condition 7 of paper 003
 //! asks the same of a compressed level as a whole.)
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ramfold_codec::PAGE_SIZE;
+
+use super::{COMPRESSED_SHARE_MAX, locked};
 
 /// How often memory goes from one level to the other, and how much, as a part of all.
 const TURN: Duration = Duration::from_millis(500);
@@ -18,9 +20,8 @@ const STEP_PART: u64 = 64;
 /// How much more time one must spare to get it, and how much at least, as a part of the time that went by.
 const CLEARLY: f64 = 1.5;
 const WORTH_IT: f64 = 0.05;
-/// The lower level's part of the memory, at least and at most. Paper 000 found the kernel short of pages above.
+/// The lower level's part of the memory at least, and at first, where paper 000 found the best.
 const SHARE_MIN: f64 = 0.05;
-const SHARE_MAX: f64 = 0.85;
 const SHARE_FIRST: f64 = 0.8;
 /// What the kernel and the two ways through it add to an answer's time (measured, on an idle machine).
 const REQUEST_NS: u64 = 15_000;
@@ -110,7 +111,7 @@ impl Balance {
     /// Lets memory go from one level to the other where that is due. `kernel_bytes`: what the upper level has;
     /// `lost_window_bytes`: what the clusters took in the pool that count as having left shortly before.
     pub fn adjust(&self, kernel_bytes: u64, lost_window_bytes: u64) {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = locked(&self.turn);
         if self.is_fixed || turn.elapsed() < TURN {
             return;
         }
@@ -129,7 +130,7 @@ impl Balance {
         let next = if upper > CLEARLY * lower && missed * hit_ns > worth_it_ns {
             now.saturating_sub(step).max(part(SHARE_MIN))
         } else if lower > CLEARLY * upper && lost * miss_ns > worth_it_ns {
-            (now + step).min(part(SHARE_MAX))
+            (now + step).min(part(COMPRESSED_SHARE_MAX))
         } else {
             now
         };
@@ -237,7 +238,10 @@ mod tests {
         }
         for _ in 0..60 {
             let next = after(&balance, 1000, 5000);
-            assert!(next > now || next == (MEMORY as f64 * SHARE_MAX) as u64, "{next} {now}");
+            assert!(
+                next > now || next == (MEMORY as f64 * COMPRESSED_SHARE_MAX) as u64,
+                "{next} {now}"
+            );
             now = next;
         }
         // Nobody misses anything.

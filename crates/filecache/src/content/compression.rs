@@ -12,7 +12,7 @@ use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 use ramfold_engine::{Done, Engine, Job, Mailbox, Outcome, Room, Task, object_room_bytes};
 
 use super::clusters::{Object, object_bytes_max};
-use super::{Content, Shared, Ticket};
+use super::{Content, Shared, Ticket, locked};
 
 /// How long the thread waits for more before it sleeps: being woken costs as much as compressing a page.
 const LINGER: Duration = Duration::from_millis(5);
@@ -47,7 +47,7 @@ struct Queue {
 
 /// Where a cluster was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum From {
+pub enum Origin {
     /// In SOURCE, which of late has taken so long for a byte.
     Source { ns_per_byte: f64 },
     /// In the pool, as part of a larger one: what comes from SOURCE goes first.
@@ -122,23 +122,23 @@ impl Compression {
         page: u64,
         codec: ClusterCodec,
         cluster: &[u8],
-        from: From,
+        origin: Origin,
     ) -> bool {
         let Some(size) = ClusterSize::of_bytes(cluster.len()) else { return false };
         let mut queue = self.lock();
-        let bytes_max = match from {
-            From::Source { .. } => self.bytes_max,
-            From::Pool => self.bytes_max / 2,
+        let bytes_max = match origin {
+            Origin::Source { .. } => self.bytes_max,
+            Origin::Pool => self.bytes_max / 2,
         };
         let mut room = queue.room(size, bytes_max);
         let is_slower =
-            matches!(from, From::Source { ns_per_byte } if ns_per_byte > queue.ns_per_byte);
+            matches!(origin, Origin::Source { ns_per_byte } if ns_per_byte > queue.ns_per_byte);
         if room.is_none() && is_slower {
             let started = Instant::now();
             while room.is_none() && !queue.stopping && started.elapsed() < PATIENCE {
                 let waited = self.stored.wait_timeout(queue, PATIENCE);
                 queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-                room = queue.room(size, self.bytes_max);
+                room = queue.room(size, bytes_max);
             }
         }
         let Some(mut room) = room else { return false };
@@ -250,7 +250,7 @@ impl Compression {
             };
             content.note_compressed(object.is_some());
             match object {
-                Some(object) => content.store(shared, ticket, page, size, object),
+                Some(object) => content.store(ticket, page, size, object),
                 None => shared.counters.incompressible_pages.add(size.pages() as u64),
             }
         }
@@ -263,6 +263,6 @@ impl Compression {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.queue)
     }
 }

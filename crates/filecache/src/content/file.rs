@@ -13,7 +13,7 @@ use ramfold_codec::cluster::{BYTES_MAX, ClusterSize};
 
 use super::balance::PageName;
 use super::clusters::{self, Damaged, Object, Workspace, first_key};
-use super::compression::From;
+use super::compression::Origin;
 use super::keys::Keys;
 use super::source::By;
 use super::{Shared, Source, Stamp, locked, with_buffer};
@@ -142,10 +142,6 @@ impl Content {
             in_order: AtomicU32::new(0),
             hope: Hope::default(),
         }
-    }
-
-    pub fn key(&self) -> FileKey {
-        self.key
     }
 
     /// The kernel's number for the file, once it has one.
@@ -347,15 +343,8 @@ impl Content {
     }
 
     /// Stores a cluster that was read under a ticket.
-    pub(super) fn store(
-        &self,
-        shared: &Shared,
-        ticket: Ticket,
-        page: u64,
-        size: ClusterSize,
-        object: Object<'_>,
-    ) {
-        let pages = size.pages() as u64;
+    pub(super) fn store(&self, ticket: Ticket, page: u64, size: ClusterSize, object: Object<'_>) {
+        let (shared, pages) = (&self.shared, size.pages() as u64);
         // Nobody changes the file while it is held.
         let Some(_seen) = self.seen_at_rest() else {
             return shared.counters.outdated_pages.add(pages);
@@ -424,6 +413,16 @@ impl Content {
         let unit = self.unit().pages() as u64;
         let first = page / unit * unit;
         first..first + unit
+    }
+
+    #[cold]
+    fn remove_damaged(&self, key: u64, damaged: &Damaged) {
+        self.shared.counters.damaged_clusters.add(1);
+        // Nobody is left to tell when standard error is closed.
+        let _ =
+            writeln!(io::stderr(), "ramfold: {damaged}; what it held is read from the file again");
+        let first = first_key(key, ClusterSize::Sixteen);
+        self.shared.store.invalidate_range(first, ClusterSize::Sixteen.pages() as u64);
     }
 
     fn by(&self) -> By {
@@ -573,9 +572,9 @@ impl Reading<'_> {
         let parts = self.too_large.iter().flat_map(|cluster| {
             cluster.clone().step_by(unit).map(|first| first..first + unit as u64)
         });
-        let from = From::Source { ns_per_byte: shared.source_speed.ns_per_byte() };
-        let missing = self.missing.iter().map(|cluster| (cluster.clone(), from));
-        for (cluster, from) in missing.chain(parts.map(|part| (part, From::Pool))) {
+        let origin = Origin::Source { ns_per_byte: shared.source_speed.ns_per_byte() };
+        let missing = self.missing.iter().map(|cluster| (cluster.clone(), origin));
+        for (cluster, origin) in missing.chain(parts.map(|part| (part, Origin::Pool))) {
             let pages = cluster.end - cluster.start;
             if cluster.start * PAGE >= self.size() {
                 continue;
@@ -586,24 +585,12 @@ impl Reading<'_> {
             }
             let bytes = &self.buffer[self.place(cluster.clone())];
             let codec = shared.config.codec;
-            if !shared.compression.offer(content, ticket, cluster.start, codec, bytes, from)
-                && from != From::Pool
+            if !shared.compression.offer(content, ticket, cluster.start, codec, bytes, origin)
+                && origin != Origin::Pool
             {
                 shared.counters.busy_pages.add(pages);
             }
         }
-    }
-}
-
-impl Content {
-    #[cold]
-    fn remove_damaged(&self, key: u64, damaged: &Damaged) {
-        self.shared.counters.damaged_clusters.add(1);
-        // Nobody is left to tell when standard error is closed.
-        let _ =
-            writeln!(io::stderr(), "ramfold: {damaged}; what it held is read from the file again");
-        let first = first_key(key, ClusterSize::Sixteen);
-        self.shared.store.invalidate_range(first, ClusterSize::Sixteen.pages() as u64);
     }
 }
 
@@ -622,7 +609,7 @@ mod tests {
             assert_eq!(passed_by, (1 << failures.min(HOPE_MAX)) - 1);
         }
         // Of several at once none counts below nothing.
-        for _ in 0..2000 {
+        for _ in 0..10_000 {
             hope.pass_by.store(1, Ordering::Relaxed);
             thread::scope(|scope| {
                 for _ in 0..2 {

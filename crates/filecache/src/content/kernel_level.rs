@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use ramfold_sys::PAGE_SIZE;
 
-use super::{Content, Shared};
+use super::{Content, Shared, locked};
 
 /// Pages that were given for the first time have this part of the level at least.
 const YOUNG_PART: u64 = 4;
@@ -134,10 +134,10 @@ impl KernelLevel {
             if state.stopping {
                 return;
             }
-            let mut given = state.take_excess(self.limit.load(Ordering::Relaxed));
+            let given = state.take_excess(self.limit.load(Ordering::Relaxed));
             drop(state);
             let mut dropped = 0;
-            for (content, pages) in merged(&mut given) {
+            for (content, pages) in merged(given) {
                 dropped += pages.end - pages.start;
                 for page in pages.clone() {
                     shared.balance.dropped(content.name_of(page));
@@ -157,7 +157,7 @@ impl KernelLevel {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 
@@ -184,10 +184,10 @@ impl State {
 }
 
 /// Puts neighbours together.
-fn merged(given: &mut Vec<(Arc<Content>, Range<u64>)>) -> Vec<(Arc<Content>, Range<u64>)> {
+fn merged(mut given: Vec<(Arc<Content>, Range<u64>)>) -> Vec<(Arc<Content>, Range<u64>)> {
     given.sort_by_key(|(content, pages)| (Arc::as_ptr(content), pages.start));
     let mut merged: Vec<(Arc<Content>, Range<u64>)> = Vec::with_capacity(given.len());
-    for (content, pages) in given.drain(..) {
+    for (content, pages) in given {
         match merged.last_mut() {
             Some((last, range)) if Arc::ptr_eq(last, &content) && pages.start <= range.end => {
                 range.end = range.end.max(pages.end);

@@ -16,9 +16,11 @@
 //! ```
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use ramfold_store::Key;
+
+use super::locked;
 
 /// A file's keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,8 +120,8 @@ impl KeySpace {
         self.numbers(keys.class).free.push(number);
     }
 
-    fn numbers(&self, class: Class) -> std::sync::MutexGuard<'_, Numbers> {
-        self.classes[class as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    fn numbers(&self, class: Class) -> MutexGuard<'_, Numbers> {
+        locked(&self.classes[class as usize])
     }
 }
 

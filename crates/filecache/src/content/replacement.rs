@@ -9,13 +9,13 @@
 //! room for would change the whole of the main part each time it comes round, and never find anything.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use ramfold_codec::cluster::ClusterSize;
 use ramfold_store::{Key, Store};
 
-use super::clusters;
 use super::mark::Mark;
+use super::{clusters, locked};
 
 /// What the queue has at least, as a part of the main part: then it gives before that does.
 const MAIN_PER_QUEUE: u64 = 9;
@@ -119,7 +119,7 @@ impl Replacement {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 

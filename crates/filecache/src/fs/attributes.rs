@@ -37,7 +37,7 @@ impl FileSystem {
     /// What statx(2) says.
     pub fn attributes(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<FileAttr> {
         let inode = self.inodes.get(number)?;
-        let stat = match handle.and_then(|handle| self.files.get(handle)) {
+        let stat = match handle.and_then(|handle| self.files.get(handle).ok()) {
             Some(file) => look_at(file.source())?,
             None => look_at(inode.find()?.as_fd())?,
         };
@@ -75,7 +75,7 @@ impl FileSystem {
             }
             if let Some(size) = wanted.size {
                 let _acting = self.powers.act_as(caller, self.bits_after_write(caller, file)?)?;
-                match handle.and_then(|handle| self.files.get(handle)) {
+                match handle.and_then(|handle| self.files.get(handle).ok()) {
                     Some(opened) => ftruncate(opened.source(), size)?,
                     None => {
                         let flags = OFlags::WRONLY | OFlags::NONBLOCK;

@@ -1,14 +1,13 @@
 //! Open directories. Where a listing is, SOURCE itself says (d_off of getdents(2)), so it stays right while names
 //! come and go, as right as SOURCE's own.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError};
 
 use fuser::{FileAttr, FileHandle, FileType, Generation, INodeNo};
 use rustix::fs::{AtFlags, OFlags, RawDir, SeekFrom, StatxFlags, fdatasync, fsync, seek, statx};
@@ -16,6 +15,7 @@ use rustix::io::Errno;
 
 use super::FileSystem;
 use super::attributes::{file_type, kind};
+use super::handles::Handles;
 use super::names::find_name;
 
 /// What the C library asks for at a time.
@@ -55,11 +55,7 @@ struct Listing {
 }
 
 /// All open directories.
-#[derive(Debug, Default)]
-pub struct Directories {
-    open: RwLock<HashMap<u64, Arc<OpenDirectory>>>,
-    last: AtomicU64,
-}
+pub type Directories = Handles<OpenDirectory>;
 
 impl OpenDirectory {
     pub fn source(&self) -> &OwnedFd {
@@ -123,31 +119,17 @@ impl OpenDirectory {
     }
 }
 
-impl Directories {
-    pub fn get(&self, handle: FileHandle) -> io::Result<Arc<OpenDirectory>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        Ok(Arc::clone(open.get(&handle.0).ok_or(Errno::BADF)?))
-    }
-}
-
 impl FileSystem {
     /// # Errors
     /// What open(2) says.
     pub fn open_directory(&self, number: INodeNo) -> io::Result<FileHandle> {
         let inode = self.inodes.get(number)?;
         let source = inode.open(&self.mounts, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let handle = self.directories.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let directory = OpenDirectory { source, listing: Mutex::default() };
-        let mut open = self.directories.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.insert(handle, Arc::new(directory));
-        Ok(FileHandle(handle))
+        Ok(self.directories.add(OpenDirectory { source, listing: Mutex::default() }))
     }
 
     pub fn close_directory(&self, handle: FileHandle) {
-        let mut open = self.directories.open.write().unwrap_or_else(PoisonError::into_inner);
-        let closed = open.remove(&handle.0);
-        drop(open);
-        drop(closed);
+        self.directories.remove(handle);
     }
 
     /// # Errors

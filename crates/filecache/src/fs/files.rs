@@ -1,12 +1,10 @@
 //! Open files: reading, writing and all else that goes by a descriptor.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use fuser::{FileHandle, FopenFlags, INodeNo, OpenFlags, WriteFlags};
 use ramfold_sys::file_server::close;
@@ -17,6 +15,7 @@ use rustix::fs::{
 use rustix::io::{Errno, ReadWriteFlags, fcntl_dupfd_cloexec, pread, pwritev2};
 
 use super::FileSystem;
+use super::handles::Handles;
 use super::inodes::Inode;
 use super::names::{self, Named};
 use super::source::look_at;
@@ -50,40 +49,9 @@ impl OpenFile {
 }
 
 /// All open files.
-#[derive(Debug, Default)]
-pub struct Files {
-    open: RwLock<HashMap<u64, Arc<OpenFile>>>,
-    last: AtomicU64,
-}
-
-impl Files {
-    fn add(&self, file: OpenFile) -> FileHandle {
-        let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.insert(handle, Arc::new(file));
-        FileHandle(handle)
-    }
-
-    pub fn get(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.get(&handle.0).cloned()
-    }
-
-    fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
-    }
-
-    pub fn all(&self) -> Vec<Arc<OpenFile>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.values().cloned().collect()
-    }
-}
+pub type Files = Handles<OpenFile>;
 
 impl FileSystem {
-    fn file(&self, handle: FileHandle) -> io::Result<Arc<OpenFile>> {
-        Ok(self.files.get(handle).ok_or(Errno::BADF)?)
-    }
-
     /// # Errors
     /// What open(2) says.
     pub fn open_file(
@@ -167,7 +135,7 @@ impl FileSystem {
         len: usize,
         reply: impl FnOnce(io::Result<&[u8]>) -> R,
     ) -> R {
-        let file = match self.file(handle) {
+        let file = match self.files.get(handle) {
             Ok(file) => file,
             Err(error) => return reply(Err(error)),
         };
@@ -196,7 +164,7 @@ impl FileSystem {
         about: WriteFlags,
         flags: OpenFlags,
     ) -> io::Result<u32> {
-        let file = self.file(handle)?;
+        let file = self.files.get(handle)?;
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
         // Pages that were changed through a mapping, by whoever had the file open at some time.
         let is_written_back = about.contains(WriteFlags::FUSE_WRITE_CACHE);
@@ -248,7 +216,7 @@ impl FileSystem {
     /// # Errors
     /// What close(2) says.
     pub fn flush_file(&self, handle: FileHandle) -> io::Result<()> {
-        let file = self.file(handle)?;
+        let file = self.files.get(handle)?;
         if !file.is_written {
             return Ok(());
         }
@@ -262,7 +230,7 @@ impl FileSystem {
     /// # Errors
     /// What fsync(2) says.
     pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> io::Result<()> {
-        let file = self.file(handle)?;
+        let file = self.files.get(handle)?;
         match data_only {
             true => fdatasync(&file.source)?,
             false => fsync(&file.source)?,
@@ -279,7 +247,7 @@ impl FileSystem {
         bytes: Range<u64>,
         mode: i32,
     ) -> io::Result<()> {
-        let file = self.file(handle)?;
+        let file = self.files.get(handle)?;
         let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
         let changed = match mode.intersects(moves) {
@@ -309,7 +277,7 @@ impl FileSystem {
     pub fn seek_file(&self, handle: FileHandle, offset: i64, whence: i32) -> io::Result<i64> {
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
-        let file = self.file(handle)?;
+        let file = self.files.get(handle)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
         let to = match whence {
             SEEK_DATA => SeekFrom::Data(offset),
@@ -328,7 +296,7 @@ impl FileSystem {
         to: (FileHandle, u64),
         len: u64,
     ) -> io::Result<u32> {
-        let (source, target) = (self.file(from.0)?, self.file(to.0)?);
+        let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
         let len = len.min(COPY_MAX);
         let bits = self.bits_after_write(caller, target.source())?;
         let changed = Changed::Bytes(range(to.1, len));

@@ -37,7 +37,7 @@ impl FileSystem {
         let source: OwnedFd = match about.contains(IoctlFlags::FUSE_IOCTL_DIR) {
             true => fcntl_dupfd_cloexec(self.directories.get(handle)?.source(), 0)?,
             false => {
-                let file = self.files.get(handle).ok_or(Errno::BADF)?;
+                let file = self.files.get(handle)?;
                 fcntl_dupfd_cloexec(file.source(), 0)?
             }
         };

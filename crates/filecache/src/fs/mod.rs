@@ -4,6 +4,7 @@ mod attributes;
 mod directories;
 mod files;
 mod flags;
+mod handles;
 mod inodes;
 mod names;
 mod source;

@@ -1,0 +1,10 @@
+//! Lines for the person who started this.
+
+use std::fmt;
+use std::io::Write;
+
+/// On standard error, which under `ramfold run` is the program's too: so such lines are few.
+pub fn say(text: fmt::Arguments<'_>) {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(std::io::stderr(), "ramfold: {text}");
+}
