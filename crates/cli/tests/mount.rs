@@ -79,6 +79,13 @@ fn serve(source: &Path, mountpoint: &Path) -> Child {
     server
 }
 
+fn ended_well(server: &mut Child) {
+    let status = server.wait().unwrap();
+    let mut said = String::new();
+    server.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
+    assert!(status.success(), "{status}: {said}");
+}
+
 fn umount(options: &[&str], mountpoint: &Path) -> Result<(), String> {
     let output =
         Command::new(RAMFOLD).arg("umount").args(options).arg(mountpoint).output().unwrap();
@@ -339,12 +346,12 @@ fn a_signal_unmounts_and_waits_for_those_who_are_inside() {
     is_seen("a signal", || !mounted.mount("file").exists());
     file.write_all(b"to the end").unwrap();
     drop(file);
-    assert!(mounted.server.wait().unwrap().success());
+    ended_well(&mut mounted.server);
     assert_eq!(fs::read_to_string(mounted.source("file")).unwrap(), "to the end");
     mounted.server = serve(&mounted.source(""), &mounted.mount(""));
     let pid = nix::unistd::Pid::from_raw(mounted.server.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
-    assert!(mounted.server.wait().unwrap().success());
+    ended_well(&mut mounted.server);
 }
 
 #[test]

@@ -149,7 +149,11 @@ impl Mount {
     /// # Errors
     /// What the connection to the kernel says.
     pub fn serve(self) -> io::Result<()> {
-        let result = self.session.run();
+        let result = match self.session.run() {
+            // The last user left while a thread was about to take a request (fs/fuse/dev.c).
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+            result => result,
+        };
         // They end with the file system, which the session has dropped. One that panicked has said so.
         self.threads.into_iter().for_each(|thread| drop(thread.join()));
         result
