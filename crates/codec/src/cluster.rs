@@ -186,16 +186,22 @@ fn lz4_cluster<const SIZE: usize, const ENTRIES: usize>(
 
 /// Decompresses clusters of every size and format.
 pub struct Decompressor<'a> {
-    zstd: zstd::Decoder<'a>,
+    /// What zstd works in, until it does.
+    scratch: Option<&'a mut [u8]>,
+    zstd: Option<zstd::Decoder<'a>>,
 }
 
 impl<'a> Decompressor<'a> {
     /// One that works in the first [`decompress_scratch_bytes`] of `scratch`.
     ///
     /// # Errors
-    /// [`ScratchError`] if `scratch` is too short, or libzstd refuses it.
+    /// [`ScratchError::TooSmall`] if `scratch` is shorter than that.
     pub fn new(scratch: &'a mut [u8]) -> Result<Self, ScratchError> {
-        Ok(Decompressor { zstd: zstd::Decoder::new(scratch)? })
+        let (needed_bytes, given_bytes) = (decompress_scratch_bytes(), scratch.len());
+        if given_bytes < needed_bytes {
+            return Err(ScratchError::TooSmall { needed_bytes, given_bytes });
+        }
+        Ok(Decompressor { scratch: Some(scratch), zstd: None })
     }
 
     /// Decompresses `object` into `cluster`, which it fills.
@@ -225,7 +231,12 @@ impl<'a> Decompressor<'a> {
                 if ClusterSize::of_bytes(cluster.len()).is_none() {
                     return Err(DecodeError::Malformed("cluster size"));
                 }
-                self.zstd.decompress(object, cluster)
+                // To set it up takes as long as to decompress a page of LZ4, which does not need it.
+                if let Some(scratch) = self.scratch.take() {
+                    self.zstd = zstd::Decoder::new(scratch).ok();
+                }
+                let decoder = self.zstd.as_mut().ok_or(DecodeError::NoScratch { encoding })?;
+                decoder.decompress(object, cluster)
             }
             _ => Err(DecodeError::NoScratch { encoding }),
         }

@@ -39,11 +39,12 @@ pub struct Arguments {
     /// of the control group's limit, or of the machine's RAM]
     #[arg(short, long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// How pages are compressed: lz4, zstd-1 to zstd-19
-    #[arg(long, value_name = "NAME", default_value = "zstd-1", value_parser = cluster_codec)]
-    codec: ClusterCodec,
+    /// How pages are compressed: lz4, zstd-1 to zstd-19, or auto: zstd-1 where reads of SOURCE take long, lz4 where
+    /// they do not
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = cluster_codec)]
+    codec: CodecOption,
     /// How much is compressed as one: 4K, 16K or 64K. For experiments: without it 64K of a file that is read in
-    /// order, 16K of others
+    /// order; of others 16K where reads of SOURCE take long, else 4K
     #[arg(long, value_name = "SIZE", value_parser = cluster_size)]
     cluster: Option<ClusterSize>,
     /// Keep that part of the memory for compressed pages, 0 to 85%. For experiments: without it, what serves best
@@ -68,14 +69,19 @@ pub struct Arguments {
     mountpoint: PathBuf,
 }
 
-fn cluster_codec(name: &str) -> Result<ClusterCodec, String> {
-    let codec: Codec =
-        name.parse().map_err(|_| "files are compressed by lz4 or zstd-1 to zstd-19")?;
-    codec.try_into().map_err(|codec| {
-        format!(
-            "{codec} is for pages of programs; files are compressed by lz4 or zstd-1 to zstd-19"
-        )
-    })
+/// Without one: as SOURCE is.
+#[derive(Clone, Copy, Debug)]
+struct CodecOption(Option<ClusterCodec>);
+
+fn cluster_codec(name: &str) -> Result<CodecOption, String> {
+    if name == "auto" {
+        return Ok(CodecOption(None));
+    }
+    const CODECS: &str = "files are compressed by auto, lz4 or zstd-1 to zstd-19";
+    let codec: Codec = name.parse().map_err(|_| CODECS)?;
+    let codec = codec.try_into();
+    let codec = codec.map_err(|codec| format!("{codec} is for pages of programs; {CODECS}"))?;
+    Ok(CodecOption(Some(codec)))
 }
 
 fn cluster_size(text: &str) -> Result<ClusterSize, String> {
@@ -138,7 +144,7 @@ fn serve(
         content: content::Config {
             memory_bytes: memory_bytes(arguments.memory, MEMORY_SHARE)?,
             compressed_share: arguments.compressed_share,
-            codec: arguments.codec,
+            codec: arguments.codec.0,
             cluster: arguments.cluster,
             synchronous: arguments.synchronous,
         },

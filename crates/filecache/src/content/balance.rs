@@ -14,9 +14,11 @@ use ramfold_codec::PAGE_SIZE;
 
 use super::{COMPRESSED_SHARE_MAX, locked};
 
-/// How often memory goes from one level to the other, and how much, as a part of all.
+/// How often memory goes from one level to the other, and how much, as a part of all: each time that it goes the
+/// same way again twice as much, up to so many times.
 const TURN: Duration = Duration::from_millis(500);
 const STEP_PART: u64 = 64;
+const STEPS_MAX: u64 = 4;
 /// How much more time one must spare to get it, and how much at least, as a part of the time that went by.
 const CLEARLY: f64 = 1.5;
 const WORTH_IT: f64 = 0.05;
@@ -38,7 +40,21 @@ pub struct Balance {
     lost_pages: AtomicU64,
     hits: Times,
     misses: Times,
-    turn: Mutex<Instant>,
+    turn: Mutex<Turn>,
+}
+
+struct Turn {
+    began: Instant,
+    last: Move,
+    /// How many steps memory went then.
+    steps: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Move {
+    None,
+    Up,
+    Down,
 }
 
 #[derive(Default)]
@@ -74,7 +90,7 @@ impl Balance {
             lost_pages: AtomicU64::new(0),
             hits: Times::default(),
             misses: Times::default(),
-            turn: Mutex::new(Instant::now()),
+            turn: Mutex::new(Turn { began: Instant::now(), last: Move::None, steps: 0 }),
         }
     }
 
@@ -112,11 +128,11 @@ impl Balance {
     /// `lost_window_bytes`: what the clusters took in the pool that count as having left shortly before.
     pub fn adjust(&self, kernel_bytes: u64, lost_window_bytes: u64) {
         let mut turn = locked(&self.turn);
-        if self.is_fixed || turn.elapsed() < TURN {
+        if self.is_fixed || turn.began.elapsed() < TURN {
             return;
         }
-        let worth_it_ns = turn.elapsed().as_nanos() as f64 * WORTH_IT;
-        *turn = Instant::now();
+        let worth_it_ns = turn.began.elapsed().as_nanos() as f64 * WORTH_IT;
+        turn.began = Instant::now();
         let missed = self.missed_pages.swap(0, Ordering::Relaxed) as f64;
         let lost = self.lost_pages.swap(0, Ordering::Relaxed) as f64;
         let (hit_ns, miss_ns) =
@@ -124,15 +140,22 @@ impl Balance {
         let missed_window = self.dropped.set_window(kernel_bytes) * PAGE_SIZE as u64;
         let upper = missed * hit_ns / missed_window.max(1) as f64;
         let lower = lost * miss_ns / lost_window_bytes.max(1) as f64;
-        let step = self.memory_bytes / STEP_PART;
+        let direction = if upper > CLEARLY * lower && missed * hit_ns > worth_it_ns {
+            Move::Up
+        } else if lower > CLEARLY * upper && lost * miss_ns > worth_it_ns {
+            Move::Down
+        } else {
+            Move::None
+        };
+        turn.steps = if direction == turn.last { (2 * turn.steps).min(STEPS_MAX) } else { 1 };
+        turn.last = direction;
+        let amount = self.memory_bytes / STEP_PART * turn.steps;
         let now = self.compressed_bytes_max();
         let part = |share: f64| (self.memory_bytes as f64 * share) as u64;
-        let next = if upper > CLEARLY * lower && missed * hit_ns > worth_it_ns {
-            now.saturating_sub(step).max(part(SHARE_MIN))
-        } else if lower > CLEARLY * upper && lost * miss_ns > worth_it_ns {
-            (now + step).min(part(COMPRESSED_SHARE_MAX))
-        } else {
-            now
+        let next = match direction {
+            Move::Up => now.saturating_sub(amount).max(part(SHARE_MIN)),
+            Move::Down => (now + amount).min(part(COMPRESSED_SHARE_MAX)),
+            Move::None => now,
         };
         self.compressed_max.store(next, Ordering::Relaxed);
     }
@@ -221,7 +244,7 @@ mod tests {
         balance.hits_took(40_000 * missed.max(1), missed.max(1));
         balance.lost(lost);
         balance.misses_took(400_000 * lost.max(1), lost.max(1));
-        *balance.turn.lock().unwrap() -= TURN;
+        balance.turn.lock().unwrap().began -= TURN;
         balance.adjust(MEMORY / 5, MEMORY / 5);
         balance.compressed_bytes_max()
     }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Instant;
 
-use ramfold_codec::PAGE_SIZE;
-use ramfold_codec::cluster::{BYTES_MAX, ClusterSize};
+use ramfold_codec::cluster::{BYTES_MAX, ClusterCodec, ClusterSize};
+use ramfold_codec::{PAGE_SIZE, ZstdLevel};
 
 use super::balance::PageName;
 use super::clusters::{self, Damaged, Object, Workspace, first_key};
@@ -404,8 +404,22 @@ impl Content {
         if let Some(size) = self.shared.config.cluster {
             return size;
         }
-        let in_order = self.in_order.load(Ordering::Relaxed) >= IN_ORDER;
-        if in_order { ClusterSize::Sixteen } else { ClusterSize::Four }
+        // Who wants one page waits for its whole cluster, which is worth it where to wait for SOURCE is worse.
+        if self.in_order.load(Ordering::Relaxed) >= IN_ORDER {
+            ClusterSize::Sixteen
+        } else if self.shared.source_speed.is_slow() {
+            ClusterSize::Four
+        } else {
+            ClusterSize::One
+        }
+    }
+
+    /// How they are compressed.
+    fn codec(&self) -> ClusterCodec {
+        let slow = self.shared.source_speed.is_slow();
+        let as_source_is =
+            if slow { ClusterCodec::Zstd(ZstdLevel::FASTEST) } else { ClusterCodec::Lz4 };
+        self.shared.config.codec.unwrap_or(as_source_is)
     }
 
     /// Pages of the file's cluster that a page is in, where none is stored.
@@ -439,7 +453,7 @@ struct Reading<'a> {
     buffer: &'a mut [u8],
     /// Clusters, as ranges of pages, that were not stored.
     missing: Vec<Range<u64>>,
-    /// Clusters that are larger than those that the file is read by.
+    /// Clusters that are larger than those that the file is read by, and were read more than once.
     too_large: Vec<Range<u64>>,
     /// Where the file ends, if that was seen.
     end_of_file: Option<u64>,
@@ -506,7 +520,7 @@ impl Reading<'_> {
                 shared.counters.decompress_ns.add(started.elapsed().as_nanos() as u64);
                 self.keep |= found.mark.uses() > 1;
                 let end = pages.end;
-                if found.size > self.content.unit() {
+                if found.size > self.content.unit() && found.mark.uses() > 1 {
                     self.too_large.push(pages);
                 }
                 Ok(Some(end))
@@ -566,8 +580,8 @@ impl Reading<'_> {
         if shared.balance.compressed_bytes_max() == 0 {
             return;
         }
-        // A page of a large cluster costs all of it each time: what was read in order before and is not any more
-        // is cut into smaller ones.
+        // A page of a large cluster costs all of it each time: what was read in order before, and is read by pages
+        // again and again now, is cut into smaller ones.
         let unit = content.unit().pages();
         let parts = self.too_large.iter().flat_map(|cluster| {
             cluster.clone().step_by(unit).map(|first| first..first + unit as u64)
@@ -584,7 +598,7 @@ impl Reading<'_> {
                 continue;
             }
             let bytes = &self.buffer[self.place(cluster.clone())];
-            let codec = shared.config.codec;
+            let codec = content.codec();
             if !shared.compression.offer(content, ticket, cluster.start, codec, bytes, origin)
                 && origin != Origin::Pool
             {

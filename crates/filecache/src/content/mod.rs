@@ -32,13 +32,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ramfold_codec::Choice;
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
-use ramfold_engine::{Engine, Synchronous, Workers, WorkersConfig};
+use ramfold_engine::{Engine, EngineError, Synchronous, Workers, WorkersConfig};
 use ramfold_store::{Config as StoreConfig, Store};
 
 use balance::Balance;
@@ -62,6 +62,8 @@ pub const COMPRESSED_SHARE_MAX: f64 = 0.85;
 /// Clusters that wait to be compressed have this part of the memory at most.
 const STAGING_PART: u64 = 16;
 const STAGING_BYTES_MAX: u64 = 64 << 20;
+/// How much less than others those who compress get of the processors: about a tenth where they are busy.
+const NICENESS: i32 = 10;
 /// Room that is made at once, and free memory within the pool that is worth bringing together, as a part of the
 /// lower level's limit.
 const ROOM_PART: u64 = 64;
@@ -80,8 +82,9 @@ pub struct Config {
     pub memory_bytes: u64,
     /// The lower level's part of it, 0 to [`COMPRESSED_SHARE_MAX`]; `None`: what serves best.
     pub compressed_share: Option<f64>,
-    pub codec: ClusterCodec,
-    /// Pages that are compressed as one; `None`: as the file is read.
+    /// `None`: as SOURCE is.
+    pub codec: Option<ClusterCodec>,
+    /// Pages that are compressed as one; `None`: as the file is read and SOURCE is.
     pub cluster: Option<ClusterSize>,
     /// Compresses on one thread instead of several: for one processor.
     pub synchronous: bool,
@@ -96,7 +99,7 @@ pub enum ContentsError {
     #[error("cannot set up the memory for compressed pages: {0}")]
     Store(#[from] ramfold_store::StoreError),
     #[error("cannot set up compression: {0}")]
-    Engine(#[from] ramfold_engine::EngineError),
+    Engine(#[from] EngineError),
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
 }
@@ -148,11 +151,6 @@ impl Contents {
             metadata_bytes_max: (memory as usize / 4).max(1 << 20),
             spill: None,
         })?;
-        let engine: Box<dyn Engine> = if config.synchronous {
-            Box::new(Synchronous::new(Choice::Auto)?)
-        } else {
-            Box::new(Workers::new(Choice::Auto, WorkersConfig::default())?)
-        };
         let staging_bytes = (memory / STAGING_PART).min(STAGING_BYTES_MAX) as usize;
         let shared = Arc::new(Shared {
             config,
@@ -171,12 +169,8 @@ impl Contents {
             started: Instant::now(),
         });
         shared.share_memory();
-        let of_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("compression".to_owned())
-            .spawn(move || of_thread.compression.run(&of_thread, &*engine))
-            .map_err(ContentsError::Thread)?;
-        Ok(Contents { shared, compression: Some(thread) })
+        let compression = compress_in_background(&shared)?;
+        Ok(Contents { shared, compression: Some(compression) })
     }
 
     /// For looking at it from another thread.
@@ -195,6 +189,37 @@ impl Contents {
         let new = || Arc::new(Content::new(key, Arc::clone(&self.shared)));
         Arc::clone(locked(&self.shared.known).entry(key).or_insert_with(new))
     }
+}
+
+/// Starts the thread that compresses, and the engine's with it.
+fn compress_in_background(shared: &Arc<Shared>) -> Result<JoinHandle<()>, ContentsError> {
+    let (engine_is_there, is_engine_there) = mpsc::channel();
+    let of_thread = Arc::clone(shared);
+    let run = move || {
+        // Those who read go first. The engine's threads have the niceness of this one, which starts them; where it
+        // cannot be set nothing else is wrong.
+        let _ = rustix::process::nice(NICENESS);
+        match engine(&of_thread.config) {
+            // Whoever started this thread waits for it.
+            Err(error) => drop(engine_is_there.send(Err(error))),
+            Ok(engine) => {
+                drop(engine_is_there.send(Ok(())));
+                of_thread.compression.run(&of_thread, &*engine);
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("compression".to_owned()).spawn(run);
+    let thread = thread.map_err(ContentsError::Thread)?;
+    let ended = |_| ContentsError::Thread(io::Error::other("it ended at once"));
+    is_engine_there.recv().map_err(ended)??;
+    Ok(thread)
+}
+
+fn engine(config: &Config) -> Result<Box<dyn Engine>, EngineError> {
+    Ok(match config.synchronous {
+        true => Box::new(Synchronous::new(Choice::Auto)?),
+        false => Box::new(Workers::new(Choice::Auto, WorkersConfig::default())?),
+    })
 }
 
 /// Shows what the cache holds and what has happened.

@@ -5,7 +5,7 @@ use std::io;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
@@ -87,12 +87,33 @@ impl AsFd for Source {
     }
 }
 
+/// What a read takes at most of a SOURCE that is fast: from a local solid-state disk, say.
+const FAST_READ_NS: u64 = 100_000;
+const FAST_PS_PER_BYTE: u64 = 2500;
+/// A SOURCE becomes another kind only when reads take clearly more, or less, than that, in percent.
+const SLOW_PERCENT: u64 = 130;
+const FAST_PERCENT: u64 = 80;
+
 /// How fast SOURCE is, all reads together.
-#[derive(Default)]
 pub struct Speed {
     under_way: AtomicU64,
     /// Thousandths of a nanosecond for a byte, of late.
     ps_per_byte: AtomicU64,
+    /// What reads took of late, in hundredths of a percent of what they take at most of a fast one.
+    of_fast: AtomicU64,
+    is_slow: AtomicBool,
+}
+
+impl Default for Speed {
+    /// Of one that nobody has read from yet, and that is slow, as most are that are worth a cache.
+    fn default() -> Speed {
+        Speed {
+            under_way: AtomicU64::new(0),
+            ps_per_byte: AtomicU64::new(0),
+            of_fast: AtomicU64::new(SLOW_PERCENT * 100),
+            is_slow: AtomicBool::new(true),
+        }
+    }
 }
 
 impl Speed {
@@ -107,13 +128,34 @@ impl Speed {
 
     /// A read has taken so long, beside others that were under way.
     pub fn note(&self, ns: u64, bytes: u64, under_way: u64) {
-        let own = ns.saturating_mul(1000) / bytes.max(1) / under_way.max(1);
+        let own_ns = ns / under_way.max(1);
+        self.note_kind(own_ns, bytes);
+        let own = own_ns.saturating_mul(1000) / bytes.max(1);
         let before = self.ps_per_byte.load(Ordering::Relaxed);
         // Short reads say less of it.
         let weight = bytes.clamp(4 << 10, 1 << 20);
         let mixed =
             (before as u128 * ((16 << 20) - weight) as u128 + own as u128 * weight as u128) >> 24;
         self.ps_per_byte.store(mixed as u64, Ordering::Relaxed);
+    }
+
+    fn note_kind(&self, own_ns: u64, bytes: u64) {
+        let fast_ns = FAST_READ_NS + bytes * FAST_PS_PER_BYTE / 1000;
+        // One read that took very long says no more than some.
+        let own = (own_ns.saturating_mul(10_000) / fast_ns).min(100_000);
+        let before = self.of_fast.load(Ordering::Relaxed);
+        let mixed = (before * 31 + own) / 32;
+        self.of_fast.store(mixed, Ordering::Relaxed);
+        if mixed >= SLOW_PERCENT * 100 {
+            self.is_slow.store(true, Ordering::Relaxed);
+        } else if mixed <= FAST_PERCENT * 100 {
+            self.is_slow.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a read takes so long that much compression is worth its time.
+    pub fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
     }
 
     pub fn ns_per_byte(&self) -> f64 {
@@ -140,4 +182,32 @@ fn read_whole(
         }
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_slow_or_fast_by_what_its_reads_take() {
+        let speed = Speed::default();
+        let is_slow_after = |ns, bytes, under_way| {
+            (0..100).for_each(|_| speed.note(ns, bytes, under_way));
+            speed.is_slow()
+        };
+        assert!(speed.is_slow());
+        // A local disk: single pages, and a stream of 2 GB/s.
+        assert!(!is_slow_after(40_000, 4096, 1));
+        assert!(!is_slow_after(500_000, 1 << 20, 1));
+        // 3,000 reads a second; 125 MB/s; four at a time.
+        assert!(is_slow_after(333_000, 16384, 1));
+        assert!(is_slow_after(8_400_000, 1 << 20, 1));
+        assert!(is_slow_after(1_332_000, 16384, 4));
+        // In between it stays what it was, and a single read says little.
+        assert!(is_slow_after(100_000, 4096, 1));
+        assert!(!is_slow_after(60_000, 4096, 4));
+        assert!(!is_slow_after(110_000, 4096, 1));
+        speed.note(u64::MAX, 4096, 1);
+        assert!(!speed.is_slow());
+    }
 }

@@ -59,7 +59,7 @@ fn config(memory_bytes: u64) -> Config {
     Config {
         memory_bytes,
         compressed_share: None,
-        codec: ClusterCodec::Zstd(ZstdLevel::FASTEST),
+        codec: Some(ClusterCodec::Zstd(ZstdLevel::FASTEST)),
         cluster: None,
         synchronous: false,
     }
