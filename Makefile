@@ -33,6 +33,7 @@ test:
 	scripts/fuzz 5
 	$(CARGO) build --release -p ramfold -p ramfold-bench
 	$(CARGO) test --release -p ramfold -- --test-threads=1
+	scripts/programs $(TARGET)/release/ramfold --short
 	$(CARGO) test --release -p ramfold-torture -- --test-threads=1
 
 # As root there is often no toolchain (sudo): what `make` built before is installed then.
