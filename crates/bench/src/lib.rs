@@ -8,7 +8,7 @@
 //!
 //! `ramfold-bench codec` is apart from that: it times codecs (`codecs`) over pages of files; and so is
 //! `ramfold-bench store`, which measures the parts of the store by themselves (`store`), and
-//! `ramfold-bench mount`, which puts `ramfold mount` beside the page cache (`mount`).
+//! `ramfold-bench mount`, which puts `ramfold mount` beside the page cache (`mount`, with `file_cache`).
 
 #![deny(unsafe_code)]
 
@@ -16,6 +16,7 @@ pub mod calibrate;
 pub mod cgroup;
 pub mod codecs;
 pub mod commands;
+pub mod file_cache;
 pub mod fio;
 pub mod harness;
 pub mod host;
