@@ -8,7 +8,8 @@
 //!
 //! `ramfold-bench codec` is apart from that: it times codecs (`codecs`) over pages of files; and so is
 //! `ramfold-bench store`, which measures the parts of the store by themselves (`store`), and
-//! `ramfold-bench mount`, which puts `ramfold mount` beside the page cache (`mount`).
+//! `ramfold-bench mount` and `ramfold-bench web`, which put `ramfold mount` beside the page cache (`file_cache`) as
+//! fio (`mount`) and web servers (`web`) read.
 
 #![deny(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod calibrate;
 pub mod cgroup;
 pub mod codecs;
 pub mod commands;
+pub mod file_cache;
 pub mod fio;
 pub mod harness;
 pub mod host;
@@ -37,4 +39,5 @@ pub mod statistics;
 pub mod store;
 pub mod swap;
 pub mod table;
+pub mod web;
 pub mod workloads;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use ramfold_bench::commands::{
-    codec, codec_count, enter_cgroup, memeater, mount, run, store, train, workload,
+    codec, codec_count, enter_cgroup, memeater, mount, run, store, train, web, workload,
 };
 use ramfold_bench::interrupt::Interrupted;
 use ramfold_bench::progress;
@@ -26,6 +26,7 @@ enum Command {
     Memeater(memeater::Options),
     Mount(mount::Options),
     Store(store::Options),
+    Web(web::Options),
     #[command(hide = true)]
     CodecCount(codec_count::Options),
     #[command(hide = true)]
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Mount(options) => mount::execute(options),
         Command::Eat(options) => memeater::eat(options),
         Command::Store(options) => store::execute(options),
+        Command::Web(options) => web::execute(options),
         Command::CodecCount(options) => codec_count::execute(options),
         Command::Train(options) => train::execute(options),
         Command::Workload(options) => workload::execute(options),

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::cgroup::Cgroup;
@@ -234,8 +234,20 @@ fn join<T>(handle: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
 
 /// `ramfold-bench enter-cgroup`, which becomes the program.
 pub fn enter_command(host: &Host, cgroup: Option<&Cgroup>, program: &Program) -> Command {
+    enter_command_until(host, cgroup, program, Signal::KILL)
+}
+
+/// The same for a program that gets another signal when the harness is killed: one that has to end its own
+/// children.
+pub fn enter_command_until(
+    host: &Host,
+    cgroup: Option<&Cgroup>,
+    program: &Program,
+    death_signal: Signal,
+) -> Command {
     let mut command = Command::new(&host.own_program);
     command.arg("enter-cgroup").arg("--parent").arg(std::process::id().to_string());
+    command.arg("--death-signal").arg(death_signal.as_raw().to_string());
     for folder in cgroup.iter().flat_map(|cgroup| cgroup.folders()) {
         command.arg("--cgroup").arg(folder);
     }

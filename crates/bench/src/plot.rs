@@ -12,29 +12,31 @@ use crate::report::Row;
 const COLOURS: [&str; 8] =
     ["grey", "steelblue", "darkorange", "seagreen", "mediumpurple", "firebrick", "sienna", "teal"];
 
-type Points = Vec<(f64, f64)>;
+pub type Points = Vec<(f64, f64)>;
 
 /// One panel: a title, names of the axes, curves.
-struct Panel {
-    title: String,
-    x: &'static str,
-    y: &'static str,
-    logarithmic: bool,
-    curves: Vec<(String, Points)>,
+pub struct Panel {
+    pub title: String,
+    pub x: &'static str,
+    pub y: &'static str,
+    pub logarithmic: bool,
+    pub curves: Vec<(String, Points)>,
 }
 
 /// An SVG of all workloads, one below the other.
 pub fn plot(rows: &[Row]) -> String {
     let mut workloads: Vec<&str> = rows.iter().map(|row| row.workload.as_str()).collect();
     workloads.dedup();
-    let panels: Vec<Panel> = workloads
-        .iter()
-        .flat_map(|workload| {
-            let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == *workload).collect();
-            [times(workload, &rows)].into_iter().chain(latencies(workload, &rows))
-        })
-        .filter(|panel| panel.curves.iter().any(|(_, points)| points.len() > 1))
-        .collect();
+    let panels = workloads.iter().flat_map(|workload| {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == *workload).collect();
+        [times(workload, &rows)].into_iter().chain(latencies(workload, &rows))
+    });
+    figure(panels.collect())
+}
+
+/// An SVG of the panels that have curves, two beside each other.
+pub fn figure(mut panels: Vec<Panel>) -> String {
+    panels.retain(|panel| panel.curves.iter().any(|(_, points)| points.len() > 1));
     let columns = panels.len().clamp(1, 2);
     let (plots, layouts): (Vec<Vec<Plot>>, Vec<Layout>) = panels.iter().map(draw).unzip();
     let figure = Figure::new(panels.len().div_ceil(columns).max(1), columns)

@@ -523,3 +523,46 @@ fn the_bench_runs_tiny() {
         assert!(ramfold.is_null() || ramfold["reads"].as_u64().unwrap() > 0, "{row}");
     }
 }
+
+#[test]
+fn the_bench_of_web_servers_runs_tiny() {
+    if !can_mount() {
+        return;
+    }
+    // Debian has it where not everybody looks.
+    let found = ["nginx", "/usr/sbin/nginx"]
+        .iter()
+        .any(|nginx| Command::new(nginx).arg("-v").stderr(Stdio::null()).status().is_ok());
+    if !found {
+        eprintln!("SKIPPED: nginx is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("web.svg");
+    let tiny = [
+        "--memory=48M",
+        "--scale=256",
+        "--sessions=20,40",
+        "--disk=none",
+        "--seconds=1",
+        "--warm-seconds=0",
+    ];
+    let output = Command::new(RAMFOLD)
+        .args(["bench", "web", "--json", "--peer=page-cache,ramfold:codec=lz4", "--plot"])
+        .arg(&plot)
+        .args(tiny)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 2, "{rows:?}");
+    for row in rows {
+        assert!(row["pages_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        let ramfold = &row["runs"][0]["ramfold"];
+        assert_eq!(ramfold.is_null(), row["peer"] == "page-cache");
+        assert!(ramfold.is_null() || ramfold["reads"].as_u64().unwrap() > 0, "{row}");
+    }
+    assert!(fs::read_to_string(plot).unwrap().contains("nginx: throughput"));
+}

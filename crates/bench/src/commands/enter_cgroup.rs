@@ -23,6 +23,9 @@ pub struct Options {
     /// Process that must still be the parent; the program dies with it.
     #[arg(long, value_name = "PID")]
     parent: u32,
+    /// Signal that it dies by.
+    #[arg(long, value_name = "NUMBER")]
+    death_signal: i32,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     program: Vec<OsString>,
@@ -32,7 +35,8 @@ pub fn execute(options: Options) -> Result<ExitCode> {
     // A harness that is killed with -9 takes the program with it. The death
     // signal is armed first and the parent compared after, so that a parent
     // that died in between is noticed.
-    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot arm the death signal")?;
+    let signal = Signal::from_named_raw(options.death_signal).context("there is no such signal")?;
+    set_parent_process_death_signal(Some(signal)).context("cannot arm the death signal")?;
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     if parent != Some(options.parent) {
         bail!("the harness (process {}) has ended", options.parent);

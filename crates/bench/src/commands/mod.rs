@@ -9,6 +9,7 @@ mod print;
 pub mod run;
 pub mod store;
 pub mod train;
+pub mod web;
 pub mod workload;
 
 use print::print;

@@ -9,12 +9,13 @@ use clap::Args;
 use serde::Serialize;
 
 use super::print;
+use crate::file_cache::{Bed, Cache, FileContent, Setup, Slowdown};
 use crate::host::Host;
-use crate::mount::{Bed, Cache, Disk, FileContent, Found, Job, Plan};
+use crate::mount::{Found, Job, Plan};
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::statistics::median_of;
-use crate::{fio, peers, table};
+use crate::{fio, mount, peers, table};
 
 /// Measure ramfold mount beside the plain page cache, in the same memory and on the same disk.
 ///
@@ -42,8 +43,8 @@ pub struct Options {
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = ["page-cache", "ramfold"])]
     peer: Vec<String>,
     /// What reads of the disk are slowed down to, bytes a second and reads a second: 125M:3000, 44M, none
-    #[arg(long, value_name = "SIZE[:READS]", default_value = "125M:3000", value_parser = disk)]
-    disk: DiskOption,
+    #[arg(long, value_name = "SIZE[:READS]", default_value = "125M:3000")]
+    disk: Slowdown,
     /// Folder with files that the content is taken from [default: generated, like the Silesia corpus]
     #[arg(long, value_name = "DIR")]
     content: Option<PathBuf>,
@@ -68,23 +69,6 @@ pub struct Options {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct DiskOption(Option<Disk>);
-
-fn disk(text: &str) -> Result<DiskOption, String> {
-    if text == "none" {
-        return Ok(DiskOption(None));
-    }
-    let (bytes, reads) = match text.split_once(':') {
-        Some((bytes, reads)) => (bytes, Some(reads)),
-        None => (text, None),
-    };
-    let Size(bytes_per_s) = bytes.parse()?;
-    let reads = reads.map(str::parse).transpose();
-    let reads_per_s = reads.map_err(|_| format!("'{text}': reads a second are a number"))?;
-    Ok(DiskOption(Some(Disk { bytes_per_s, reads_per_s })))
 }
 
 #[derive(Serialize)]
@@ -112,34 +96,30 @@ struct Figures {
 pub fn execute(options: Options) -> Result<ExitCode> {
     fio::is_here()?;
     let jobs = jobs(&options.job)?;
-    let caches = options.peer.iter().map(|name| cache(name)).collect::<Result<Vec<_>>>()?;
+    let caches = options.peer.iter().map(|name| Cache::named(name)).collect::<Result<Vec<_>>>()?;
     let host = Host::open(options.scratch.as_deref())?;
     let ramfold = peers::Ramfold::new(options.ramfold).find(&host.own_program)?;
-    let content = match &options.content {
-        Some(folder) => FileContent::of_folder(folder)?,
-        None => FileContent::Generated { seed: 1 },
-    };
+    let content = FileContent::of_option(options.content.as_deref())?;
+    let setup = Setup { memory_bytes: options.memory.0, disk: options.disk.0, ramfold: &ramfold };
     let plan = Plan {
-        memory_bytes: options.memory.0,
+        setup,
         data_bytes: options.data.0,
-        disk: options.disk.0,
         jobs: &jobs,
         seconds: options.seconds,
         warm_seconds: options.warm_seconds,
-        ramfold: &ramfold,
         time_limit: Duration::from_secs(options.time_limit.into()),
     };
     let runs = usize::from(options.runs);
     let mut progress = Progress::new(runs * caches.len() * jobs.len());
     progress.show("writing the files");
-    let bed = Bed::new(&host, plan.data_bytes, &content)?;
+    let bed = Bed::new(&host, |folder| mount::write_files(folder, plan.data_bytes, &content))?;
     let mut found: Vec<Vec<Vec<Found>>> = vec![Vec::new(); caches.len()];
     for run in 0..runs {
         for (name, (cache, found)) in options.peer.iter().zip(caches.iter().zip(&mut found)) {
             let tell = |job: Job| {
                 progress.step(&format!("{}, {name}, run {} of {runs}", job.name(), run + 1));
             };
-            found.push(bed.run(cache, &plan, tell)?);
+            found.push(mount::run(&host, &bed, cache, &plan, tell)?);
         }
     }
     progress.clear();
@@ -153,7 +133,7 @@ pub fn execute(options: Options) -> Result<ExitCode> {
             rows.push(Row {
                 job: job.name(),
                 peer: peer.clone(),
-                memory_bytes: plan.memory_bytes,
+                memory_bytes: plan.setup.memory_bytes,
                 data_bytes: plan.data_bytes,
                 ratio: bytes_per_s / rows.get(first).map_or(bytes_per_s, |row| row.bytes_per_s),
                 bytes_per_s,
@@ -175,27 +155,6 @@ fn jobs(names: &[String]) -> Result<Vec<Job>> {
         bail!("there is no job '{unknown}'; there are {all}");
     }
     Ok(Job::ALL.into_iter().filter(|job| names.iter().any(|name| name == job.name())).collect())
-}
-
-fn cache(name: &str) -> Result<Cache> {
-    if name == "page-cache" {
-        return Ok(Cache::PageCache);
-    }
-    let Some(settings) = name.strip_prefix("ramfold") else {
-        bail!("there is no cache '{name}'; there are page-cache and ramfold");
-    };
-    let mut options = Vec::new();
-    for setting in settings.split(':').filter(|setting| !setting.is_empty()) {
-        match setting.split_once('=') {
-            Some((option @ ("codec" | "cluster" | "compressed-share"), value)) => {
-                options.push(format!("--{option}={value}"));
-            }
-            _ => bail!(
-                "'{name}': write ramfold:OPTION=VALUE with codec, cluster or compressed-share"
-            ),
-        }
-    }
-    Ok(Cache::Ramfold { options })
 }
 
 fn text(figures: &Figures) -> String {

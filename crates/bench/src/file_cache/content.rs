@@ -23,6 +23,14 @@ pub enum FileContent {
 }
 
 impl FileContent {
+    /// The files in a folder, or generated content where none is given.
+    ///
+    /// # Errors
+    /// As those of [`FileContent::of_folder`].
+    pub fn of_option(folder: Option<&Path>) -> Result<FileContent> {
+        folder.map_or(Ok(FileContent::Generated { seed: 1 }), FileContent::of_folder)
+    }
+
     /// The files in a folder.
     ///
     /// # Errors

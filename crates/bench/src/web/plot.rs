@@ -1,0 +1,144 @@
+//! Throughput and bandwidth of the disk as curves, as in paper 000: against the load, or against the share of
+//! the memory that compressed pages have.
+
+use crate::file_cache::Cache;
+use crate::plot::{Panel, Points, figure};
+
+/// A row of the results.
+pub struct Point<'a> {
+    pub server: &'static str,
+    pub peer: &'a str,
+    pub cache: &'a Cache,
+    pub sessions: usize,
+    pub pages_per_s: f64,
+    pub disk_bytes_per_s: f64,
+}
+
+/// An SVG: two panels for each server.
+pub fn plot(points: &[Point<'_>]) -> String {
+    let mut servers: Vec<&str> = points.iter().map(|point| point.server).collect();
+    servers.dedup();
+    let panels: Vec<Panel> = servers
+        .into_iter()
+        .flat_map(|server| {
+            let points: Vec<&Point<'_>> =
+                points.iter().filter(|point| point.server == server).collect();
+            let quantities: [(&str, &'static str, fn(&Point<'_>) -> f64); 2] = [
+                ("throughput", "pages a second", |point| point.pages_per_s),
+                ("disk", "MB read a second", |point| point.disk_bytes_per_s / 1e6),
+            ];
+            quantities.map(|(what, unit, of)| {
+                let (x, curves) = shares(&points, of).map_or_else(
+                    || ("sessions", sessions(&points, of)),
+                    |curves| ("compressed pages' share of the memory, percent", curves),
+                );
+                Panel { title: format!("{server}: {what}"), x, y: unit, logarithmic: false, curves }
+            })
+        })
+        .collect();
+    figure(panels)
+}
+
+/// A curve for each peer, over the numbers of sessions.
+fn sessions(points: &[&Point<'_>], of: impl Fn(&Point<'_>) -> f64) -> Vec<(String, Points)> {
+    let mut curves: Vec<(String, Points)> = Vec::new();
+    for point in points {
+        let place = (point.sessions as f64, of(point));
+        add(&mut curves, point.peer.to_owned(), place);
+    }
+    in_order(curves)
+}
+
+/// A curve for each kind of ramfold over its shares, and a level line for each other peer, if there are several
+/// shares at one number of sessions.
+fn shares(points: &[&Point<'_>], of: impl Fn(&Point<'_>) -> f64) -> Option<Vec<(String, Points)>> {
+    let one_load = points.windows(2).all(|two| two[0].sessions == two[1].sessions);
+    let shares: Vec<f64> =
+        points.iter().filter_map(|point| Some(point.cache.fixed_share()?.0)).collect();
+    let least = shares.iter().copied().reduce(f64::min)?;
+    let most = shares.iter().copied().reduce(f64::max)?;
+    if !one_load || least == most {
+        return None;
+    }
+    let mut curves = Vec::new();
+    for point in points {
+        match point.cache.fixed_share() {
+            Some((share, others)) => {
+                let name = ["ramfold"].into_iter().chain(others).collect::<Vec<_>>().join(" ");
+                add(&mut curves, format!("{name} of a fixed share"), (share, of(point)));
+            }
+            None => {
+                for share in [least, most] {
+                    add(&mut curves, point.peer.to_owned(), (share, of(point)));
+                }
+            }
+        }
+    }
+    Some(in_order(curves))
+}
+
+fn add(curves: &mut Vec<(String, Points)>, name: String, place: (f64, f64)) {
+    match curves.iter_mut().find(|(of, _)| *of == name) {
+        Some((_, points)) => points.push(place),
+        None => curves.push((name, vec![place])),
+    }
+}
+
+fn in_order(mut curves: Vec<(String, Points)>) -> Vec<(String, Points)> {
+    for (_, points) in &mut curves {
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    }
+    curves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caches() -> Vec<(&'static str, Cache)> {
+        ["page-cache", "ramfold:compressed-share=80%", "ramfold:compressed-share=0%"]
+            .map(|name| (name, Cache::named(name).unwrap()))
+            .into()
+    }
+
+    fn points<'a>(caches: &'a [(&'static str, Cache)], sessions: &[usize]) -> Vec<Point<'a>> {
+        let points = caches.iter().enumerate().flat_map(|(nth, (peer, cache))| {
+            sessions.iter().map(move |&sessions| Point {
+                server: "nginx",
+                peer,
+                cache,
+                sessions,
+                pages_per_s: (nth * 1000 + sessions) as f64,
+                disk_bytes_per_s: 1e6,
+            })
+        });
+        points.collect()
+    }
+
+    #[test]
+    fn the_load_is_below_the_curves_of_all_peers() {
+        let caches = caches();
+        let points = points(&caches, &[800, 400]);
+        let all: Vec<&Point<'_>> = points.iter().collect();
+        assert!(shares(&all, |point| point.pages_per_s).is_none());
+        let curves = sessions(&all, |point| point.pages_per_s);
+        assert_eq!(curves.len(), 3);
+        assert_eq!(curves[0], ("page-cache".to_owned(), vec![(400.0, 400.0), (800.0, 800.0)]));
+        let svg = plot(&points);
+        for expected in ["nginx: throughput", "nginx: disk", "sessions", "page-cache"] {
+            assert!(svg.contains(expected), "{expected} is missing");
+        }
+    }
+
+    #[test]
+    fn shares_are_below_the_curves_at_one_load() {
+        let caches = caches();
+        let points = points(&caches, &[400]);
+        let all: Vec<&Point<'_>> = points.iter().collect();
+        let curves = shares(&all, |point| point.pages_per_s).unwrap();
+        assert_eq!(curves[0], ("page-cache".to_owned(), vec![(0.0, 400.0), (80.0, 400.0)]));
+        let ramfold = ("ramfold of a fixed share".to_owned(), vec![(0.0, 2400.0), (80.0, 1400.0)]);
+        assert_eq!(curves[1], ramfold);
+        assert!(plot(&points).contains("share of the memory"));
+    }
+}
