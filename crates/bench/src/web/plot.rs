@@ -4,6 +4,14 @@
 use crate::file_cache::Cache;
 use crate::plot::{Panel, Points, figure};
 
+/// What a panel shows: its name, its unit, and how much of it a row has.
+type Quantity = (&'static str, &'static str, fn(&Point<'_>) -> f64);
+
+const QUANTITIES: [Quantity; 2] = [
+    ("throughput", "pages a second", |point| point.pages_per_s),
+    ("disk", "MB read a second", |point| point.disk_bytes_per_s / 1e6),
+];
+
 /// A row of the results.
 pub struct Point<'a> {
     pub server: &'static str,
@@ -23,11 +31,7 @@ pub fn plot(points: &[Point<'_>]) -> String {
         .flat_map(|server| {
             let points: Vec<&Point<'_>> =
                 points.iter().filter(|point| point.server == server).collect();
-            let quantities: [(&str, &'static str, fn(&Point<'_>) -> f64); 2] = [
-                ("throughput", "pages a second", |point| point.pages_per_s),
-                ("disk", "MB read a second", |point| point.disk_bytes_per_s / 1e6),
-            ];
-            quantities.map(|(what, unit, of)| {
+            QUANTITIES.map(|(what, unit, of)| {
                 let (x, curves) = shares(&points, of).map_or_else(
                     || ("sessions", sessions(&points, of)),
                     |curves| ("compressed pages' share of the memory, percent", curves),
