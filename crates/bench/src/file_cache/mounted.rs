@@ -17,9 +17,10 @@ use crate::journal::{Setting, Undertaking};
 use crate::measure::{Program, enter_command};
 use crate::progress::say;
 
-/// What ramfold is told of the memory, in percent: the rest is for its program and stacks, which its own count
-/// leaves out, and for what the program that reads takes.
-const TOLD_PERCENT: u64 = 90;
+/// What ramfold is not told of the memory: it is for its program and stacks, which its own count leaves out, and for
+/// the program that reads (fio and its libraries: 30 MB). At most this part.
+const UNTOLD_BYTES: u64 = 32 << 20;
+const UNTOLD_PART: u64 = 4;
 const READY: Duration = Duration::from_secs(30);
 
 /// ramfold's process and its mount.
@@ -45,7 +46,7 @@ impl Mounted {
         let folder = host.journal.undertake(Setting::Folder { path: mountpoint.clone() })?;
         fs::create_dir(&mountpoint)?;
         let mount = host.journal.undertake(Setting::Mount { path: mountpoint.clone() })?;
-        let told = memory_bytes * TOLD_PERCENT / 100;
+        let told = memory_bytes - UNTOLD_BYTES.min(memory_bytes / UNTOLD_PART);
         let mut command = vec![ramfold.into(), "mount".into()];
         command.extend(["--memory".into(), told.to_string().into()]);
         command.extend(["--stats".into(), statistics.clone().into()]);

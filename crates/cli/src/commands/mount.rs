@@ -43,8 +43,8 @@ pub struct Arguments {
     /// they do not
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = cluster_codec)]
     codec: CodecOption,
-    /// How much is compressed as one: 4K, 16K or 64K. For experiments: without it 64K of a file that is read in
-    /// order; of others 16K where reads of SOURCE take long, else 4K
+    /// How much is compressed as one: 4K, 16K or 64K. For experiments: without it 16K where reads of SOURCE take long
+    /// or a file is read in order, else 4K
     #[arg(long, value_name = "SIZE", value_parser = cluster_size)]
     cluster: Option<ClusterSize>,
     /// Keep that part of the memory for compressed pages, 0 to 85%. For experiments: without it, what serves best

@@ -405,9 +405,8 @@ impl Content {
             return size;
         }
         // Who wants one page waits for its whole cluster, which is worth it where to wait for SOURCE is worse.
-        if self.in_order.load(Ordering::Relaxed) >= IN_ORDER {
-            ClusterSize::Sixteen
-        } else if self.shared.source_speed.is_slow() {
+        let in_order = self.in_order.load(Ordering::Relaxed) >= IN_ORDER;
+        if in_order || self.shared.source_speed.is_slow() {
             ClusterSize::Four
         } else {
             ClusterSize::One
