@@ -15,12 +15,12 @@ const COLOURS: [&str; 8] =
 type Points = Vec<(f64, f64)>;
 
 /// One panel: a title, names of the axes, curves.
-struct Panel {
-    title: String,
-    x: &'static str,
-    y: &'static str,
-    logarithmic: bool,
-    curves: Vec<(String, Points)>,
+pub struct Panel {
+    pub title: String,
+    pub x: &'static str,
+    pub y: &'static str,
+    pub logarithmic: bool,
+    pub curves: Vec<(String, Points)>,
 }
 
 /// An SVG of all workloads, one below the other.
@@ -35,6 +35,11 @@ pub fn plot(rows: &[Row]) -> String {
         })
         .filter(|panel| panel.curves.iter().any(|(_, points)| points.len() > 1))
         .collect();
+    figure(&panels)
+}
+
+/// An SVG of panels, two in a row.
+pub fn figure(panels: &[Panel]) -> String {
     let columns = panels.len().clamp(1, 2);
     let (plots, layouts): (Vec<Vec<Plot>>, Vec<Layout>) = panels.iter().map(draw).unzip();
     let figure = Figure::new(panels.len().div_ceil(columns).max(1), columns)
@@ -126,7 +131,9 @@ fn draw(panel: &Panel) -> (Vec<Plot>, Layout) {
         .with_x_label(panel.x)
         .with_y_label(panel.y)
         .with_legend_position(LegendPosition::InsideTopRight);
-    let layout = if panel.logarithmic { layout.with_log_scale() } else { layout };
+    // Heights compare where they begin at nothing.
+    let layout =
+        if panel.logarithmic { layout.with_log_scale() } else { layout.with_y_axis_min(0.0) };
     (plots, layout)
 }
 

@@ -5,6 +5,7 @@
 
 mod content;
 mod jobs;
+pub mod shares;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -84,6 +85,9 @@ pub struct Found {
     pub user_seconds: f64,
     pub system_seconds: f64,
     pub seconds: f64,
+    /// Time in ramfold's codec, of all threads together.
+    pub compress_seconds: Option<f64>,
+    pub decompress_seconds: Option<f64>,
     /// Bytes of files that were in one of the levels at the end.
     pub cached_bytes: Option<u64>,
     /// What ramfold's `--stats` says at the end.
@@ -169,6 +173,7 @@ impl<'a> Bed<'a> {
             Some(device) => cgroup.disk_read_bytes(device),
             None => Ok(0),
         };
+        let before = mounted.map(Mounted::statistics).transpose()?;
         let (cpu, disk, started) = (cgroup.cpu_split()?, disk_bytes()?, Instant::now());
         let told = self.fio(&job.arguments(plan, &files), cgroup, plan)?;
         let seconds = started.elapsed().as_secs_f64();
@@ -179,6 +184,11 @@ impl<'a> Bed<'a> {
         let (user_seconds, system_seconds) = used(cgroup.cpu_split()?).unwrap_or_default();
         let disk_bytes = disk_bytes()? - disk;
         let ramfold = mounted.map(Mounted::statistics).transpose()?;
+        let spent = |name: &str| {
+            let (now, before) =
+                (ramfold.as_ref()?[name].as_u64()?, before.as_ref()?[name].as_u64()?);
+            Some((now - before) as f64 / 1e9)
+        };
         let of_ramfold = |ramfold: &Value| {
             let number = |name: &str| ramfold[name].as_u64().unwrap_or(0);
             number("kernel_bytes") + number("pages_stored") * 4096
@@ -191,6 +201,8 @@ impl<'a> Bed<'a> {
             user_seconds,
             system_seconds,
             seconds,
+            compress_seconds: spent("compress_ns"),
+            decompress_seconds: spent("decompress_ns"),
             cached_bytes: ramfold.as_ref().map(of_ramfold),
             ramfold,
         })
