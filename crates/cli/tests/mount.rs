@@ -66,8 +66,13 @@ fn can_mount() -> bool {
 }
 
 fn serve(source: &Path, mountpoint: &Path) -> Child {
+    serve_with(&[], source, mountpoint)
+}
+
+fn serve_with(options: &[&str], source: &Path, mountpoint: &Path) -> Child {
     let mut server = Command::new(RAMFOLD)
         .args(["mount", "--memory", "64M"])
+        .args(options)
         .args([source, mountpoint])
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
@@ -489,6 +494,40 @@ fn a_direct_descriptor_and_a_cached_one_see_the_same() {
 }
 
 #[test]
+fn what_happens_is_told_each_second() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    umount(&[], &mounted.mount("")).unwrap();
+    ended_well(&mut mounted.server);
+    fs::write(mounted.source("file"), "what is read\n".repeat(100_000)).unwrap();
+    mounted.server = serve_with(&["--live"], &mounted.source(""), &mounted.mount(""));
+    let mut said = BufReader::new(mounted.server.stderr.take().unwrap()).lines();
+    let header = said.next().unwrap().unwrap();
+    assert!(header.contains("requests/s") && header.contains("SOURCE MB"), "{header}");
+    let expected = fs::read(mounted.source("file")).unwrap();
+    assert_eq!(fs::read(mounted.mount("file")).unwrap(), expected);
+    // Not the column of MB/s.
+    let place = header.find("SOURCE MB  ").unwrap();
+    let from_source =
+        |line: &str| line[place..][.."SOURCE MB".len()].trim().parse::<f64>().unwrap();
+    is_seen("what was read of SOURCE", || {
+        let line = said.next().unwrap().unwrap();
+        assert_eq!(line.len(), header.len(), "{line}");
+        from_source(&line) >= 1.3
+    });
+    umount(&[], &mounted.mount("")).unwrap();
+    assert!(mounted.server.wait().unwrap().success());
+    // What is said last is of the end.
+    assert!(from_source(&said.last().unwrap().unwrap()) >= 1.3);
+    let output = Command::new(RAMFOLD)
+        .args(["mount", "--live", "--daemon"])
+        .args([mounted.source(""), mounted.mount("")])
+        .output()
+        .unwrap();
+    let refusal = String::from_utf8_lossy(&output.stderr);
+    assert!(refusal.contains("leave one of them out"), "{refusal}");
+}
+
+#[test]
 fn the_bench_runs_tiny() {
     if !can_mount() {
         return;
@@ -505,23 +544,34 @@ fn the_bench_runs_tiny() {
         "--warm-seconds=1",
         "--runs=1",
     ];
-    let peers = "--peer=page-cache,ramfold:codec=lz4:cluster=4K";
-    let output = Command::new(RAMFOLD)
-        .args(["bench", "mount", "--json", peers])
-        .args(tiny)
-        .output()
-        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("shares.svg");
+    let bench = |peers: &str| {
+        Command::new(RAMFOLD)
+            .args(["bench", "mount", "--json", peers, "--plot"])
+            .arg(&plot)
+            .args(tiny)
+            .output()
+            .unwrap()
+    };
+    let refused = bench("--peer=page-cache,ramfold");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("name a peer with several"));
+    let lz4 = "ramfold:codec=lz4:cluster=4K:compressed-share";
+    let output = bench(&format!("--peer=page-cache,{lz4}=20%,{lz4}=80%"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+    assert!(fs::read_to_string(&plot).unwrap().contains("stride: throughput"));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 7 * 2, "{rows:?}");
+    assert_eq!(rows.len(), 7 * 3, "{rows:?}");
     for row in rows {
         assert!(row["bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
         let ramfold = &row["runs"][0]["ramfold"];
         assert_eq!(ramfold.is_null(), row["peer"] == "page-cache");
         assert!(ramfold.is_null() || ramfold["reads"].as_u64().unwrap() > 0, "{row}");
+        assert_eq!(row["compress_seconds"].is_null(), ramfold.is_null());
     }
+    assert!(rows[1]["compress_seconds"].as_f64().unwrap() > 0.0, "{}", rows[1]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use ramfold_codec::{
     Choice, Chosen, DecodeError, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES, Page,
     ScratchError, same_filled,
 };
+use ramfold_sys::time::thread_cpu_ns;
 use self_cell::{MutBorrow, self_cell};
 
 use crate::job::{Done, Job, Outcome, Room, Task};
@@ -64,16 +65,20 @@ impl Coder {
 
     pub fn run(&mut self, job: Job) -> Done {
         let Job { tag, task, mut room } = job;
+        let mut compress_ns = 0;
         let outcome = match task {
             Task::CompressCluster { codec, object_bytes_max } => {
-                self.clusters.compress(codec, object_bytes_max, &mut room)
+                let before = thread_cpu_ns();
+                let outcome = self.clusters.compress(codec, object_bytes_max, &mut room);
+                compress_ns = thread_cpu_ns() - before;
+                outcome
             }
             Task::DecompressCluster { encoding, len } => {
                 self.clusters.decompress(encoding, len, &mut room)
             }
             _ => self.pages.with_dependent_mut(|_, codecs| codecs.run(task, &mut room)),
         };
-        Done { tag, outcome, room }
+        Done { tag, outcome, room, compress_ns }
     }
 }
 

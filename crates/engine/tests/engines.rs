@@ -191,6 +191,7 @@ fn clusters_come_back() {
             );
             let mut objects = Vec::new();
             for (tag, done) in compressed {
+                assert!(done.compress_ns > 0);
                 match done.outcome {
                     Outcome::SameFilled(word) => {
                         assert_eq!((tag % 4, word.to_le_bytes()), (2, [(tag >> 2) as u8; 8]));

@@ -1,11 +1,22 @@
-//! Time, read in the vDSO: without a system call where the machine's clock allows.
+//! Time.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since an arbitrary point, never going backwards.
+/// Nanoseconds since an arbitrary point, never going backwards. Read in the vDSO: without a system call where the
+/// machine's clock allows.
 #[inline]
 pub fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// Nanoseconds that this thread has had a processor. A system call.
+pub fn thread_cpu_ns() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
+#[inline]
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -16,5 +27,12 @@ mod tests {
         let a = super::monotonic_ns();
         let b = super::monotonic_ns();
         assert!(a > 0 && b >= a);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_has_no_processor() {
+        let before = super::thread_cpu_ns();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(super::thread_cpu_ns() - before < 40_000_000);
     }
 }

@@ -1,20 +1,23 @@
 //! `ramfold-bench mount`: `ramfold mount` beside the plain page cache.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
 use super::print;
+use crate::file_cache::shares::{self, Measured};
 use crate::file_cache::{Bed, Cache, FileContent, Setup, Slowdown};
 use crate::host::Host;
 use crate::mount::{Found, Job, Plan};
+use crate::plot::{Panel, figure};
 use crate::progress::Progress;
 use crate::size::Size;
-use crate::statistics::median_of;
+use crate::statistics::{median, median_of};
 use crate::{fio, mount, peers, table};
 
 /// Measure ramfold mount beside the plain page cache, in the same memory and on the same disk.
@@ -27,7 +30,8 @@ use crate::{fio, mount, peers, table};
 #[command(after_help = "Examples:\n  \
     sudo ramfold bench mount\n  \
     sudo ramfold bench mount --disk none --job random,random-one,hot\n  \
-    sudo ramfold bench mount --content silesia/ --peer page-cache,ramfold:codec=lz4,ramfold:cluster=64K")]
+    sudo ramfold bench mount --content silesia/ --peer page-cache,ramfold:codec=lz4,ramfold:cluster=64K\n  \
+    sudo ramfold bench mount --plot shares.svg --peer page-cache,ramfold:compressed-share=0%,ramfold:compressed-share=80%")]
 pub struct Options {
     /// Memory of the control group
     #[arg(long, value_name = "SIZE", default_value = "256M")]
@@ -66,6 +70,9 @@ pub struct Options {
     /// Longest time for a single job, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     time_limit: u32,
+    /// Draw each job's throughput, and what it reads from the disk, against compressed-share: an SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -85,6 +92,9 @@ struct Row {
     user_seconds: f64,
     system_seconds: f64,
     seconds: f64,
+    /// Of ramfold.
+    compress_seconds: Option<f64>,
+    decompress_seconds: Option<f64>,
     runs: Vec<Found>,
 }
 
@@ -97,6 +107,15 @@ pub fn execute(options: Options) -> Result<ExitCode> {
     fio::is_here()?;
     let jobs = jobs(&options.job)?;
     let caches = options.peer.iter().map(|name| Cache::named(name)).collect::<Result<Vec<_>>>()?;
+    if options.plot.is_some() {
+        let nothing = options.peer.iter().zip(&caches);
+        let nothing = nothing.map(|(peer, cache)| Measured { peer, cache, value: 0.0 });
+        ensure!(
+            shares::curves(&nothing.collect::<Vec<_>>()).is_some(),
+            "--plot draws throughput against the lower level's share: name several, as in --peer \
+             page-cache,ramfold:compressed-share=0%,ramfold:compressed-share=40%,ramfold:compressed-share=80%"
+        );
+    }
     let host = Host::open(options.scratch.as_deref())?;
     let ramfold = peers::Ramfold::new(options.ramfold).find(&host.own_program)?;
     let content = FileContent::of_option(options.content.as_deref())?;
@@ -129,6 +148,9 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         for (peer, found) in options.peer.iter().zip(&found) {
             let runs: Vec<Found> = found.iter().map(|jobs| jobs[place].clone()).collect();
             let middle = |of: &dyn Fn(&Found) -> f64| median_of(&runs, of).unwrap_or(0.0);
+            let middle_if = |of: &dyn Fn(&Found) -> Option<f64>| {
+                median(&runs.iter().filter_map(of).collect::<Vec<_>>())
+            };
             let bytes_per_s = middle(&|found| found.bytes_per_s);
             rows.push(Row {
                 job: job.name(),
@@ -141,11 +163,42 @@ pub fn execute(options: Options) -> Result<ExitCode> {
                 user_seconds: middle(&|found| found.user_seconds),
                 system_seconds: middle(&|found| found.system_seconds),
                 seconds: middle(&|found| found.seconds),
+                compress_seconds: middle_if(&|found| found.compress_seconds),
+                decompress_seconds: middle_if(&|found| found.decompress_seconds),
                 runs,
             });
         }
     }
+    if let Some(path) = &options.plot {
+        let drawn = plot(&rows, &caches);
+        fs::write(path, drawn).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     print(options.json, Figures { rows }, text)
+}
+
+/// The rows of a job follow one another, one for each cache.
+fn plot(rows: &[Row], caches: &[Cache]) -> String {
+    let panels = rows.chunks(caches.len()).flat_map(|rows| {
+        let panel = |what: &str, y, of: fn(&Row) -> f64| {
+            let measured = rows.iter().zip(caches).map(|(row, cache)| Measured {
+                peer: &row.peer,
+                cache,
+                value: of(row),
+            });
+            Panel {
+                title: format!("{}: {what}", rows[0].job),
+                x: "compressed pages' share of the memory, percent",
+                y,
+                logarithmic: false,
+                curves: shares::curves(&measured.collect::<Vec<_>>()).unwrap_or_default(),
+            }
+        };
+        [
+            panel("throughput", "MB/s", |row| row.bytes_per_s / 1e6),
+            panel("disk", "MB read", |row| row.disk_bytes / 1e6),
+        ]
+    });
+    figure(panels.collect())
 }
 
 fn jobs(names: &[String]) -> Result<Vec<Job>> {
@@ -170,6 +223,8 @@ fn text(figures: &Figures) -> String {
             "disk MB",
             "user s",
             "sys s",
+            "compress s",
+            "decompress s",
             "cached MiB",
         ],
         2,
@@ -177,7 +232,7 @@ fn text(figures: &Figures) -> String {
     for row in &figures.rows {
         let of_runs = |of: &dyn Fn(&Found) -> Option<f64>| {
             let values: Vec<f64> = row.runs.iter().filter_map(of).collect();
-            crate::statistics::median(&values)
+            median(&values)
         };
         let cell = |value: Option<f64>, digits: usize| {
             value.map_or_else(String::new, |value| format!("{value:.digits$}"))
@@ -194,6 +249,8 @@ fn text(figures: &Figures) -> String {
             format!("{:.0}", row.disk_bytes / 1e6),
             format!("{:.1}", row.user_seconds),
             format!("{:.1}", row.system_seconds),
+            cell(row.compress_seconds, 1),
+            cell(row.decompress_seconds, 1),
             cell(
                 of_runs(&|found| {
                     found.cached_bytes.map(|bytes| bytes as f64 / f64::from(1u32 << 20))

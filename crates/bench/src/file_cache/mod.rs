@@ -7,6 +7,7 @@ mod bed;
 mod content;
 mod disk;
 mod mounted;
+pub mod shares;
 
 use anyhow::{Result, bail};
 

@@ -57,6 +57,9 @@ pub struct Found {
     pub user_seconds: f64,
     pub system_seconds: f64,
     pub seconds: f64,
+    /// Of ramfold: processor time in the encoder, and time in the decoder by the clock.
+    pub compress_seconds: Option<f64>,
+    pub decompress_seconds: Option<f64>,
     /// Bytes of files that were in one of the levels at the end.
     pub cached_bytes: Option<u64>,
     /// What ramfold's `--stats` says at the end.
@@ -107,11 +110,16 @@ fn run_job(host: &Host, job: Job, stage: &Stage<'_>, plan: &Plan<'_>) -> Result<
     if let Some(arguments) = job.warm_up(plan, &files) {
         run_fio(host, &arguments, stage.cgroup(), plan)?;
     }
+    let before = stage.statistics()?;
     let meter = stage.meter()?;
     let told = run_fio(host, &job.arguments(plan, &files), stage.cgroup(), plan)?;
     let spent = meter.spent()?;
     let read = &told["read"];
     let ramfold = stage.statistics()?;
+    let in_codec = |name: &str| {
+        let (now, before) = (ramfold.as_ref()?[name].as_u64()?, before.as_ref()?[name].as_u64()?);
+        Some((now - before) as f64 / 1e9)
+    };
     let of_ramfold = |ramfold: &Value| {
         let number = |name: &str| ramfold[name].as_u64().unwrap_or(0);
         number("kernel_bytes") + number("pages_stored") * 4096
@@ -124,6 +132,8 @@ fn run_job(host: &Host, job: Job, stage: &Stage<'_>, plan: &Plan<'_>) -> Result<
         user_seconds: spent.user_seconds,
         system_seconds: spent.system_seconds,
         seconds: spent.seconds,
+        compress_seconds: in_codec("compress_ns"),
+        decompress_seconds: in_codec("decompress_ns"),
         cached_bytes: ramfold.as_ref().map(of_ramfold),
         ramfold,
     })

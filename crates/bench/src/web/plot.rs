@@ -2,6 +2,7 @@
 //! the memory that compressed pages have.
 
 use crate::file_cache::Cache;
+use crate::file_cache::shares::{self, Measured};
 use crate::plot::{Panel, Points, figure};
 
 /// What a panel shows: its name, its unit, and how much of it a row has.
@@ -32,7 +33,7 @@ pub fn plot(points: &[Point<'_>]) -> String {
             let points: Vec<&Point<'_>> =
                 points.iter().filter(|point| point.server == server).collect();
             QUANTITIES.map(|(what, unit, of)| {
-                let (x, curves) = shares(&points, of).map_or_else(
+                let (x, curves) = over_shares(&points, of).map_or_else(
                     || ("sessions", sessions(&points, of)),
                     |curves| ("compressed pages' share of the memory, percent", curves),
                 );
@@ -48,53 +49,32 @@ fn sessions(points: &[&Point<'_>], of: impl Fn(&Point<'_>) -> f64) -> Vec<(Strin
     let mut curves: Vec<(String, Points)> = Vec::new();
     for point in points {
         let place = (point.sessions as f64, of(point));
-        add(&mut curves, point.peer.to_owned(), place);
-    }
-    in_order(curves)
-}
-
-/// A curve for each kind of ramfold over its shares, and a level line for each other peer, if there are several
-/// shares at one number of sessions.
-fn shares(points: &[&Point<'_>], of: impl Fn(&Point<'_>) -> f64) -> Option<Vec<(String, Points)>> {
-    let one_load = points.windows(2).all(|two| two[0].sessions == two[1].sessions);
-    let shares: Vec<f64> =
-        points.iter().filter_map(|point| Some(point.cache.fixed_share()?.0)).collect();
-    let least = shares.iter().copied().reduce(f64::min)?;
-    let most = shares.iter().copied().reduce(f64::max)?;
-    if !one_load || least == most {
-        return None;
-    }
-    let mut curves = Vec::new();
-    for point in points {
-        match point.cache.fixed_share() {
-            Some((share, others)) => {
-                let name = ["ramfold"].into_iter().chain(others).collect::<Vec<_>>().join(" ");
-                add(&mut curves, format!("{name} of a fixed share"), (share, of(point)));
-            }
-            None => {
-                for share in [least, most] {
-                    add(&mut curves, point.peer.to_owned(), (share, of(point)));
-                }
-            }
+        match curves.iter_mut().find(|(peer, _)| peer == point.peer) {
+            Some((_, points)) => points.push(place),
+            None => curves.push((point.peer.to_owned(), vec![place])),
         }
     }
-    Some(in_order(curves))
-}
-
-fn add(curves: &mut Vec<(String, Points)>, name: String, place: (f64, f64)) {
-    match curves.iter_mut().find(|(of, _)| *of == name) {
-        Some((_, points)) => points.push(place),
-        None => curves.push((name, vec![place])),
-    }
-}
-
-fn in_order(mut curves: Vec<(String, Points)>) -> Vec<(String, Points)> {
     for (_, points) in &mut curves {
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
     }
     curves
 }
 
+/// Curves over the shares, if there are several at one number of sessions.
+fn over_shares(
+    points: &[&Point<'_>],
+    of: impl Fn(&Point<'_>) -> f64,
+) -> Option<Vec<(String, Points)>> {
+    if points.windows(2).any(|two| two[0].sessions != two[1].sessions) {
+        return None;
+    }
+    let measured = points.iter().map(|point| Measured {
+        peer: point.peer,
+        cache: point.cache,
+        value: of(point),
+    });
+    shares::curves(&measured.collect::<Vec<_>>())
+}
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,7 +104,7 @@ mod tests {
         let caches = caches();
         let points = points(&caches, &[800, 400]);
         let all: Vec<&Point<'_>> = points.iter().collect();
-        assert!(shares(&all, |point| point.pages_per_s).is_none());
+        assert!(over_shares(&all, |point| point.pages_per_s).is_none());
         let curves = sessions(&all, |point| point.pages_per_s);
         assert_eq!(curves.len(), 3);
         assert_eq!(curves[0], ("page-cache".to_owned(), vec![(400.0, 400.0), (800.0, 800.0)]));
@@ -139,7 +119,7 @@ mod tests {
         let caches = caches();
         let points = points(&caches, &[400]);
         let all: Vec<&Point<'_>> = points.iter().collect();
-        let curves = shares(&all, |point| point.pages_per_s).unwrap();
+        let curves = over_shares(&all, |point| point.pages_per_s).unwrap();
         assert_eq!(curves[0], ("page-cache".to_owned(), vec![(0.0, 400.0), (80.0, 400.0)]));
         let ramfold = ("ramfold of a fixed share".to_owned(), vec![(0.0, 2400.0), (80.0, 1400.0)]);
         assert_eq!(curves[1], ramfold);

@@ -14,7 +14,9 @@ use ramfold_filecache::mount::{self, Mount, Options};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
+use crate::mount_view::MountView;
 use crate::output_file;
+use crate::picture;
 use crate::say::say;
 use crate::size::{Size, memory_bytes};
 
@@ -33,6 +35,7 @@ const IN_BACKGROUND: &str = "RAMFOLD_MOUNT_IN_BACKGROUND";
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ramfold mount --memory 2G /srv/data /mnt/data          until Ctrl-C or `ramfold umount /mnt/data`
+  ramfold mount --live /srv/data /mnt/data               what it does, as it happens
   sudo ramfold mount --daemon /srv/data /mnt/data        for all users, in the background")]
 pub struct Arguments {
     /// What the cache may cost in RAM, both levels together: 512M, 1.5G, 40% (of the machine's RAM) [default: half
@@ -56,6 +59,9 @@ pub struct Arguments {
     /// Write what happened to FILE as JSON when it ends, and whenever this process gets SIGUSR2
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+    /// Show what happens on standard error, anew each second; as a line each second where that is no terminal
+    #[arg(long)]
+    live: bool,
     /// Go to the background when the mount is there
     #[arg(long)]
     daemon: bool,
@@ -101,6 +107,12 @@ fn compressed_share(text: &str) -> Result<f64, String> {
 /// # Errors
 /// When it cannot be mounted or served.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.live && arguments.daemon {
+        bail!(
+            "--live shows what happens where this was started, and --daemon goes away from there: leave one of \
+             them out, or name a file by --stats, which is written when the process in the background gets SIGUSR2"
+        );
+    }
     let in_background = std::env::var_os(IN_BACKGROUND).is_some();
     if arguments.daemon && !in_background {
         return start_in_background();
@@ -167,8 +179,11 @@ fn serve(
     let at_a_signal = write_stats.clone();
     thread::spawn(move || answer_signals(&mut signals, &mountpoint, &at_a_signal));
     when_ready(&mount).context("going to the background")?;
+    let begin = || MountView::begin(mount.view());
+    let live = arguments.live.then(begin).transpose().context("starting the live view")?;
     let served =
         mount.serve().with_context(|| format!("serving {}", arguments.mountpoint.display()));
+    drop(live);
     served.and(write_stats())
 }
 
@@ -194,6 +209,7 @@ fn answer_signals(
             continue;
         }
         if is_unmounted {
+            picture::erase(&mut io::stderr().lock());
             std::process::exit(128 + signal);
         }
         let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;

@@ -47,6 +47,16 @@ pub enum Object<'a> {
     Compressed { encoding: Encoding, bytes: &'a [u8] },
 }
 
+impl Object<'_> {
+    /// What it takes, without the header and the store's seals.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Object::SameFilled(word) => size_of_val(word) as u64,
+            Object::Compressed { bytes, .. } => bytes.len() as u64,
+        }
+    }
+}
+
 /// Why a cluster could not be had though something is stored. It is not handed out, and should be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Damaged {

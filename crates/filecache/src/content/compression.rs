@@ -235,8 +235,9 @@ impl Compression {
 
     /// Stores a cluster, and returns how many bytes it had.
     fn finish(&self, shared: &Shared, under_way: &mut [Option<Pending>], done: Done) -> usize {
-        let Done { tag, outcome, room } = done;
+        let Done { tag, outcome, room, compress_ns } = done;
         let bytes = room.content.len();
+        shared.counters.compress_ns.add(compress_ns);
         if let Some(pending) = under_way.get_mut(tag as usize).and_then(Option::take)
             && let Some(size) = ClusterSize::of_bytes(bytes)
         {

@@ -30,8 +30,13 @@ pub struct Counters {
     pub source_reads: Counter,
     pub source_read_bytes: Counter,
     pub source_read_ns: Counter,
+    /// Clusters that were decompressed for them.
+    pub decompressions: Counter,
     pub decompress_ns: Counter,
+    pub compress_ns: Counter,
     pub compressed_pages: Counter,
+    /// What those took then.
+    pub compressed_to_bytes: Counter,
     pub incompressible_pages: Counter,
     /// Not compressed, because the file's last clusters did not shrink.
     pub hopeless_pages: Counter,

@@ -360,6 +360,7 @@ impl Content {
             Ok(()) => {
                 shared.replacement.stored(key, size, mark);
                 shared.counters.compressed_pages.add(pages);
+                shared.counters.compressed_to_bytes.add(object.bytes());
             }
             Err(_) => shared.counters.no_room_pages.add(pages),
         }
@@ -516,6 +517,7 @@ impl Reading<'_> {
                 let pages = first..first + found.size.pages() as u64;
                 let place = self.place(pages.clone());
                 workspace.decompress(&found, &mut self.buffer[place])?;
+                shared.counters.decompressions.add(1);
                 shared.counters.decompress_ns.add(started.elapsed().as_nanos() as u64);
                 self.keep |= found.mark.uses() > 1;
                 let end = pages.end;

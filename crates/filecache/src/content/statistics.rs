@@ -30,8 +30,11 @@ pub struct Statistics {
     pub source_reads: u64,
     pub source_read_bytes: u64,
     pub source_read_ns: u64,
+    pub decompressions: u64,
     pub decompress_ns: u64,
+    pub compress_ns: u64,
     pub pages_compressed: u64,
+    pub pages_compressed_to_bytes: u64,
     pub rejected_incompressible_pages: u64,
     pub rejected_hopeless_pages: u64,
     pub rejected_busy_pages: u64,
@@ -45,9 +48,8 @@ pub struct Statistics {
 }
 
 impl Shared {
-    pub(super) fn statistics(&self) -> Statistics {
+    pub(super) fn statistics(&self, pages_stored: u64) -> Statistics {
         let store = self.store.statistics();
-        let pages_stored = self.pages_stored();
         let left = self.replacement.counts();
         let counters = &self.counters;
         let ratio = match store.object_bytes {
@@ -76,8 +78,11 @@ impl Shared {
             source_reads: counters.source_reads.get(),
             source_read_bytes: counters.source_read_bytes.get(),
             source_read_ns: counters.source_read_ns.get(),
+            decompressions: counters.decompressions.get(),
             decompress_ns: counters.decompress_ns.get(),
+            compress_ns: counters.compress_ns.get(),
             pages_compressed: counters.compressed_pages.get(),
+            pages_compressed_to_bytes: counters.compressed_to_bytes.get(),
             rejected_incompressible_pages: counters.incompressible_pages.get(),
             rejected_hopeless_pages: counters.hopeless_pages.get(),
             rejected_busy_pages: counters.busy_pages.get(),
@@ -91,7 +96,8 @@ impl Shared {
         }
     }
 
-    fn pages_stored(&self) -> u64 {
+    /// Goes over all that is stored.
+    pub(super) fn pages_stored(&self) -> u64 {
         let (mut pages, mut place) = (0, 0);
         while let Some((group, next)) = self.store.group_from(place) {
             clusters::in_group(&self.store, group, |_, size, mark| {

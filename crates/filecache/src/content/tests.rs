@@ -188,6 +188,10 @@ fn what_is_read_is_what_the_file_holds() {
         let counters = &contents.shared.counters;
         assert!(counters.pool_hit_pages.get() > 1000, "{}", counters.pool_hit_pages.get());
         assert_eq!(counters.damaged_clusters.get(), 0);
+        assert!(counters.decompressions.get() > 0 && counters.compress_ns.get() > 0);
+        let told = contents.view().glance();
+        assert!(told.pages_compressed_to_bytes > told.pages_compressed);
+        assert!(told.pages_compressed_to_bytes < told.pages_compressed * 4096 / 16 * 15);
     }
 }
 
