@@ -127,7 +127,8 @@ mod tests {
 
     use super::*;
 
-    fn answered(answer: &'static [u8]) -> Result<(Answer, Vec<u8>)> {
+    /// What the client makes of an answer that is sent in parts of some length.
+    fn answered(answer: &'static [u8], part_bytes: usize) -> Result<(Answer, Vec<u8>)> {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -136,7 +137,7 @@ mod tests {
             let mut request = [0; 100];
             let read = stream.read(&mut request).unwrap();
             assert_eq!(&request[..read], b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
-            for part in answer.chunks(7) {
+            for part in answer.chunks(part_bytes) {
                 stream.write_all(part).unwrap();
             }
         });
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn a_file_comes_in_parts() {
         let (answer, body) =
-            answered(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n0123456789").unwrap();
+            answered(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n0123456789", 7).unwrap();
         assert_eq!((answer, body.as_slice()), (Answer::Whole, b"0123456789".as_slice()));
     }
 
@@ -165,7 +166,7 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\n\r\n0123456789", "no Content-Length"),
         ];
         for (answer, expected) in answers {
-            let error = format!("{:#}", answered(answer).unwrap_err());
+            let error = format!("{:#}", answered(answer, answer.len()).unwrap_err());
             assert!(error.contains(expected), "{error}");
         }
     }
