@@ -327,9 +327,15 @@ impl Shared {
     /// Lets clusters leave until the lower level is within its limit.
     fn make_room(&self) {
         let limit = self.balance.compressed_bytes_max();
-        if self.store.cost_bytes() as u64 > limit {
+        let cost = || self.store.cost_bytes() as u64;
+        if cost() > limit {
             let _only = locked(&self.making_room);
-            self.let_leave(limit - limit / ROOM_PART);
+            // Nobody may come by again for long, and one turn of compaction may not do.
+            let mut before = u64::MAX;
+            while cost() > limit && cost() < before {
+                before = cost();
+                self.let_leave(limit - limit / ROOM_PART);
+            }
         }
         self.share_memory();
     }
