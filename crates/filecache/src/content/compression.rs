@@ -1,8 +1,8 @@
 //! What has been read from SOURCE is compressed in the background and stored.
 //!
 //! A thread of its own hands clusters to the engine and stores what comes back. When it does not come after, what is
-//! read from a fast SOURCE is not kept. Whoever reads from a slow one waits, having answered: disks give bursts, and
-//! on the whole there is time to compress what they give.
+//! read from a disk that is faster than the codec is not kept. Whoever reads from a slower one waits, having
+//! answered: disks give bursts, and on the whole there is time to compress what they give.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -41,14 +41,15 @@ struct Queue {
     free: Vec<Room>,
     idle: bool,
     stopping: bool,
+    /// Nanoseconds that a byte takes, of late, with all threads at work; 0: not known.
+    ns_per_byte: f64,
 }
 
 /// Where a cluster was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Origin {
-    Source {
-        is_slow: bool,
-    },
+    /// In SOURCE, which of late has taken so long for a byte.
+    Source { ns_per_byte: f64 },
     /// In the pool, as part of a larger one: what comes from SOURCE goes first.
     Pool,
 }
@@ -130,7 +131,9 @@ impl Compression {
             Origin::Pool => self.bytes_max / 2,
         };
         let mut room = queue.room(size, bytes_max);
-        if room.is_none() && origin == (Origin::Source { is_slow: true }) {
+        let is_slower =
+            matches!(origin, Origin::Source { ns_per_byte } if ns_per_byte > queue.ns_per_byte);
+        if room.is_none() && is_slower {
             let started = Instant::now();
             while room.is_none() && !queue.stopping && started.elapsed() < PATIENCE {
                 let waited = self.stored.wait_timeout(queue, PATIENCE);
@@ -168,9 +171,14 @@ impl Compression {
         let mut jobs = VecDeque::new();
         let mut done = Vec::new();
         while self.take(&mut under_way, &mut jobs, mailbox.outstanding() > 0) {
+            let started = Instant::now();
             engine.submit(&mut jobs, &mailbox);
             mailbox.collect(&mut done, 1);
-            done.drain(..).for_each(|done| self.finish(shared, &mut under_way, done));
+            let mut bytes = 0;
+            for done in done.drain(..) {
+                bytes += self.finish(shared, &mut under_way, done);
+            }
+            self.note_speed(started.elapsed(), bytes, mailbox.outstanding());
             shared.rebalance();
             shared.make_room();
         }
@@ -212,12 +220,26 @@ impl Compression {
         !queue.stopping
     }
 
-    /// Stores a cluster.
-    fn finish(&self, shared: &Shared, under_way: &mut [Option<Pending>], done: Done) {
+    /// Something was always under way meanwhile, unless nothing is now.
+    fn note_speed(&self, took: Duration, bytes: usize, outstanding: usize) {
+        if bytes == 0 || outstanding == 0 {
+            return;
+        }
+        let ns_per_byte = took.as_nanos() as f64 / bytes as f64;
+        let mut queue = self.lock();
+        queue.ns_per_byte = match queue.ns_per_byte {
+            0.0 => ns_per_byte,
+            before => before + (ns_per_byte - before) / 16.0,
+        };
+    }
+
+    /// Stores a cluster, and returns how many bytes it had.
+    fn finish(&self, shared: &Shared, under_way: &mut [Option<Pending>], done: Done) -> usize {
         let Done { tag, outcome, room, compress_ns } = done;
+        let bytes = room.content.len();
         shared.counters.compress_ns.add(compress_ns);
         if let Some(pending) = under_way.get_mut(tag as usize).and_then(Option::take)
-            && let Some(size) = ClusterSize::of_bytes(room.content.len())
+            && let Some(size) = ClusterSize::of_bytes(bytes)
         {
             let Pending { content, ticket, page, .. } = pending;
             let object = match outcome {
@@ -238,6 +260,7 @@ impl Compression {
         queue.free.push(room);
         drop(queue);
         self.stored.notify_all();
+        bytes
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {

@@ -587,7 +587,7 @@ impl Reading<'_> {
         let parts = self.too_large.iter().flat_map(|cluster| {
             cluster.clone().step_by(unit).map(|first| first..first + unit as u64)
         });
-        let origin = Origin::Source { is_slow: shared.source_speed.is_slow() };
+        let origin = Origin::Source { ns_per_byte: shared.source_speed.ns_per_byte() };
         let missing = self.missing.iter().map(|cluster| (cluster.clone(), origin));
         for (cluster, origin) in missing.chain(parts.map(|part| (part, Origin::Pool))) {
             let pages = cluster.end - cluster.start;

@@ -97,6 +97,8 @@ const FAST_PERCENT: u64 = 80;
 /// How fast SOURCE is, all reads together.
 pub struct Speed {
     under_way: AtomicU64,
+    /// Thousandths of a nanosecond for a byte, of late.
+    ps_per_byte: AtomicU64,
     /// What reads took of late, in hundredths of a percent of what they take at most of a fast one.
     of_fast: AtomicU64,
     is_slow: AtomicBool,
@@ -107,8 +109,8 @@ impl Default for Speed {
     fn default() -> Speed {
         Speed {
             under_way: AtomicU64::new(0),
-            // Disks that are slow give a burst first.
-            of_fast: AtomicU64::new(2 * SLOW_PERCENT * 100),
+            ps_per_byte: AtomicU64::new(0),
+            of_fast: AtomicU64::new(SLOW_PERCENT * 100),
             is_slow: AtomicBool::new(true),
         }
     }
@@ -127,6 +129,17 @@ impl Speed {
     /// A read has taken so long, beside others that were under way.
     pub fn note(&self, ns: u64, bytes: u64, under_way: u64) {
         let own_ns = ns / under_way.max(1);
+        self.note_kind(own_ns, bytes);
+        let own = own_ns.saturating_mul(1000) / bytes.max(1);
+        let before = self.ps_per_byte.load(Ordering::Relaxed);
+        // Short reads say less of it.
+        let weight = bytes.clamp(4 << 10, 1 << 20);
+        let mixed =
+            (before as u128 * ((16 << 20) - weight) as u128 + own as u128 * weight as u128) >> 24;
+        self.ps_per_byte.store(mixed as u64, Ordering::Relaxed);
+    }
+
+    fn note_kind(&self, own_ns: u64, bytes: u64) {
         let fast_ns = FAST_READ_NS + bytes * FAST_PS_PER_BYTE / 1000;
         // One read that took very long says no more than some.
         let own = (own_ns.saturating_mul(10_000) / fast_ns).min(100_000);
@@ -143,6 +156,10 @@ impl Speed {
     /// Whether a read takes so long that much compression is worth its time.
     pub fn is_slow(&self) -> bool {
         self.is_slow.load(Ordering::Relaxed)
+    }
+
+    pub fn ns_per_byte(&self) -> f64 {
+        self.ps_per_byte.load(Ordering::Relaxed) as f64 / 1000.0
     }
 }
 
