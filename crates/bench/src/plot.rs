@@ -34,6 +34,21 @@ pub fn plot(rows: &[Row]) -> String {
     figure(panels.collect())
 }
 
+/// Puts points that have the same name into one curve, from left to right.
+pub fn curves(named: impl IntoIterator<Item = (String, (f64, f64))>) -> Vec<(String, Points)> {
+    let mut curves: Vec<(String, Points)> = Vec::new();
+    for (name, point) in named {
+        match curves.iter_mut().find(|(of, _)| *of == name) {
+            Some((_, points)) => points.push(point),
+            None => curves.push((name, vec![point])),
+        }
+    }
+    for (_, points) in &mut curves {
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    }
+    curves
+}
+
 /// An SVG of the panels that have curves, two beside each other.
 pub fn figure(mut panels: Vec<Panel>) -> String {
     panels.retain(|panel| panel.curves.iter().any(|(_, points)| points.len() > 1));

@@ -35,6 +35,11 @@ pub fn median_of<T>(items: &[T], of: impl Fn(&T) -> f64) -> Option<f64> {
     median(&items.iter().map(of).collect::<Vec<f64>>())
 }
 
+/// The median of those of which something is told; `None` when there are none.
+pub fn median_of_told<T>(items: &[T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
+    median(&items.iter().filter_map(of).collect::<Vec<f64>>())
+}
+
 /// Quantile of a sorted sample, linear between the two nearest order statistics.
 fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
@@ -48,6 +53,13 @@ fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_told_does_not_count() {
+        let told = |value: &f64| (*value > 0.0).then_some(*value);
+        assert_eq!(median_of_told(&[3.0, -1.0, 1.0, 2.0], told), Some(2.0));
+        assert_eq!(median_of_told(&[-1.0], told), None);
+    }
 
     #[test]
     fn odd_even_and_empty_samples() {

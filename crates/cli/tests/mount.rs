@@ -555,7 +555,7 @@ fn the_bench_runs_tiny() {
             .unwrap()
     };
     let refused = bench("--peer=page-cache,ramfold");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("name several"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("name a peer with several"));
     let lz4 = "ramfold:codec=lz4:cluster=4K:compressed-share";
     let output = bench(&format!("--peer=page-cache,{lz4}=20%,{lz4}=80%"));
     let said = String::from_utf8_lossy(&output.stderr);

@@ -17,7 +17,7 @@ use crate::mount::{Found, Job, Plan};
 use crate::plot::{Panel, figure};
 use crate::progress::Progress;
 use crate::size::Size;
-use crate::statistics::{median, median_of};
+use crate::statistics::{median_of, median_of_told};
 use crate::{fio, mount, peers, table};
 
 /// Measure ramfold mount beside the plain page cache, in the same memory and on the same disk.
@@ -107,15 +107,11 @@ pub fn execute(options: Options) -> Result<ExitCode> {
     fio::is_here()?;
     let jobs = jobs(&options.job)?;
     let caches = options.peer.iter().map(|name| Cache::named(name)).collect::<Result<Vec<_>>>()?;
-    if options.plot.is_some() {
-        let nothing = options.peer.iter().zip(&caches);
-        let nothing = nothing.map(|(peer, cache)| Measured { peer, cache, value: 0.0 });
-        ensure!(
-            shares::curves(&nothing.collect::<Vec<_>>()).is_some(),
-            "--plot draws throughput against the lower level's share: name several, as in --peer \
-             page-cache,ramfold:compressed-share=0%,ramfold:compressed-share=40%,ramfold:compressed-share=80%"
-        );
-    }
+    ensure!(
+        options.plot.is_none() || shares::are_several(&caches),
+        "--plot draws throughput against the lower level's share: name a peer with several, as in --peer \
+         page-cache,ramfold:compressed-share=0%,ramfold:compressed-share=40%,ramfold:compressed-share=80%"
+    );
     let host = Host::open(options.scratch.as_deref())?;
     let ramfold = peers::Ramfold::new(options.ramfold).find(&host.own_program)?;
     let content = FileContent::of_option(options.content.as_deref())?;
@@ -148,9 +144,6 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         for (peer, found) in options.peer.iter().zip(&found) {
             let runs: Vec<Found> = found.iter().map(|jobs| jobs[place].clone()).collect();
             let middle = |of: &dyn Fn(&Found) -> f64| median_of(&runs, of).unwrap_or(0.0);
-            let middle_if = |of: &dyn Fn(&Found) -> Option<f64>| {
-                median(&runs.iter().filter_map(of).collect::<Vec<_>>())
-            };
             let bytes_per_s = middle(&|found| found.bytes_per_s);
             rows.push(Row {
                 job: job.name(),
@@ -163,8 +156,8 @@ pub fn execute(options: Options) -> Result<ExitCode> {
                 user_seconds: middle(&|found| found.user_seconds),
                 system_seconds: middle(&|found| found.system_seconds),
                 seconds: middle(&|found| found.seconds),
-                compress_seconds: middle_if(&|found| found.compress_seconds),
-                decompress_seconds: middle_if(&|found| found.decompress_seconds),
+                compress_seconds: median_of_told(&runs, |found| found.compress_seconds),
+                decompress_seconds: median_of_told(&runs, |found| found.decompress_seconds),
                 runs,
             });
         }
@@ -187,7 +180,7 @@ fn plot(rows: &[Row], caches: &[Cache]) -> String {
             });
             Panel {
                 title: format!("{}: {what}", rows[0].job),
-                x: "compressed pages' share of the memory, percent",
+                x: shares::AXIS,
                 y,
                 logarithmic: false,
                 curves: shares::curves(&measured.collect::<Vec<_>>()).unwrap_or_default(),
@@ -230,10 +223,7 @@ fn text(figures: &Figures) -> String {
         2,
     );
     for row in &figures.rows {
-        let of_runs = |of: &dyn Fn(&Found) -> Option<f64>| {
-            let values: Vec<f64> = row.runs.iter().filter_map(of).collect();
-            median(&values)
-        };
+        let of_runs = |of: &dyn Fn(&Found) -> Option<f64>| median_of_told(&row.runs, of);
         let cell = |value: Option<f64>, digits: usize| {
             value.map_or_else(String::new, |value| format!("{value:.digits$}"))
         };

@@ -9,11 +9,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::print;
-use crate::file_cache::{Bed, Cache, FileContent, Setup, Slowdown};
+use crate::file_cache::{Bed, Cache, FileContent, Setup, Slowdown, shares};
 use crate::host::Host;
 use crate::progress::Progress;
 use crate::size::Size;
-use crate::statistics::{median, median_of};
+use crate::statistics::{median_of, median_of_told};
 use crate::web::{self, Found, Plan, Point, ServerKind};
 use crate::{peers, table};
 
@@ -114,8 +114,7 @@ pub fn execute(options: Options) -> Result<ExitCode> {
     }
     let caches = options.peer.iter().map(|name| Cache::named(name)).collect::<Result<Vec<_>>>()?;
     let sessions: Vec<usize> = options.sessions.iter().map(|&sessions| sessions as usize).collect();
-    let shares = caches.iter().filter(|cache| cache.fixed_share().is_some()).count();
-    if options.plot.is_some() && sessions.len() < 2 && shares < 2 {
+    if options.plot.is_some() && sessions.len() < 2 && !shares::are_several(&caches) {
         bail!(
             "--plot draws curves over --sessions, of which there must be several, or over \
              ramfold:compressed-share=SHARE of several peers"
@@ -234,8 +233,8 @@ fn text(figures: &Figures) -> String {
     );
     for row in &figures.rows {
         let of_runs = |of: &dyn Fn(&Found) -> Option<f64>, digits: usize| {
-            let values: Vec<f64> = row.runs.iter().filter_map(of).collect();
-            median(&values).map_or_else(String::new, |value| format!("{value:.digits$}"))
+            median_of_told(&row.runs, of)
+                .map_or_else(String::new, |value| format!("{value:.digits$}"))
         };
         let ms = |ns: u64| ns as f64 / 1e6;
         table.add_row([

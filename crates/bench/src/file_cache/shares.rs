@@ -1,7 +1,10 @@
 //! Curves over the part of the memory that compressed pages have.
 
 use super::Cache;
-use crate::plot::Points;
+use crate::plot::{self, Points};
+
+/// What the share is called below a panel.
+pub const AXIS: &str = "compressed pages' share of the memory, percent";
 
 /// What was measured with one cache.
 pub struct Measured<'a> {
@@ -10,32 +13,33 @@ pub struct Measured<'a> {
     pub value: f64,
 }
 
+/// Whether there is a curve among caches: those that differ in their fixed shares alone.
+pub fn are_several<'a>(caches: impl IntoIterator<Item = &'a Cache>) -> bool {
+    let fixed: Vec<_> = caches.into_iter().filter_map(Cache::fixed_share).collect();
+    let differ =
+        |one: &(f64, Vec<&str>)| fixed.iter().any(|other| one.1 == other.1 && one.0 != other.0);
+    fixed.iter().any(differ)
+}
+
 /// A curve for each kind of ramfold over its fixed shares, and a level line for each other peer. `None` without
 /// several shares.
 pub fn curves(measured: &[Measured<'_>]) -> Option<Vec<(String, Points)>> {
-    let shares = || measured.iter().filter_map(|measured| Some(measured.cache.fixed_share()?.0));
-    let (least, most) = (shares().reduce(f64::min)?, shares().reduce(f64::max)?);
-    if least == most {
+    if !are_several(measured.iter().map(|measured| measured.cache)) {
         return None;
     }
-    let mut curves: Vec<(String, Points)> = Vec::new();
-    for Measured { peer, cache, value } in measured {
-        let (name, points) = match cache.fixed_share() {
+    let shares = || measured.iter().filter_map(|measured| Some(measured.cache.fixed_share()?.0));
+    let (least, most) = (shares().reduce(f64::min)?, shares().reduce(f64::max)?);
+    let named = measured.iter().flat_map(|&Measured { peer, cache, value }| {
+        let (name, shares) = match cache.fixed_share() {
             Some((share, others)) => {
                 let name = ["ramfold"].into_iter().chain(others).collect::<Vec<_>>().join(" ");
-                (format!("{name} of a fixed share"), vec![(share, *value)])
+                (format!("{name} of a fixed share"), vec![share])
             }
-            None => ((*peer).to_owned(), vec![(least, *value), (most, *value)]),
+            None => (peer.to_owned(), vec![least, most]),
         };
-        match curves.iter_mut().find(|(of, _)| *of == name) {
-            Some((_, curve)) => curve.extend(points),
-            None => curves.push((name, points)),
-        }
-    }
-    for (_, points) in &mut curves {
-        points.sort_by(|one, other| one.0.total_cmp(&other.0));
-    }
-    Some(curves)
+        shares.into_iter().map(move |share| (name.clone(), (share, value)))
+    });
+    Some(plot::curves(named))
 }
 
 #[cfg(test)]
@@ -73,5 +77,8 @@ mod tests {
     fn one_share_is_no_curve() {
         assert_eq!(of(&[("page-cache", 1.0), ("ramfold", 2.0)]), None);
         assert_eq!(of(&[("ramfold:compressed-share=10%", 1.0), ("ramfold", 2.0)]), None);
+        let share = "ramfold:compressed-share=10%";
+        assert_eq!(of(&[(share, 1.0), (share, 2.0)]), None);
+        assert_eq!(of(&[(share, 1.0), ("ramfold:codec=lz4:compressed-share=20%", 2.0)]), None);
     }
 }

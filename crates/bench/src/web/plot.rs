@@ -3,7 +3,7 @@
 
 use crate::file_cache::Cache;
 use crate::file_cache::shares::{self, Measured};
-use crate::plot::{Panel, Points, figure};
+use crate::plot::{Panel, Points, curves, figure};
 
 /// What a panel shows: its name, its unit, and how much of it a row has.
 type Quantity = (&'static str, &'static str, fn(&Point<'_>) -> f64);
@@ -35,7 +35,7 @@ pub fn plot(points: &[Point<'_>]) -> String {
             QUANTITIES.map(|(what, unit, of)| {
                 let (x, curves) = over_shares(&points, of).map_or_else(
                     || ("sessions", sessions(&points, of)),
-                    |curves| ("compressed pages' share of the memory, percent", curves),
+                    |curves| (shares::AXIS, curves),
                 );
                 Panel { title: format!("{server}: {what}"), x, y: unit, logarithmic: false, curves }
             })
@@ -46,18 +46,8 @@ pub fn plot(points: &[Point<'_>]) -> String {
 
 /// A curve for each peer, over the numbers of sessions.
 fn sessions(points: &[&Point<'_>], of: impl Fn(&Point<'_>) -> f64) -> Vec<(String, Points)> {
-    let mut curves: Vec<(String, Points)> = Vec::new();
-    for point in points {
-        let place = (point.sessions as f64, of(point));
-        match curves.iter_mut().find(|(peer, _)| peer == point.peer) {
-            Some((_, points)) => points.push(place),
-            None => curves.push((point.peer.to_owned(), vec![place])),
-        }
-    }
-    for (_, points) in &mut curves {
-        points.sort_by(|one, other| one.0.total_cmp(&other.0));
-    }
-    curves
+    let place = |point: &&Point<'_>| (point.peer.to_owned(), (point.sessions as f64, of(point)));
+    curves(points.iter().map(place))
 }
 
 /// Curves over the shares, if there are several at one number of sessions.
@@ -75,6 +65,7 @@ fn over_shares(
     });
     shares::curves(&measured.collect::<Vec<_>>())
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
