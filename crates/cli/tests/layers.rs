@@ -8,7 +8,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ramfold-codec", &[]),
     ("ramfold-sys", &[]),
     ("ramfold-store", &["ramfold-codec", "ramfold-sys"]),
-    ("ramfold-engine", &["ramfold-codec"]),
+    ("ramfold-engine", &["ramfold-codec", "ramfold-sys"]),
     ("ramfold-pager", &["ramfold-codec", "ramfold-sys", "ramfold-store"]),
     ("ramfold-filecache", &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-engine"]),
     (
