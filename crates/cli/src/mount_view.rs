@@ -141,6 +141,7 @@ const DROPPED: Figure = Figure::Rate { of: |s| s.kernel_dropped_pages as f64, di
 fn rejected_pages(statistics: &Statistics) -> u64 {
     statistics.rejected_incompressible_pages
         + statistics.rejected_hopeless_pages
+        + statistics.rejected_fast_pages
         + statistics.rejected_busy_pages
         + statistics.rejected_outdated_pages
         + statistics.rejected_no_room_pages

@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, ptr, thread};
 
 use support::{Ended, needs_userfaultfd, ramfold, run, text};
@@ -216,11 +217,28 @@ const SECCOMP_USER_NOTIF_FLAG_CONTINUE: u32 = 1;
 const _: () = assert!(size_of::<libc::seccomp_notif>() == 0x50);
 const _: () = assert!(size_of::<libc::seccomp_notif_resp>() == 0x18);
 
-/// Which operations of so many fail in turn.
-fn chosen(operations: u64, runs: u64) -> impl Iterator<Item = u64> {
+/// Has operations of so many fail in turn, and counts the runs for which it says so.
+fn in_turn(operations: u64, runs: u64, says_so: impl Fn(u64) -> bool + Sync) -> u64 {
     let all = std::env::var_os("RAMFOLD_TEST_ALL").is_some_and(|all| all == "1");
     let runs = if all { operations } else { runs.min(operations) };
-    (0..runs).map(move |nth| nth * operations / runs)
+    let (next, count) = (AtomicU64::new(0), AtomicU64::new(0));
+    // A run waits for its disk a third of its time.
+    let at_once = 2 * thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                let nth = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|nth| *nth < runs);
+                while let Some(nth) = nth() {
+                    if all && nth.is_multiple_of(100) {
+                        println!("{nth} of {runs} runs");
+                    }
+                    let counts = says_so(nth * operations / runs);
+                    count.fetch_add(u64::from(counts), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    count.into_inner()
 }
 
 /// The right answer, or a message why the program was ended; which of the two.
@@ -239,18 +257,16 @@ fn every_operation_fails_once(way: Way) {
     assert_eq!(text(&ended.output.stderr), "");
     assert_eq!(text(&ended.output.stdout), "right\n");
     assert!(operations > 20, "{operations}");
-    let mut messages = 0;
-    for which in chosen(operations, RUNS) {
+    let messages = in_turn(operations, RUNS, |which| {
         let (ended, _) = run_failing(way, Fail::Once(which));
         // What fails once is tried again, or the page stays in memory.
         assert!(is_right(&ended, &format!("{way:?}, {which}")));
-        messages += u64::from(!ended.output.stderr.is_empty());
-    }
-    let mut ends = 0;
-    for first in chosen(operations, RUNS / 2) {
+        !ended.output.stderr.is_empty()
+    });
+    let ends = in_turn(operations, RUNS / 2, |first| {
         let (ended, _) = run_failing(way, Fail::From(first));
-        ends += u64::from(!is_right(&ended, &format!("{way:?}, from {first}")));
-    }
+        !is_right(&ended, &format!("{way:?}, from {first}"))
+    });
     println!("{way:?}: {operations} operations, {messages} messages, {ends} programs ended");
     // A page that cannot be read ends the program.
     if way == Way::Plain {

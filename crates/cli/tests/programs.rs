@@ -11,7 +11,7 @@ use support::{LimitedGroup, RAMFOLD, needs_userfaultfd, run, stats, text};
 /// Sizes are a part of what `RAMFOLD_TESTS_FULL=1` runs: 200 MB of text, 100,000 lines of C,
 /// 400,000 keys. That takes half an hour.
 fn sized(full: usize) -> usize {
-    if is_full() { full } else { full * 3 / 10 }
+    if is_full() { full } else { full * 3 / 20 }
 }
 
 fn is_full() -> bool {

@@ -29,7 +29,7 @@ use crate::{fio, mount, peers, table};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     sudo ramfold bench mount\n  \
-    sudo ramfold bench mount --disk none --job random,random-one,hot\n  \
+    sudo ramfold bench mount --disk none --job random,random-one,hot --peer page-cache,ramfold,disk\n  \
     sudo ramfold bench mount --content silesia/ --peer page-cache,ramfold:codec=lz4,ramfold:cluster=64K\n  \
     sudo ramfold bench mount --plot shares.svg --peer page-cache,ramfold:compressed-share=0%,ramfold:compressed-share=80%")]
 pub struct Options {
@@ -42,8 +42,8 @@ pub struct Options {
     /// How the files are read
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_values_t = Job::ALL.map(|job| job.name().to_owned()))]
     job: Vec<String>,
-    /// Caches; the first is what the others are compared with. ramfold:OPTION=VALUE passes an option on: codec,
-    /// cluster, compressed-share
+    /// Caches; the first is what the others are compared with. disk is no cache at all; ramfold:OPTION=VALUE passes
+    /// an option on: codec, cluster, compressed-share
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = ["page-cache", "ramfold"])]
     peer: Vec<String>,
     /// What reads of the disk are slowed down to, bytes a second and reads a second: 125M:3000, 44M, none

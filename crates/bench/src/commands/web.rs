@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -113,6 +113,10 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         server.is_here()?;
     }
     let caches = options.peer.iter().map(|name| Cache::named(name)).collect::<Result<Vec<_>>>()?;
+    ensure!(
+        !caches.contains(&Cache::Disk),
+        "a web server reads through a cache: page-cache, ramfold"
+    );
     let sessions: Vec<usize> = options.sessions.iter().map(|&sessions| sessions as usize).collect();
     if options.plot.is_some() && sessions.len() < 2 && !shares::are_several(&caches) {
         bail!(

@@ -52,7 +52,7 @@ impl<'a> Bed<'a> {
             cgroup.slow_down(device, disk.bytes_per_s, disk.reads_per_s)?;
         }
         let mounted = match cache {
-            Cache::PageCache => None,
+            Cache::PageCache | Cache::Disk => None,
             Cache::Ramfold { options } => Some(Mounted::new(
                 self.host,
                 &self.source,

@@ -22,21 +22,25 @@ const SHARE_OPTION: &str = "--compressed-share=";
 pub enum Cache {
     /// The kernel, by itself.
     PageCache,
+    /// Nobody: each read is one of the disk (O_DIRECT).
+    Disk,
     /// `ramfold mount`, with these options.
     Ramfold { options: Vec<String> },
 }
 
 impl Cache {
-    /// `page-cache`, `ramfold`, or `ramfold:OPTION=VALUE` with any number of options.
+    /// `page-cache`, `disk`, `ramfold`, or `ramfold:OPTION=VALUE` with any number of options.
     ///
     /// # Errors
     /// When it is none of those.
     pub fn named(name: &str) -> Result<Cache> {
-        if name == "page-cache" {
-            return Ok(Cache::PageCache);
+        match name {
+            "page-cache" => return Ok(Cache::PageCache),
+            "disk" => return Ok(Cache::Disk),
+            _ => {}
         }
         let Some(settings) = name.strip_prefix("ramfold") else {
-            bail!("there is no cache '{name}'; there are page-cache and ramfold");
+            bail!("there is no cache '{name}'; there are page-cache, disk and ramfold");
         };
         let mut options = Vec::new();
         for setting in settings.split(':').filter(|setting| !setting.is_empty()) {
@@ -71,6 +75,7 @@ mod tests {
     #[test]
     fn names_say_what_keeps_the_files() {
         assert_eq!(Cache::named("page-cache").unwrap().fixed_share(), None);
+        assert_eq!(Cache::named("disk").unwrap(), Cache::Disk);
         assert_eq!(Cache::named("ramfold").unwrap().fixed_share(), None);
         let cache = Cache::named("ramfold:codec=lz4:compressed-share=40%").unwrap();
         assert_eq!(cache.fixed_share(), Some((40.0, vec!["--codec=lz4"])));

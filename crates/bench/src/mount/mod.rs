@@ -98,21 +98,31 @@ pub fn run(
     let mut found = Vec::new();
     for &job in plan.jobs {
         tell(job);
-        found.push(run_job(host, job, &stage, plan)?);
+        found.push(run_job(host, job, &stage, cache, plan)?);
     }
     stage.finish()?;
     Ok(found)
 }
 
-fn run_job(host: &Host, job: Job, stage: &Stage<'_>, plan: &Plan<'_>) -> Result<Found> {
+fn run_job(
+    host: &Host,
+    job: Job,
+    stage: &Stage<'_>,
+    cache: &Cache,
+    plan: &Plan<'_>,
+) -> Result<Found> {
     let path = |nth| stage.folder().join(format!("file{nth}")).display().to_string();
     let files: Vec<String> = (0..FILES).map(path).collect();
-    if let Some(arguments) = job.warm_up(plan, &files) {
-        run_fio(host, &arguments, stage.cgroup(), plan)?;
+    let run_fio = |mut arguments: Vec<String>| {
+        arguments.push(format!("--direct={}", u8::from(*cache == Cache::Disk)));
+        run_fio(host, &arguments, stage.cgroup(), plan)
+    };
+    if let Some(arguments) = job.warm_up(plan, &files).filter(|_| *cache != Cache::Disk) {
+        run_fio(arguments)?;
     }
     let before = stage.statistics()?;
     let meter = stage.meter()?;
-    let told = run_fio(host, &job.arguments(plan, &files), stage.cgroup(), plan)?;
+    let told = run_fio(job.arguments(plan, &files))?;
     let spent = meter.spent()?;
     let read = &told["read"];
     let ramfold = stage.statistics()?;

@@ -40,6 +40,8 @@ pub struct Counters {
     pub incompressible_pages: Counter,
     /// Not compressed, because the file's last clusters did not shrink.
     pub hopeless_pages: Counter,
+    /// Not compressed, because SOURCE gives them in order faster than the pool would.
+    pub fast_pages: Counter,
     /// Not compressed, because too many waited already.
     pub busy_pages: Counter,
     /// Compressed, and not stored because the file was changed meanwhile.

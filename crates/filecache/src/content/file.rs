@@ -32,6 +32,9 @@ const DIRTY_MS: u64 = 40_000;
 const LONG_READ_BYTES: usize = 64 << 10;
 /// So many more long reads than short ones make a file one that is read in order.
 const IN_ORDER: u32 = 4;
+/// Nanoseconds that a byte takes from the lower level in order: LZ4's decoder, and a larger part for the copies
+/// (measured).
+const FROM_POOL_NS_PER_BYTE: f64 = 1.0;
 /// After so many doublings of clusters that are passed by, no more.
 const HOPE_MAX: u32 = 6;
 
@@ -400,14 +403,24 @@ impl Content {
         }
     }
 
+    fn is_read_in_order(&self) -> bool {
+        self.in_order.load(Ordering::Relaxed) >= IN_ORDER
+    }
+
+    /// Whether SOURCE gives in order what the file has faster than the lower level would.
+    fn is_faster_from_source(&self) -> bool {
+        self.shared.config.codec.is_none()
+            && self.is_read_in_order()
+            && self.shared.source_speed.ns_per_byte() < FROM_POOL_NS_PER_BYTE
+    }
+
     /// Pages that are compressed as one.
     fn unit(&self) -> ClusterSize {
         if let Some(size) = self.shared.config.cluster {
             return size;
         }
         // Who wants one page waits for its whole cluster, which is worth it where to wait for SOURCE is worse.
-        let in_order = self.in_order.load(Ordering::Relaxed) >= IN_ORDER;
-        if in_order || self.shared.source_speed.is_slow() {
+        if self.is_read_in_order() || self.shared.source_speed.is_slow() {
             ClusterSize::Four
         } else {
             ClusterSize::One
@@ -592,6 +605,10 @@ impl Reading<'_> {
         for (cluster, origin) in missing.chain(parts.map(|part| (part, Origin::Pool))) {
             let pages = cluster.end - cluster.start;
             if cluster.start * PAGE >= self.size() {
+                continue;
+            }
+            if origin != Origin::Pool && content.is_faster_from_source() {
+                shared.counters.fast_pages.add(pages);
                 continue;
             }
             if !content.hope.is_due() {

@@ -5,7 +5,7 @@ use std::io;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
@@ -90,28 +90,35 @@ impl AsFd for Source {
 /// What a read takes at most of a SOURCE that is fast: from a local solid-state disk, say.
 const FAST_READ_NS: u64 = 100_000;
 const FAST_PS_PER_BYTE: u64 = 2500;
-/// A SOURCE becomes another kind only when reads take clearly more, or less, than that, in percent.
+/// Reads are for the other kind when they take clearly more, or less, than that, in percent; when so many more
+/// were for it than for what SOURCE counts as, it counts as the other kind.
 const SLOW_PERCENT: u64 = 130;
 const FAST_PERCENT: u64 = 80;
+const VOTES: u32 = 16;
+/// Reads of so many bytes say how fast SOURCE is in order: the mean of about the last 16 MiB.
+const LONG_READ_BYTES: u64 = 64 << 10;
+const MEAN_OF_BYTES: u64 = 16 << 20;
+/// Before anything is known: a slow one, as most are that are worth a cache.
+const FIRST_PS_PER_BYTE: u64 = 8000;
 
 /// How fast SOURCE is, all reads together.
 pub struct Speed {
     under_way: AtomicU64,
-    /// Thousandths of a nanosecond for a byte, of late.
+    /// Thousandths of a nanosecond for a byte, of late, in order.
     ps_per_byte: AtomicU64,
-    /// What reads took of late, in hundredths of a percent of what they take at most of a fast one.
-    of_fast: AtomicU64,
     is_slow: AtomicBool,
+    /// Reads of late for the other kind, less those for this one.
+    against: AtomicU32,
 }
 
 impl Default for Speed {
-    /// Of one that nobody has read from yet, and that is slow, as most are that are worth a cache.
+    /// Of one that nobody has read from yet.
     fn default() -> Speed {
         Speed {
             under_way: AtomicU64::new(0),
-            ps_per_byte: AtomicU64::new(0),
-            of_fast: AtomicU64::new(SLOW_PERCENT * 100),
+            ps_per_byte: AtomicU64::new(FIRST_PS_PER_BYTE),
             is_slow: AtomicBool::new(true),
+            against: AtomicU32::new(0),
         }
     }
 }
@@ -130,26 +137,33 @@ impl Speed {
     pub fn note(&self, ns: u64, bytes: u64, under_way: u64) {
         let own_ns = ns / under_way.max(1);
         self.note_kind(own_ns, bytes);
-        let own = own_ns.saturating_mul(1000) / bytes.max(1);
-        let before = self.ps_per_byte.load(Ordering::Relaxed);
-        // Short reads say less of it.
-        let weight = bytes.clamp(4 << 10, 1 << 20);
-        let mixed =
-            (before as u128 * ((16 << 20) - weight) as u128 + own as u128 * weight as u128) >> 24;
-        self.ps_per_byte.store(mixed as u64, Ordering::Relaxed);
+        if bytes >= LONG_READ_BYTES {
+            let own = u128::from(own_ns) * 1000 / u128::from(bytes);
+            let before = u128::from(self.ps_per_byte.load(Ordering::Relaxed));
+            let (weight, all) = (u128::from(bytes.min(1 << 20)), u128::from(MEAN_OF_BYTES));
+            let mixed = (before * (all - weight) + own * weight) / all;
+            self.ps_per_byte.store(mixed as u64, Ordering::Relaxed);
+        }
     }
 
+    /// A vote, not a mean: where the processors are busy some reads of a fast one take long.
     fn note_kind(&self, own_ns: u64, bytes: u64) {
         let fast_ns = FAST_READ_NS + bytes * FAST_PS_PER_BYTE / 1000;
-        // One read that took very long says no more than some.
-        let own = (own_ns.saturating_mul(10_000) / fast_ns).min(100_000);
-        let before = self.of_fast.load(Ordering::Relaxed);
-        let mixed = (before * 31 + own) / 32;
-        self.of_fast.store(mixed, Ordering::Relaxed);
-        if mixed >= SLOW_PERCENT * 100 {
-            self.is_slow.store(true, Ordering::Relaxed);
-        } else if mixed <= FAST_PERCENT * 100 {
-            self.is_slow.store(false, Ordering::Relaxed);
+        let is_for_slow = own_ns >= fast_ns * SLOW_PERCENT / 100;
+        let is_for_fast = own_ns <= fast_ns * FAST_PERCENT / 100;
+        let is_slow = self.is_slow();
+        let (is_for, is_against) =
+            if is_slow { (is_for_slow, is_for_fast) } else { (is_for_fast, is_for_slow) };
+        let against = self.against.load(Ordering::Relaxed);
+        let against = match (is_for, is_against) {
+            (true, _) => against.saturating_sub(1),
+            (_, true) => against + 1,
+            _ => return,
+        };
+        // That two at once count as one is no harm.
+        self.against.store(against % VOTES, Ordering::Relaxed);
+        if against == VOTES {
+            self.is_slow.store(!is_slow, Ordering::Relaxed);
         }
     }
 
@@ -158,6 +172,7 @@ impl Speed {
         self.is_slow.load(Ordering::Relaxed)
     }
 
+    /// Of reads in order.
     pub fn ns_per_byte(&self) -> f64 {
         self.ps_per_byte.load(Ordering::Relaxed) as f64 / 1000.0
     }
@@ -207,7 +222,22 @@ mod tests {
         assert!(is_slow_after(100_000, 4096, 1));
         assert!(!is_slow_after(60_000, 4096, 4));
         assert!(!is_slow_after(110_000, 4096, 1));
-        speed.note(u64::MAX, 4096, 1);
+        for ns in [u64::MAX, 40_000, u64::MAX].into_iter().cycle().take(20) {
+            speed.note(ns, 4096, 1);
+            speed.note(40_000, 4096, 1);
+        }
         assert!(!speed.is_slow());
+    }
+
+    #[test]
+    fn reads_in_order_say_how_long_a_byte_takes() {
+        let speed = Speed::default();
+        let first = speed.ns_per_byte();
+        speed.note(40_000, 4096, 1);
+        assert_eq!(speed.ns_per_byte(), first);
+        (0..100).for_each(|_| speed.note(2_097_152, 1 << 20, 4));
+        assert!((speed.ns_per_byte() - 0.5).abs() < 0.05, "{}", speed.ns_per_byte());
+        (0..100).for_each(|_| speed.note(8_388_608, 1 << 20, 1));
+        assert!((speed.ns_per_byte() - 8.0).abs() < 0.1, "{}", speed.ns_per_byte());
     }
 }
