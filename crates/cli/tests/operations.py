@@ -64,6 +64,11 @@ def flags(path, add=0):
     return with_fd(path, os.O_RDONLY, change)
 
 
+def flags_32(path, command):
+    """As 32-bit programs ask for them: not this one's to use."""
+    return with_fd(path, os.O_RDONLY, lambda fd: fcntl.ioctl(fd, command, struct.pack("i", 0x40)))
+
+
 def fallocate(path, mode, offset, length):
     fd = os.open(path, os.O_RDWR)
     try:
@@ -386,6 +391,11 @@ def main():
     do(flags, "d", 0x40)
     do(flags, "d")
     as_user(flags, "a", 0x40)
+    for path in ["a", "d"]:
+        for command in [0x80046601, 0x40046602]:
+            do(flags_32, path, command)
+            as_user(flags_32, path, command)
+        do(flags, path)
     before = time.time_ns() - 1_000_000_000
     do(os.utime, "a")
     do(lambda: before < os.stat("a").st_mtime_ns < time.time_ns())

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::index::{
     Content, Holding, Index, LEAF_ENTRIES, Locked, NoEntry, PausedIndex, Removed, View,
@@ -117,6 +117,8 @@ pub struct Store {
     pub(crate) space: Space,
     checksum: Checksum,
     metadata_bytes_max: usize,
+    /// The leaf that compaction goes on with.
+    compacted_to: AtomicU32,
     reject_argument: AtomicU64,
     reject_pool_full: AtomicU64,
     reject_metadata_full: AtomicU64,
@@ -169,6 +171,7 @@ impl Store {
             space: Space::new(spill).map_err(no_memory("the address space of the spill file"))?,
             checksum: Checksum::detect(),
             metadata_bytes_max,
+            compacted_to: AtomicU32::new(0),
             reject_argument: AtomicU64::new(0),
             reject_pool_full: AtomicU64::new(0),
             reject_metadata_full: AtomicU64::new(0),
@@ -432,11 +435,13 @@ impl Store {
         total
     }
 
-    /// One pass: how many objects moved, and whether it went to the end.
+    /// One pass, from where the last one was told to stop: how many objects moved, and whether it went all round.
     fn compact_once(&self, go_on: &mut impl FnMut() -> bool) -> (u64, bool) {
         let mut removed = Removed::new();
         let mut moved = 0;
-        for number in self.index.leaf_numbers() {
+        let all = self.index.leaf_numbers();
+        let from = self.compacted_to.load(Ordering::Relaxed).min(all.end);
+        for number in (from..all.end).chain(all.start..from) {
             for first in (0..LEAF_ENTRIES).step_by(COMPACTED_AT_ONCE) {
                 let offsets = first..first + COMPACTED_AT_ONCE;
                 moved += self.index.replace_in_leaf(number, offsets, &mut removed, |object| {
@@ -445,6 +450,7 @@ impl Store {
                 removed.free(|holding| self.free_holding(holding));
             }
             if !go_on() {
+                self.compacted_to.store(number + 1, Ordering::Relaxed);
                 return (moved, false);
             }
         }
@@ -483,7 +489,8 @@ impl Store {
         self.pool.page_bytes()
     }
 
-    fn metadata_bytes(&self) -> usize {
+    /// Bytes of its tables.
+    pub fn metadata_bytes(&self) -> usize {
         self.index.resident_bytes() + self.pool.metadata_bytes() + self.space.resident_bytes()
     }
 

@@ -36,6 +36,7 @@ fn configuration(place: &Place<'_>) -> String {
     // Either worker may come to have all connections, each with a file.
     let connections = place.sessions + DESCRIPTORS_MORE;
     let descriptors = 2 * place.sessions + DESCRIPTORS_MORE;
+    // By one in each round of its loop, in which it serves all the others, some would wait for a minute.
     format!(
         r#"daemon off;
 user root;
@@ -45,6 +46,7 @@ pid pid;
 error_log stderr error;
 events {{
     worker_connections {connections};
+    multi_accept on;
 }}
 http {{
     access_log off;

@@ -1,7 +1,7 @@
 //! How the memory is divided between the two levels.
 //!
 //! What the upper level would gain by more memory is known from pages that are asked for shortly after the kernel
-//! dropped them: each would have been read without a request. What the lower one would lose shows by clusters
+//! dropped them: each would have been read without a request, and without a read of SOURCE if it is not stored. What the lower one would lose shows by clusters
 //! that are read from SOURCE shortly after they left: each costs a read. Both are set beside the memory that it
 //! would have taken to keep them, and a little memory goes where it spares more time. (Condition 7 of paper 003
 //! asks the same of a compressed level as a whole.)
@@ -34,8 +34,10 @@ pub struct Balance {
     compressed_max: AtomicU64,
     is_fixed: bool,
     dropped: Dropped,
-    /// Pages that the kernel asked for again shortly after it dropped them.
-    missed_pages: AtomicU64,
+    /// Pages that the kernel asked for again shortly after it dropped them: those that were in the lower level, and
+    /// those that were not.
+    missed_lower: AtomicU64,
+    missed_source: AtomicU64,
     /// Pages that were read from SOURCE again shortly after they left the pool.
     lost_pages: AtomicU64,
     hits: Times,
@@ -48,6 +50,13 @@ struct Turn {
     last: Move,
     /// How many steps memory went then.
     steps: u64,
+}
+
+/// Where a page is that the kernel asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    Lower,
+    Source,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,7 +95,8 @@ impl Balance {
             compressed_max: AtomicU64::new((memory_bytes as f64 * first) as u64),
             is_fixed: share.is_some(),
             dropped: Dropped::new(memory_bytes),
-            missed_pages: AtomicU64::new(0),
+            missed_lower: AtomicU64::new(0),
+            missed_source: AtomicU64::new(0),
             lost_pages: AtomicU64::new(0),
             hits: Times::default(),
             misses: Times::default(),
@@ -104,10 +114,14 @@ impl Balance {
         self.dropped.note(page);
     }
 
-    /// The kernel asks for this page, which is in the pool.
-    pub fn hit(&self, page: PageName) {
+    /// The kernel asks for this page, which is there.
+    pub fn asked_for(&self, page: PageName, level: Level) {
         if self.dropped.forget(page) {
-            self.missed_pages.fetch_add(1, Ordering::Relaxed);
+            let missed = match level {
+                Level::Lower => &self.missed_lower,
+                Level::Source => &self.missed_source,
+            };
+            missed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -133,16 +147,19 @@ impl Balance {
         }
         let worth_it_ns = turn.began.elapsed().as_nanos() as f64 * WORTH_IT;
         turn.began = Instant::now();
-        let missed = self.missed_pages.swap(0, Ordering::Relaxed) as f64;
-        let lost = self.lost_pages.swap(0, Ordering::Relaxed) as f64;
+        let taken = |pages: &AtomicU64| pages.swap(0, Ordering::Relaxed) as f64;
+        let (missed_lower, missed_source) = (taken(&self.missed_lower), taken(&self.missed_source));
+        let lost = taken(&self.lost_pages);
         let (hit_ns, miss_ns) =
             (self.hits.take().unwrap_or(0.0), self.misses.take().unwrap_or(0.0));
         let missed_window = self.dropped.set_window(kernel_bytes) * PAGE_SIZE as u64;
-        let upper = missed * hit_ns / missed_window.max(1) as f64;
-        let lower = lost * miss_ns / lost_window_bytes.max(1) as f64;
-        let direction = if upper > CLEARLY * lower && missed * hit_ns > worth_it_ns {
+        let missed_ns = missed_lower * hit_ns + missed_source * miss_ns;
+        let lost_ns = lost * miss_ns;
+        let upper = missed_ns / missed_window.max(1) as f64;
+        let lower = lost_ns / lost_window_bytes.max(1) as f64;
+        let direction = if upper > CLEARLY * lower && missed_ns > worth_it_ns {
             Move::Up
-        } else if lower > CLEARLY * upper && lost * miss_ns > worth_it_ns {
+        } else if lower > CLEARLY * upper && lost_ns > worth_it_ns {
             Move::Down
         } else {
             Move::None
@@ -239,7 +256,7 @@ mod tests {
             balance.dropped(PageName::new(1, page));
         }
         for page in 0..missed {
-            balance.hit(PageName::new(1, page));
+            balance.asked_for(PageName::new(1, page), Level::Lower);
         }
         balance.hits_took(40_000 * missed.max(1), missed.max(1));
         balance.lost(lost);
@@ -273,6 +290,20 @@ mod tests {
         balance.lost(0);
         balance.adjust(MEMORY / 5, MEMORY / 5);
         assert_eq!(balance.compressed_bytes_max(), now);
+    }
+
+    #[test]
+    fn what_the_lower_level_does_not_take_is_missed_all_the_more() {
+        let balance = Balance::new(MEMORY, None);
+        let before = balance.compressed_bytes_max();
+        for page in 0..100 {
+            balance.dropped(PageName::new(1, page));
+            balance.asked_for(PageName::new(1, page), Level::Source);
+        }
+        balance.misses_took(400_000 * 100, 100);
+        balance.turn.lock().unwrap().began -= TURN;
+        balance.adjust(MEMORY / 5, MEMORY / 5);
+        assert!(balance.compressed_bytes_max() < before);
     }
 
     #[test]

@@ -114,6 +114,11 @@ impl Compression {
         self.lock().count > 0
     }
 
+    #[cfg(test)]
+    pub fn ns_per_byte(&self) -> f64 {
+        self.lock().ns_per_byte
+    }
+
     /// Takes a cluster of the file that begins at that page; `false` when there is too much to do already.
     pub fn offer(
         &self,
@@ -178,7 +183,10 @@ impl Compression {
             for done in done.drain(..) {
                 bytes += self.finish(shared, &mut under_way, done);
             }
-            self.note_speed(started.elapsed(), bytes, mailbox.outstanding());
+            // Something was under way all the time, unless nothing is now.
+            if shared.config.synchronous || mailbox.outstanding() > 0 {
+                self.note_speed(started.elapsed(), bytes);
+            }
             shared.rebalance();
             shared.make_room();
         }
@@ -220,9 +228,8 @@ impl Compression {
         !queue.stopping
     }
 
-    /// Something was always under way meanwhile, unless nothing is now.
-    fn note_speed(&self, took: Duration, bytes: usize, outstanding: usize) {
-        if bytes == 0 || outstanding == 0 {
+    fn note_speed(&self, took: Duration, bytes: usize) {
+        if bytes == 0 {
             return;
         }
         let ns_per_byte = took.as_nanos() as f64 / bytes as f64;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use ramfold_codec::cluster::{BYTES_MAX, ClusterCodec, ClusterSize};
 use ramfold_codec::{PAGE_SIZE, ZstdLevel};
 
-use super::balance::PageName;
+use super::balance::{Level, PageName};
 use super::clusters::{self, Damaged, Object, Workspace, first_key};
 use super::compression::Origin;
 use super::keys::Keys;
@@ -22,9 +22,11 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 /// What is known of the file's times and size is believed for so long, in milliseconds.
 const BELIEVED_MS: u64 = 100;
-/// A file that was changed so shortly before it was looked at can be changed again without a trace, where the
-/// kernel's clock has coarse ticks (10 ms at most). What is read of it is not kept.
+/// A file that was changed behind the mount so shortly before it was looked at can be changed again without a trace,
+/// where the kernel's clock has coarse ticks (10 ms at most). What is read of it is not kept.
 const FRESH_NS: i128 = 20_000_000;
+/// Instead of when it was looked at: it is to be looked at again before anything of it is kept.
+const NOT_BELIEVED: u64 = 0;
 /// What was written through the mount is on its way to the disk for so long, in milliseconds: the kernel writes
 /// after 30 s.
 const DIRTY_MS: u64 = 40_000;
@@ -57,9 +59,13 @@ pub struct Content {
     /// The kernel's number for it.
     node: AtomicU64,
     seen: Mutex<Seen>,
-    /// Grows by one when a change through the mount begins and when it ends, and by two when one behind it is
-    /// found: odd while the file is being changed. What was read under another number is outdated.
+    /// Grows by one when a change through the mount begins and when it ends, and when what is stored begins and has
+    /// ended to be forgotten after one behind it: odd meanwhile. What was read under another number is outdated.
     epoch: AtomicU64,
+    /// Grows whenever bytes of the file have become others.
+    data: AtomicU32,
+    /// What it was when the kernel last read something of the file.
+    read_data: AtomicU32,
     size: AtomicU64,
     looked_at_ms: AtomicU64,
     dirty_until_ms: AtomicU64,
@@ -75,6 +81,8 @@ struct Seen {
     /// After the last change through the mount, or when last looked at. Nothing at first, and when a look at
     /// the file failed.
     stamp: Option<Stamp>,
+    /// The last change that it shows was made through the mount.
+    is_own: bool,
     /// How often something was found changed that had not been changed through the mount.
     changes_behind: u64,
 }
@@ -138,8 +146,10 @@ impl Content {
             node: AtomicU64::new(0),
             seen: Mutex::default(),
             epoch: AtomicU64::new(0),
+            data: AtomicU32::new(0),
+            read_data: AtomicU32::new(0),
             size: AtomicU64::new(0),
-            looked_at_ms: AtomicU64::new(0),
+            looked_at_ms: AtomicU64::new(NOT_BELIEVED),
             dirty_until_ms: AtomicU64::new(0),
             keys: RwLock::new(None),
             in_order: AtomicU32::new(0),
@@ -197,6 +207,7 @@ impl Content {
         let end = offset.saturating_add(len as u64);
         // Behind what is known to be its end the file may have grown: a short answer would be taken for the end.
         let ticket = self.look(source.as_fd(), end > self.size.load(Ordering::Relaxed));
+        let size_before = self.size.load(Ordering::Relaxed);
         let aligned =
             offset / BYTES_MAX as u64 * BYTES_MAX as u64..end.next_multiple_of(BYTES_MAX as u64);
         with_buffer((aligned.end - aligned.start) as usize, |buffer| {
@@ -204,13 +215,16 @@ impl Content {
                 content: self,
                 first: aligned.start / PAGE,
                 buffer,
+                asked_for: offset / PAGE..end.div_ceil(PAGE),
                 missing: Vec::new(),
                 too_large: Vec::new(),
                 end_of_file: None,
+                found: false,
                 empty_from: u64::MAX,
                 keep: false,
+                size_before,
             };
-            if let Err(error) = reading.fill(source, offset / PAGE..end.div_ceil(PAGE)) {
+            if let Err(error) = reading.fill(source) {
                 return reply(Err(error));
             }
             let size = reading.size();
@@ -221,6 +235,7 @@ impl Content {
             let pages = offset / PAGE..(offset + count as u64).div_ceil(PAGE);
             counters.read_pages.add(pages.end - pages.start);
             if !pages.is_empty() {
+                self.read_data.store(self.data(), Ordering::Relaxed);
                 self.shared.kernel.given(self, pages, reading.keep);
             }
             self.note_read(len);
@@ -250,16 +265,13 @@ impl Content {
         let result = f();
         // A failed operation may have changed something all the same.
         seen.stamp = look();
+        seen.is_own = true;
         match changed {
             Changed::Attributes => {}
             Changed::Bytes(bytes) => {
-                self.forget(bytes.start / PAGE..bytes.end.div_ceil(PAGE));
-                self.note_dirty();
+                self.note_written(bytes.start / PAGE..bytes.end.div_ceil(PAGE))
             }
-            Changed::All => {
-                self.forget(0..u64::MAX);
-                self.note_dirty();
-            }
+            Changed::All => self.note_written(0..u64::MAX),
         }
         self.note_size(seen.stamp);
         self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -293,12 +305,18 @@ impl Content {
         if seen.stamp.is_some() && seen.stamp != now {
             seen.changes_behind += 1;
             self.shared.counters.changes_behind.add(1);
-            self.epoch.fetch_add(2, Ordering::AcqRel);
+            // What is still stored meanwhile may be read, but is not to be stored again.
+            self.epoch.fetch_add(1, Ordering::AcqRel);
             self.forget(0..u64::MAX);
+            self.note_new_data();
+            self.epoch.fetch_add(1, Ordering::AcqRel);
         }
-        seen.stamp = now;
+        let is_own = seen.is_own && seen.stamp == now;
+        let is_believed = now.is_some_and(|stamp| is_own || stamp.age_ns() >= FRESH_NS);
+        *seen = Seen { stamp: now, is_own, ..*seen };
         self.note_size(now);
-        self.looked_at_ms.store(self.shared.now_ms(), Ordering::Relaxed);
+        let looked_at_ms = if is_believed { self.shared.now_ms().max(1) } else { NOT_BELIEVED };
+        self.looked_at_ms.store(looked_at_ms, Ordering::Relaxed);
     }
 
     fn note_size(&self, stamp: Option<Stamp>) {
@@ -307,8 +325,32 @@ impl Content {
         }
     }
 
-    fn note_dirty(&self) {
+    fn note_written(&self, pages: Range<u64>) {
+        self.forget(pages);
+        self.note_new_data();
         self.dirty_until_ms.store(self.shared.now_ms() + DIRTY_MS, Ordering::Relaxed);
+    }
+
+    fn note_new_data(&self) {
+        self.data.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Which data the file has.
+    pub(super) fn data(&self) -> u32 {
+        self.data.load(Ordering::Relaxed)
+    }
+
+    /// Whether the kernel has dropped by itself what it had of such data: it does when it reads a file again that
+    /// was changed (FUSE_AUTO_INVAL_DATA).
+    pub(super) fn is_dropped(&self, data: u32) -> bool {
+        (self.read_data.load(Ordering::Relaxed).wrapping_sub(data) as i32) > 0
+    }
+
+    /// A program has written these bytes through the kernel's page cache, which keeps them.
+    pub fn note_kept(self: &Arc<Self>, bytes: Range<u64>) {
+        if !bytes.is_empty() {
+            self.shared.kernel.given(self, bytes.start / PAGE..bytes.end.div_ceil(PAGE), false);
+        }
     }
 
     /// Looks whether the file was changed behind the mount, at times or now. `None` where what is read now must not
@@ -316,19 +358,15 @@ impl Content {
     fn look(&self, source: BorrowedFd<'_>, now: bool) -> Option<Ticket> {
         let epoch = self.epoch.load(Ordering::Acquire);
         let looked_at = self.looked_at_ms.load(Ordering::Relaxed);
-        if !now && looked_at != 0 && self.shared.now_ms() - looked_at < BELIEVED_MS {
+        let age_ms = self.shared.now_ms().saturating_sub(looked_at);
+        if !now && looked_at != NOT_BELIEVED && age_ms < BELIEVED_MS {
             return epoch.is_multiple_of(2).then_some(Ticket { epoch });
         }
-        let mut seen = self.seen_at_rest()?;
+        // The size that somebody is just changing would be a wrong end of the file.
+        let mut seen = if now { locked(&self.seen) } else { self.seen_at_rest()? };
         self.compare(&mut seen, Stamp::of(source).ok());
-        let is_fresh = seen.stamp.is_none_or(|stamp| stamp.age_ns() < FRESH_NS);
-        let epoch = self.epoch.load(Ordering::Acquire);
-        if is_fresh {
-            // It is to be looked at again before anything is kept.
-            self.looked_at_ms.store(0, Ordering::Relaxed);
-            return None;
-        }
-        Some(Ticket { epoch })
+        let is_believed = self.looked_at_ms.load(Ordering::Relaxed) != NOT_BELIEVED;
+        is_believed.then(|| Ticket { epoch: self.epoch.load(Ordering::Acquire) })
     }
 
     fn keys(&self) -> RwLockReadGuard<'_, Option<Keys>> {
@@ -361,7 +399,7 @@ impl Content {
         let mark = shared.replacement.mark_for(&shared.store, key, size);
         match clusters::put(&shared.store, key, size, object, mark) {
             Ok(()) => {
-                shared.replacement.stored(key, size, mark);
+                shared.replacement.stored(&shared.store, key, size, mark);
                 shared.counters.compressed_pages.add(pages);
                 shared.counters.compressed_to_bytes.add(object.bytes());
             }
@@ -464,12 +502,17 @@ struct Reading<'a> {
     /// The page of the file that the buffer begins with.
     first: u64,
     buffer: &'a mut [u8],
+    asked_for: Range<u64>,
     /// Clusters, as ranges of pages, that were not stored.
     missing: Vec<Range<u64>>,
     /// Clusters that are larger than those that the file is read by, and were read more than once.
     too_large: Vec<Range<u64>>,
     /// Where the file ends, if that was seen.
     end_of_file: Option<u64>,
+    /// Where it ended before anything was looked for.
+    size_before: u64,
+    /// Whether something was stored: that has zeros behind the end, and the file may have grown since.
+    found: bool,
     /// Where there is nothing of it any more.
     empty_from: u64,
     /// Whether the kernel does well to keep it.
@@ -478,9 +521,10 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Fills the buffer's part for these pages.
-    fn fill(&mut self, source: &Source, pages: Range<u64>) -> io::Result<()> {
+    fn fill(&mut self, source: &Source) -> io::Result<()> {
         let started = Instant::now();
         let shared = &self.content.shared;
+        let pages = self.asked_for.clone();
         let (mut page, mut hits) = (pages.start, 0);
         let keys = self.content.keys();
         while page < pages.end {
@@ -491,15 +535,14 @@ impl Reading<'_> {
             };
             let next = match found {
                 Some(next) => {
-                    let asked_for = page..next.min(pages.end);
-                    hits += asked_for.end - asked_for.start;
-                    asked_for.for_each(|page| shared.balance.hit(self.content.name_of(page)));
+                    hits += next.min(pages.end) - page;
                     next
                 }
                 None => {
                     let cluster = self.content.cluster_around(page);
                     if let Some(key) = keys.and_then(|keys| keys.key(cluster.start))
                         && shared.replacement.has_just_left(&shared.store, key)
+                        && !self.content.is_faster_from_source()
                     {
                         shared.balance.lost(cluster.end - cluster.start);
                     }
@@ -508,6 +551,10 @@ impl Reading<'_> {
                     next
                 }
             };
+            let from = if found.is_some() { Level::Lower } else { Level::Source };
+            for page in page..next.min(pages.end) {
+                shared.balance.asked_for(self.content.name_of(page), from);
+            }
             page = next;
         }
         drop(keys);
@@ -530,6 +577,7 @@ impl Reading<'_> {
                 let pages = first..first + found.size.pages() as u64;
                 let place = self.place(pages.clone());
                 workspace.decompress(&found, &mut self.buffer[place])?;
+                self.found = true;
                 shared.counters.decompressions.add(1);
                 shared.counters.decompress_ns.add(started.elapsed().as_nanos() as u64);
                 self.keep |= found.mark.uses() > 1;
@@ -554,30 +602,46 @@ impl Reading<'_> {
 
     /// Reads what was not stored from SOURCE, neighbours at once.
     fn read_missing(&mut self, source: &Source) -> io::Result<()> {
-        let counters = &self.content.shared.counters;
-        let mut rest = &self.missing[..];
+        let mut rest = &self.missing.clone()[..];
         while let Some(first) = rest.first() {
             let count = 1 + rest.windows(2).take_while(|pair| pair[0].end == pair[1].start).count();
             let pages = first.start..rest[count - 1].end;
             rest = &rest[count..];
-            let started = Instant::now();
-            let place = self.place(pages.clone());
-            let wanted = place.len();
-            let under_way = self.content.shared.source_speed.begin();
-            let count = source.read(pages.start * PAGE, &mut self.buffer[place], self.content.by());
-            self.content.shared.source_speed.end();
-            let count = count?;
-            counters.source_reads.add(1);
-            counters.source_read_bytes.add(count as u64);
-            let ns = started.elapsed().as_nanos() as u64;
-            counters.source_read_ns.add(ns);
-            self.content.shared.source_speed.note(ns, count as u64, under_way);
-            self.content.shared.balance.misses_took(ns, pages.end - pages.start);
-            if count == 0 {
-                self.empty_from = self.empty_from.min(pages.start * PAGE);
-            } else if count < wanted {
-                self.end_of_file = Some(pages.start * PAGE + count as u64);
+            let asked_for =
+                pages.start.max(self.asked_for.start)..pages.end.min(self.asked_for.end);
+            match self.read_pages(source, pages.clone()) {
+                // It may be about a page that nobody has asked for.
+                Err(_) if asked_for != pages => {
+                    self.missing.retain(|cluster| !pages.contains(&cluster.start));
+                    self.read_pages(source, asked_for)?;
+                }
+                result => result?,
             }
+        }
+        Ok(())
+    }
+
+    fn read_pages(&mut self, source: &Source, pages: Range<u64>) -> io::Result<()> {
+        let shared = &self.content.shared;
+        let started = Instant::now();
+        let place = self.place(pages.clone());
+        let (wanted, by) = (place.len(), self.content.by());
+        let under_way = shared.source_speed.begin();
+        let count = source.read(pages.start * PAGE, &mut self.buffer[place], by);
+        shared.source_speed.end();
+        let count = count?;
+        let ns = started.elapsed().as_nanos() as u64;
+        shared.counters.source_reads.add(1);
+        shared.counters.source_read_bytes.add(count as u64);
+        shared.counters.source_read_ns.add(ns);
+        if by == By::Direct && count > 0 {
+            shared.source_speed.note(ns, count as u64, under_way);
+        }
+        shared.balance.misses_took(ns, pages.end - pages.start);
+        if count == 0 {
+            self.empty_from = self.empty_from.min(pages.start * PAGE);
+        } else if count < wanted {
+            self.end_of_file = Some(pages.start * PAGE + count as u64);
         }
         Ok(())
     }
@@ -585,7 +649,8 @@ impl Reading<'_> {
     /// The file's size as this read found it; what it did not find out is as it was last seen.
     fn size(&self) -> u64 {
         let seen = || self.content.size.load(Ordering::Relaxed).min(self.empty_from);
-        self.end_of_file.unwrap_or_else(seen)
+        let size = self.end_of_file.unwrap_or_else(seen);
+        if self.found { size.min(self.size_before) } else { size }
     }
 
     /// Has what was read from SOURCE compressed.
@@ -631,6 +696,37 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn a_file_that_grows_meanwhile_has_no_zeros_of_what_is_stored() {
+        let contents = super::super::Contents::new(super::super::Config {
+            memory_bytes: 16 << 20,
+            compressed_share: None,
+            codec: None,
+            cluster: None,
+            synchronous: true,
+        });
+        let content = contents.unwrap().of(FileKey { device: 1, inode: 1, generation: 0 });
+        content.size.store(9000, Ordering::Relaxed);
+        let mut reading = Reading {
+            content: &content,
+            first: 0,
+            buffer: &mut [],
+            asked_for: 0..2,
+            missing: Vec::new(),
+            too_large: Vec::new(),
+            end_of_file: None,
+            size_before: 5000,
+            found: false,
+            empty_from: u64::MAX,
+            keep: false,
+        };
+        assert_eq!(reading.size(), 9000);
+        reading.found = true;
+        assert_eq!(reading.size(), 5000);
+        reading.end_of_file = Some(20_000);
+        assert_eq!(reading.size(), 5000);
+    }
 
     #[test]
     fn what_was_passed_by_is_tried_again_whoever_asks() {

@@ -52,12 +52,24 @@ struct Given {
     content: Weak<Content>,
     /// The first one (40 bits), and how many (24).
     pages: u64,
+    /// Of which data of the file.
+    data: u32,
 }
 
 impl Given {
     fn new(content: &Arc<Content>, pages: &Range<u64>) -> Given {
         let count = pages.end - pages.start;
-        Given { content: Arc::downgrade(content), pages: pages.start << 24 | count }
+        Given {
+            content: Arc::downgrade(content),
+            pages: pages.start << 24 | count,
+            data: content.data(),
+        }
+    }
+
+    /// The file, unless the kernel has nothing of these pages any more: nobody knows the file, or it was changed and
+    /// read again since.
+    fn content(&self) -> Option<Arc<Content>> {
+        self.content.upgrade().filter(|content| !content.is_dropped(self.data))
     }
 
     fn pages(&self) -> Range<u64> {
@@ -103,7 +115,7 @@ impl KernelLevel {
         self.lock().dropped_pages
     }
 
-    /// The kernel has been given these pages; `keep`: they are asked for again and again.
+    /// The kernel has these pages now; `keep`: they are asked for again and again.
     pub fn given(&self, content: &Arc<Content>, pages: Range<u64>, keep: bool) {
         let given = Given::new(content, &pages);
         let mut state = self.lock();
@@ -120,6 +132,8 @@ impl KernelLevel {
 
     /// Looks whether there is too much now.
     pub fn limit_changed(&self) {
+        // Whoever has found it in order by the limit before waits from here on.
+        drop(self.lock());
         self.over.notify_one();
     }
 
@@ -174,8 +188,7 @@ impl State {
             let young_first = self.young.pages > limit / YOUNG_PART;
             let next = if young_first { self.young.pop() } else { self.kept.pop() };
             let Some(given) = next.or_else(|| self.young.pop()) else { break };
-            // Of a file that nobody knows any more the kernel has nothing.
-            if let Some(content) = given.content.upgrade() {
+            if let Some(content) = given.content() {
                 taken.push((content, given.pages()));
             }
         }

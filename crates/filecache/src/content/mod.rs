@@ -72,6 +72,10 @@ const FILES_PART: u64 = 64;
 const FILE_BYTES: usize = 300;
 /// Of those that nobody uses, so many are forgotten at once.
 const FORGOTTEN_PART: usize = 8;
+/// When the store's tables have this part of the lower level's limit, what has left is forgotten earlier; in so many
+/// groups of 64 pages at once.
+const TABLES_PART: u64 = 4;
+const GROUPS_AT_ONCE: usize = 256;
 /// How long bringing it together may take at a time.
 const COMPACTION_TURN: Duration = Duration::from_millis(5);
 
@@ -327,6 +331,9 @@ impl Shared {
     /// Lets clusters leave until the lower level is within its limit.
     fn make_room(&self) {
         let limit = self.balance.compressed_bytes_max();
+        if self.store.metadata_bytes() as u64 > limit / TABLES_PART {
+            self.replacement.forget_ghosts(&self.store, GROUPS_AT_ONCE);
+        }
         let cost = || self.store.cost_bytes() as u64;
         if cost() > limit {
             let _only = locked(&self.making_room);

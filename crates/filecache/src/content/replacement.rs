@@ -8,7 +8,8 @@
 //! read again then every fourth belongs to the main part at once. Were it all, a loop over more than there is
 //! room for would change the whole of the main part each time it comes round, and never find anything.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::mem;
 use std::sync::{Mutex, MutexGuard};
 
 use ramfold_codec::cluster::ClusterSize;
@@ -26,6 +27,8 @@ pub const AGES_PER_POOL: u64 = 4;
 const RETURNS_PER_KNOWN: u64 = 4;
 /// Groups that the hand looks at for one cluster that leaves, before the queue has to give.
 const HAND_PATIENCE: usize = 1024;
+/// Places in the queue that are worth looking through for those whose clusters are gone.
+const SWEPT_MIN: usize = 1024;
 
 #[derive(Default)]
 pub struct Replacement {
@@ -37,6 +40,10 @@ struct State {
     queue: VecDeque<(Key, ClusterSize)>,
     /// Pages of the clusters in the queue, and those that are gone but for their place in it.
     queue_pages: u64,
+    /// So many places are looked through for those whose clusters are gone.
+    sweep_at: usize,
+    /// Where ghosts are to be looked for that are too old.
+    ghost_hand: u32,
     /// As the hand found in its last round, and what has come and left since.
     main_pages: u64,
     /// Where the hand is; the pages it has found in this round, and those that have come meanwhile.
@@ -81,7 +88,7 @@ impl Replacement {
     }
 
     /// Notes that a cluster has been stored with that mark.
-    pub fn stored(&self, first: Key, size: ClusterSize, mark: Mark) {
+    pub fn stored(&self, store: &Store, first: Key, size: ClusterSize, mark: Mark) {
         let pages = size.pages() as u64;
         let mut state = self.lock();
         if mark.is_main() {
@@ -95,6 +102,34 @@ impl Replacement {
             state.stored_in_age = 0;
             state.age = state.age.wrapping_add(1);
         }
+        // Each group comes by before its ghosts' ages come round: there are hardly more groups than clusters here and
+        // as many remembered.
+        state.forget_ghosts(store, 1, REMEMBERED_AGES);
+        if state.queue.len() > state.sweep_at.max(SWEPT_MIN) {
+            let queue = mem::take(&mut state.queue);
+            drop(state);
+            self.sweep(store, queue);
+        }
+    }
+
+    /// Forgets what has left, in some groups.
+    pub fn forget_ghosts(&self, store: &Store, groups: usize) {
+        self.lock().forget_ghosts(store, groups, 0);
+    }
+
+    /// Drops places in the queue whose clusters are gone, or have a later one. Nobody waits meanwhile; what leaves is
+    /// taken from the main part.
+    fn sweep(&self, store: &Store, queue: VecDeque<(Key, ClusterSize)>) {
+        let mut seen = HashSet::new();
+        let is_alive = |&(first, size): &(Key, ClusterSize)| {
+            seen.insert(first)
+                && clusters::mark_of(store, first, size).is_some_and(|mark| !mark.is_main())
+        };
+        let alive: Vec<_> = queue.into_iter().rev().filter(is_alive).collect();
+        let mut state = self.lock();
+        alive.into_iter().for_each(|place| state.queue.push_front(place));
+        state.queue_pages = state.queue.iter().map(|(_, size)| size.pages() as u64).sum();
+        state.sweep_at = 2 * state.queue.len();
     }
 
     /// Lets some clusters leave, as many as lie together, and returns how many pages they had; 0 if none is
@@ -143,6 +178,20 @@ impl State {
             }
         }
         0
+    }
+
+    /// Forgets ghosts of so many ages and more, in the next groups.
+    fn forget_ghosts(&mut self, store: &Store, groups: usize, ages: u8) {
+        for _ in 0..groups {
+            let Some((group, next)) = store.group_from(self.ghost_hand) else {
+                self.ghost_hand = 0;
+                return;
+            };
+            self.ghost_hand = next;
+            clusters::in_group(store, group, |_, size, mark| {
+                (size.is_some() || mark.ages_since(self.age) < ages).then_some(mark)
+            });
+        }
     }
 
     fn come_to_main(&mut self, pages: u64) {
@@ -231,7 +280,7 @@ mod tests {
             }
             let mark = self.replacement.mark_for(&self.store, first, size);
             clusters::put(&self.store, first, size, Object::SameFilled(nth), mark).unwrap();
-            self.replacement.stored(first, size, mark);
+            self.replacement.stored(&self.store, first, size, mark);
             self.stored += 1;
             false
         }
@@ -276,6 +325,36 @@ mod tests {
         let hits = (0..20).map(|_| pool.hits(0..1500)).collect::<Vec<_>>();
         // By strict age none would be. (667 of 1,000 could be.)
         assert!(hits[10..].iter().sum::<usize>() / 10 > 300, "{hits:?}");
+    }
+
+    #[test]
+    fn scans_alone_leave_no_more_than_some_ages_of_ghosts() {
+        let mut pool = Pool::new(1000);
+        assert_eq!(pool.hits(0..30_000), 0);
+        let ghosts = pool.store.statistics().ghosts;
+        assert!((1000..5000).contains(&ghosts), "{ghosts}");
+        pool.replacement.forget_ghosts(&pool.store, usize::MAX);
+        pool.replacement.forget_ghosts(&pool.store, usize::MAX);
+        assert_eq!(pool.store.statistics().ghosts, 0);
+    }
+
+    #[test]
+    fn what_is_stored_again_and_again_has_few_places_in_the_queue() {
+        let mut pool = Pool::new(usize::MAX);
+        for round in 0..100 {
+            assert_eq!(pool.hits(0..100), 0, "{round}");
+            pool.store.invalidate_range(0, 400);
+        }
+        let places = |pool: &Pool| pool.replacement.lock().queue.len();
+        assert!(places(&pool) <= 2 * SWEPT_MIN, "{}", places(&pool));
+        // In the order in which they were stored last.
+        assert_eq!(pool.hits(50..150), 0);
+        let queue = mem::take(&mut pool.replacement.lock().queue);
+        pool.replacement.sweep(&pool.store, queue);
+        let state = pool.replacement.lock();
+        let expected: Vec<_> = (50..150).map(|nth| (nth * 4, ClusterSize::Four)).collect();
+        assert_eq!(state.queue, expected);
+        assert_eq!(state.queue_pages, 400);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fcntl_getfl, open};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 
 /// Since Linux 6.14 (RWF_DONTCACHE): pages that were not there before do not stay.
@@ -35,6 +35,12 @@ impl Source {
         Source { fd, direct: OnceLock::new() }
     }
 
+    /// With another descriptor to be read instead of the disk.
+    #[cfg(test)]
+    pub fn with_direct(fd: OwnedFd, direct: OwnedFd) -> Source {
+        Source { fd, direct: OnceLock::from(Some(direct)) }
+    }
+
     /// Fills `buffer`, which begins at a page as `offset` does, and returns how much of it the file has. Fewer
     /// bytes than asked for are the end of the file; the rest of the buffer is then zeros.
     ///
@@ -45,10 +51,15 @@ impl Source {
             By::Direct => self.direct(),
             By::PageCache => None,
         };
-        let count = match direct {
-            Some(direct) => read_whole(direct.as_fd(), offset, buffer, |fd, bytes, offset| {
-                pread(fd, bytes, offset)
-            })?,
+        let read_direct = |direct: &OwnedFd, buffer: &mut [u8]| {
+            read_whole(direct.as_fd(), offset, buffer, |fd, bytes, offset| pread(fd, bytes, offset))
+        };
+        let count = match direct.map(|direct| read_direct(direct, buffer)) {
+            // It has to begin and end at larger blocks than pages.
+            Some(Err(error)) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                self.read_uncached(offset, buffer)?
+            }
+            Some(result) => result?,
             None => self.read_uncached(offset, buffer)?,
         };
         buffer[count..].fill(0);
@@ -59,7 +70,8 @@ impl Source {
         let again = || {
             let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
             let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-            open(path, flags, Mode::empty()).ok()
+            let noatime = fcntl_getfl(&self.fd).ok()? & OFlags::NOATIME;
+            open(path, flags | noatime, Mode::empty()).ok()
         };
         self.direct.get_or_init(again).as_ref()
     }

@@ -1,9 +1,10 @@
 //! What is read is what the file holds, whatever was cached of it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -359,6 +360,188 @@ fn errors_of_the_source_are_handed_on() {
         assert_eq!(read.unwrap_err().raw_os_error(), Some(21));
     });
     assert!(matches!(Contents::new(config(1 << 20)), Err(ContentsError::Memory { .. })));
+}
+
+/// A process, and where a page of it begins that has nothing behind it, in the middle of a cluster of four.
+fn page_before_a_gap() -> (Child, u64) {
+    loop {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        // Until it sleeps.
+        thread::sleep(Duration::from_millis(100));
+        let maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
+        let ends = maps.lines().filter(|line| line.contains(" r")).filter_map(|line| {
+            let end = line.split(['-', ' ']).nth(1)?;
+            u64::from_str_radix(end, 16).ok()
+        });
+        let is_wanted = |end: &u64| {
+            !end.is_multiple_of(4 * 4096) && !maps.contains(&format!("{end:x}-")) && *end < 1 << 47
+        };
+        if let Some(end) = ends.into_iter().find(is_wanted) {
+            return (child, end - 4096);
+        }
+        // Elsewhere the next time.
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// A whole cluster is read for a page, and fails where another page of it cannot be read: a process's memory stands
+/// for a disk with a bad sector.
+#[test]
+fn a_page_can_be_read_whose_neighbours_cannot() {
+    let (mut child, place) = page_before_a_gap();
+    let memory = File::open(format!("/proc/{}/mem", child.id())).unwrap();
+    let mut page = [0; 4096];
+    memory.read_exact_at(&mut page, place).unwrap();
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.set_len(place + (1 << 20)).unwrap();
+    rest();
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let content = contents.of(FileKey { device: 1, inode: 2, generation: 0 });
+    let source = Source::with_direct(file.into(), memory.into());
+    for _ in 0..2 {
+        content.read(&source, place + 100, 1000, |read| assert!(read.unwrap() == &page[100..1100]));
+        content.read(&source, place + 4000, 1000, |read| {
+            assert_eq!(read.unwrap_err().raw_os_error(), Some(5));
+        });
+        contents.settle();
+    }
+    assert_eq!(contents.view().statistics().pages_stored, 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn what_was_just_changed_behind_the_mount_is_not_kept_whoever_has_seen_it() {
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let mut file = Known::new(&contents, 1, content_of(1 << 20, 3));
+    let stored = |file: &Known| {
+        file.check(0, 1 << 20);
+        contents.settle();
+        contents.view().statistics().pages_stored
+    };
+    rest();
+    assert!(stored(&file) > 0);
+    // Looked at by the watch, or by who opens it.
+    file.write_behind(5000, b"others");
+    assert_eq!(stored(&file), 0);
+    rest();
+    assert!(stored(&file) > 0);
+    // What comes through the mount is known to the last byte.
+    file.truncate(0);
+    file.write(0, &content_of(1 << 20, 4));
+    assert!(stored(&file) > 0);
+}
+
+/// Larger clusters that are cut into smaller ones while they are being forgotten.
+#[test]
+fn what_is_being_forgotten_is_not_stored_again() {
+    const BYTES: usize = 16 << 20;
+    let contents = Contents::new(Config { codec: None, ..config(64 << 20) }).unwrap();
+    let fast = || (0..40).for_each(|_| contents.shared.source_speed.note(20_000, 4096, 1));
+    let mut file = Known::new(&contents, 1, content_of(BYTES, 3));
+    let started = Instant::now();
+    let mut seed = 4;
+    while started.elapsed() < Duration::from_secs(2) {
+        rest();
+        for _ in 0..4 {
+            for offset in (0..BYTES as u64).step_by(131_072) {
+                file.check(offset, 131_072);
+                contents.settle();
+            }
+        }
+        fast();
+        let stop = AtomicBool::new(false);
+        let new = content_of(BYTES, seed);
+        thread::scope(|scope| {
+            let (content, stop) = (&file.content, &stop);
+            let source = Source::new(file.file.try_clone().unwrap().into());
+            scope.spawn(move || {
+                let mut numbers = Numbers(seed);
+                while !stop.load(Ordering::Relaxed) {
+                    let offset = numbers.below(BYTES as u64) / 4096 * 4096;
+                    content
+                        .read(&source, offset, 4096, |read| assert_eq!(read.unwrap().len(), 4096));
+                }
+            });
+            thread::sleep(Duration::from_millis(30));
+            file.file.write_all_at(&new, 0).unwrap();
+            file.content.changes_behind(file.file.as_fd());
+            stop.store(true, Ordering::Relaxed);
+        });
+        file.bytes = new;
+        contents.settle();
+        // By what is stored, where anything is.
+        for offset in (0..BYTES as u64).step_by(131_072) {
+            file.check(offset, 131_072);
+        }
+        seed += 1;
+    }
+}
+
+#[test]
+fn what_the_kernel_has_dropped_by_itself_is_not_dropped_again() {
+    let memory = 16 << 20;
+    let contents = Contents::new(config(memory)).unwrap();
+    let told = Told::default();
+    contents.bounds().begin(told.clone()).unwrap();
+    let mut file = Known::new(&contents, 1, content_of(1 << 20, 1));
+    let other = Known::new(&contents, 2, content_of(40 << 20, 2));
+    let read_all = |file: &Known| {
+        for offset in (0..file.bytes.len() as u64).step_by(131_072) {
+            file.check(offset, 131_072);
+        }
+    };
+    let dropped = || {
+        let told = told.0.lock().unwrap();
+        let of_file = told.iter().filter(|(node, _)| *node == 1);
+        of_file.map(|(_, bytes)| bytes.end - bytes.start).sum::<u64>()
+    };
+    read_all(&file);
+    file.write(5000, b"others");
+    read_all(&file);
+    // What nobody reads after it was changed the kernel still has.
+    file.write(6000, b"others");
+    assert_eq!(dropped(), 0);
+    read_all(&other);
+    let patience = Instant::now() + Duration::from_secs(5);
+    while dropped() < 1 << 20 && Instant::now() < patience {
+        read_all(&other);
+    }
+    assert_eq!(dropped(), 1 << 20);
+    // What was written by pages.
+    file.content.note_kept(4096..12_288);
+    while dropped() < (1 << 20) + 8192 && Instant::now() < patience {
+        read_all(&other);
+    }
+    assert_eq!(dropped(), (1 << 20) + 8192);
+}
+
+#[test]
+fn how_fast_source_is_is_said_by_reads_of_it() {
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let mut file = Known::new(&contents, 1, content_of(4 << 20, 3));
+    rest();
+    let speed = || contents.shared.source_speed.ns_per_byte();
+    let first = speed();
+    // It comes from the page cache now.
+    file.write(100, b"others");
+    for offset in (0..4 << 20).step_by(1 << 20) {
+        file.check(offset, 1 << 20);
+    }
+    // Nor does the end of the file say anything.
+    file.check(4 << 20, 1 << 20);
+    assert_eq!(speed(), first);
+}
+
+#[test]
+fn one_thread_knows_how_fast_it_compresses() {
+    let contents = Contents::new(Config { synchronous: true, ..config(16 << 20) }).unwrap();
+    let file = Known::new(&contents, 1, content_of(1 << 20, 3));
+    rest();
+    file.check(0, 1 << 20);
+    contents.settle();
+    assert!(contents.shared.compression.ns_per_byte() > 0.0);
 }
 
 #[test]

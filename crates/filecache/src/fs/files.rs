@@ -27,8 +27,8 @@ use crate::credentials::{Caller, SetIdBits};
 const PASSED_ON: OFlags =
     OFlags::ACCMODE.union(OFlags::DIRECT).union(OFlags::NOATIME).union(OFlags::NONBLOCK);
 
-/// copy_file_range(2) takes no more at a time.
-const COPY_MAX: u64 = 0x7fff_f000;
+/// What copy_file_range(2) copies at a time: nobody can look at the file meanwhile, which the caller may go on with.
+const COPY_MAX: u64 = 16 << 20;
 
 /// An open file.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl FileSystem {
         let range = match is_appended {
             // Wherever the end is: not before what is the end now, as far as anybody knows.
             true => offset.min(look_at(file.source())?.stx_size)..u64::MAX,
-            false => range(offset, data.len() as u64),
+            false => range_of(offset, data.len() as u64),
         };
         let count = file.content.change(Some(file.source()), Changed::Bytes(range), || {
             let _acting = self.powers.act_as(caller, bits)?;
@@ -206,6 +206,9 @@ impl FileSystem {
         if is_appended && look_at(file.source())?.stx_size != offset + count as u64 {
             // Somebody appended behind the mount. The kernel has put the bytes where the end was for it.
             self.watch.invalidate(file.inode.number);
+        }
+        if !file.is_direct && !is_written_back {
+            file.content.note_kept(range_of(offset, count as u64));
         }
         self.show_set_id_bits(&file, bits);
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
@@ -299,7 +302,7 @@ impl FileSystem {
         let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
         let len = len.min(COPY_MAX);
         let bits = self.bits_after_write(caller, target.source())?;
-        let changed = Changed::Bytes(range(to.1, len));
+        let changed = Changed::Bytes(range_of(to.1, len));
         let count = target.content.change(Some(target.source()), changed, || {
             let _acting = self.powers.act_as(caller, bits)?;
             let (mut from, mut to) = (from.1, to.1);
@@ -311,7 +314,7 @@ impl FileSystem {
     }
 }
 
-fn range(offset: u64, len: u64) -> Range<u64> {
+fn range_of(offset: u64, len: u64) -> Range<u64> {
     offset..offset.saturating_add(len)
 }
 

@@ -12,16 +12,17 @@ use super::FileSystem;
 use crate::content::Changed;
 use crate::credentials::{Caller, SetIdBits};
 
-/// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS, of 64-bit programs and of 32-bit ones.
-const GET: [u32; 2] = [0x8008_6601, 0x8004_6601];
-const SET: [u32; 2] = [0x4008_6602, 0x4004_6602];
+/// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS. Not those of 32-bit programs: the kernel makes these of them, and of nobody
+/// else checks whether he may (do_vfs_ioctl).
+const GET: u32 = 0x8008_6601;
+const SET: u32 = 0x4008_6602;
 /// FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR: the same flags and some more. To set the former the kernel asks for
 /// these first.
 const GET_MORE: u32 = 0x801c_581f;
 const SET_MORE: u32 = 0x401c_5820;
 
 impl FileSystem {
-    /// The kernel has checked who may set which flags.
+    /// The kernel has checked who may set which flags (fuse_fileattr_set).
     ///
     /// # Errors
     /// `ENOTTY` for any other ioctl; what SOURCE says.
@@ -51,10 +52,8 @@ impl FileSystem {
             Ok(Vec::new())
         };
         match command {
-            command if GET.contains(&command) => {
-                Ok(ioctl_getflags(&source)?.bits().to_ne_bytes().to_vec())
-            }
-            command if SET.contains(&command) => {
+            GET => Ok(ioctl_getflags(&source)?.bits().to_ne_bytes().to_vec()),
+            SET => {
                 let flags = data.first_chunk().ok_or(Errno::INVAL)?;
                 let flags = IFlags::from_bits_retain(u32::from_ne_bytes(*flags));
                 change(&|| ioctl_setflags(&source, flags))

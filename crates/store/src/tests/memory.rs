@@ -171,6 +171,24 @@ fn compaction_gives_back_what_random_frees_left() {
     assert_eq!(again.last(), Some(&0), "{again:?}");
 }
 
+#[test]
+fn compaction_that_is_stopped_again_and_again_comes_to_an_end_too() {
+    let store = store_of(64 * MIB, 0);
+    let mut random = Random::new(9);
+    for key in 0..20_000 {
+        store.store_object(key, 1, &super::content(key, 1000)).unwrap();
+    }
+    for key in (0..20_000).filter(|_| random.below(2) == 0) {
+        store.invalidate(key);
+    }
+    // The leaves of all, with a stop after each; several times round, as one call would go.
+    for _ in 0..4 * 20_000 / 64 {
+        store.compact(|| false);
+    }
+    let after = store.statistics();
+    assert!(after.allocated_per_compressed().unwrap() < 1.1, "{after:?}");
+}
+
 /// Locks or unlocks what is accessible of some addresses, as a program that locks all its memory
 /// does; whether the kernel let us.
 #[cfg(target_arch = "x86_64")]
