@@ -570,9 +570,9 @@ fn the_bench_runs_tiny() {
         assert_eq!(ramfold.is_null(), !row["peer"].as_str().unwrap().starts_with("ramfold"));
         assert!(ramfold.is_null() || ramfold["reads"].as_u64().unwrap() > 0, "{row}");
         assert_eq!(row["compress_seconds"].is_null(), ramfold.is_null());
-        // Without a cache whatever is read comes from the disk.
-        let read = row["bytes_per_s"].as_f64().unwrap() * row["seconds"].as_f64().unwrap();
-        assert!(row["peer"] != "disk" || row["disk_bytes"].as_f64().unwrap() > read / 2.0, "{row}");
+        // Without a cache all of it comes from the disk the second time too.
+        let is_read_anew = row["disk_bytes"].as_f64().unwrap() >= 16.0 * 1048576.0;
+        assert!(row["peer"] != "disk" || row["job"] != "reread" || is_read_anew, "{row}");
     }
     assert!(rows[1]["compress_seconds"].as_f64().unwrap() > 0.0, "{}", rows[1]);
 }
