@@ -359,6 +359,82 @@ fn a_signal_unmounts_and_waits_for_those_who_are_inside() {
     ended_well(&mut mounted.server);
 }
 
+/// What is at its place now is somebody else's.
+#[test]
+fn a_signal_unmounts_nothing_but_its_own_mount() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    fs::write(mounted.source("file"), "here").unwrap();
+    let file = File::open(mounted.mount("file")).unwrap();
+    umount(&["--lazy"], &mounted.mount("")).unwrap();
+    let mut second = serve(&mounted.source(""), &mounted.mount(""));
+    let first = nix::unistd::Pid::from_raw(mounted.server.id() as i32);
+    let end = nix::sys::signal::Signal::SIGTERM;
+    nix::sys::signal::kill(first, end).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(fs::read_to_string(mounted.mount("file")).unwrap(), "here");
+    assert!(mounted.server.try_wait().unwrap().is_none());
+    // The second signal ends it, whoever uses it.
+    nix::sys::signal::kill(first, end).unwrap();
+    assert_eq!(mounted.server.wait().unwrap().code(), Some(128 + end as i32));
+    drop(file);
+    umount(&[], &mounted.mount("")).unwrap();
+    ended_well(&mut second);
+}
+
+/// The kernel goes by the owner that it knows.
+#[test]
+fn who_has_lost_a_file_may_not_change_it_any_more() {
+    let Some(mounted) = Mounted::new() else { return };
+    let script = r#"
+import errno, fcntl, os, struct, sys
+source, mount = sys.argv[1:]
+acl = struct.pack("<IHHIHHIHHIHHIHHI", 2, 1, 7, 2**32 - 1, 2, 7, 65534, 4, 5, 2**32 - 1,
+                  16, 7, 2**32 - 1, 32, 5, 2**32 - 1)
+def operations(fd):
+    path = f"/proc/self/fd/{fd}"
+    yield "chmod", lambda: os.fchmod(fd, 0o4755)
+    yield "chown", lambda: os.fchown(fd, -1, 65534)
+    yield "utime", lambda: os.utime(fd, ns=(1, 2))
+    yield "acl", lambda: os.setxattr(fd, "system.posix_acl_access", acl)
+    yield "flags", lambda: fcntl.ioctl(fd, 0x40086602, struct.pack("i", 0x40))
+for name in ["chmod", "chown", "utime", "acl", "flags"]:
+    for lost in [False, True]:
+        with open(f"{source}/{name}{lost}", "w") as file:
+            os.fchown(file.fileno(), 65534, 65534)
+        (child_told, tell_child), (told, tell) = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            fd = os.open(f"{mount}/{name}{lost}", os.O_RDWR)
+            os.write(tell, b"x")
+            os.read(child_told, 1)
+            try:
+                dict(operations(fd))[name]()
+                print(name, lost, "done", flush=True)
+            except OSError as error:
+                print(name, lost, errno.errorcode[error.errno], flush=True)
+            os._exit(0)
+        os.read(told, 1)
+        if lost:
+            os.chown(f"{source}/{name}{lost}", 0, 0)
+        os.write(tell_child, b"x")
+        os.waitpid(child, 0)
+"#;
+    let output = Command::new("python3")
+        .args(["-c", script])
+        .args([mounted.source(""), mounted.mount("")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let expected = ["chmod", "chown", "utime", "acl", "flags"]
+        .map(|name| format!("{name} False done\n{name} True EPERM\n"))
+        .concat();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    assert_eq!(fs::metadata(mounted.source("chmodTrue")).unwrap().mode() & 0o7777, 0o644);
+}
+
 #[test]
 fn what_cannot_be_mounted_is_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();

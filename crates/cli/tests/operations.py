@@ -391,6 +391,13 @@ def main():
     do(flags, "d", 0x40)
     do(flags, "d")
     as_user(flags, "a", 0x40)
+    # Append-only: opened for nothing but appending.
+    do(flags, "a", 0x20)
+    for how in [os.O_WRONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR | os.O_APPEND]:
+        do(with_fd, "a", how, lambda fd: os.write(fd, b"end"))
+    do(read, "a")
+    do(with_fd, "a", os.O_RDWR | os.O_APPEND, lambda fd: os.ftruncate(fd, 3))
+    do(flags, "a", 0x20)
     for path in ["a", "d"]:
         for command in [0x80046601, 0x40046602]:
             do(flags_32, path, command)
@@ -419,6 +426,17 @@ def main():
             os.chmod(path, mode)
             do(how, path)
             do(facts, path)
+    # Neither owner nor group: only the set-id bits change.
+    for mode in [0o6755, 0o2767, 0o755]:
+        path = f"given-{mode:o}"
+        make(path, data=b"data")
+        os.chown(path, USER if IS_ROOT else -1, GROUP if IS_ROOT else -1)
+        os.chmod(path, mode)
+        as_user(os.chown, path, -1, -1)
+        do(facts, path)
+        os.chmod(path, mode)
+        do(os.chown, path, -1, -1)
+        do(facts, path)
     # Permissions.
     os.mkdir("closed", 0o700)
     make("closed/x", data=b"x")

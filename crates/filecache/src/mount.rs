@@ -22,7 +22,7 @@ use crate::credentials::Powers;
 use crate::fs::{FileSystem, RESTRICTIONS};
 use crate::watch::{Watcher, watch};
 
-pub use table::{is_ours, unmount};
+pub use table::{Mounted, is_ours, unmount};
 
 /// What `/proc/mounts` calls it, behind `fuse.`.
 const TYPE: &str = "ramfold";
@@ -87,7 +87,7 @@ pub struct Mount {
     session: Session<FileSystem>,
     /// The watch and what bounds the kernel's level.
     threads: [JoinHandle<()>; 2],
-    mountpoint: PathBuf,
+    mounted: Mounted,
     view: View,
 }
 
@@ -124,7 +124,7 @@ impl Mount {
             Ok((session, threads)) => {
                 let read_ahead = read_ahead_kib(options.content.memory_bytes);
                 table::raise_read_ahead(&mountpoint, read_ahead);
-                Ok(Mount { session, threads, mountpoint, view })
+                Ok(Mount { session, threads, mounted: Mounted::at(mountpoint), view })
             }
             Err(error) => {
                 // That it cannot be served is what matters.
@@ -134,9 +134,9 @@ impl Mount {
         }
     }
 
-    /// Where it is, with no symlink in it.
-    pub fn mountpoint(&self) -> &Path {
-        &self.mountpoint
+    /// Where it is, with no symlink in the path.
+    pub fn mounted(&self) -> &Mounted {
+        &self.mounted
     }
 
     /// Shows what is cached, while it is served and afterwards.

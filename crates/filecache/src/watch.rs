@@ -92,9 +92,7 @@ impl Watcher {
             if !looked_at.insert(file.inode.number) {
                 continue;
             }
-            // Whoever changes it now compares for himself.
-            let changes = file.content.changes_behind_if_at_rest(file.source());
-            if changes.is_some_and(|changes| !file.inode.was_cached_at(changes)) {
+            if !file.inode.was_cached_at(file.content.changes_behind(file.source())) {
                 drop_cached(notifier, file.inode.number);
             }
         }

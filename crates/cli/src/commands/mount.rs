@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use ramfold_codec::Codec;
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 use ramfold_filecache::content::{self, COMPRESSED_SHARE_MAX, View};
-use ramfold_filecache::mount::{self, Mount, Options};
+use ramfold_filecache::mount::{Mount, Mounted, Options};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
@@ -122,7 +122,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             eprintln!(
                 "ramfold: {} is mounted on {}; Ctrl-C unmounts it",
                 arguments.source.display(),
-                mount.mountpoint().display()
+                mount.mounted().mountpoint.display()
             );
             Ok(())
         });
@@ -170,14 +170,14 @@ fn serve(
     let mut signals =
         Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
     let mount = Mount::new(&arguments.source, &arguments.mountpoint, &options)?;
-    let mountpoint = mount.mountpoint().to_owned();
+    let mounted = mount.mounted().clone();
     let view = mount.view();
     let write_stats = move || match &stats {
         Some(file) => write_statistics(&view, file),
         None => Ok(()),
     };
     let at_a_signal = write_stats.clone();
-    thread::spawn(move || answer_signals(&mut signals, &mountpoint, &at_a_signal));
+    thread::spawn(move || answer_signals(&mut signals, &mounted, &at_a_signal));
     when_ready(&mount).context("going to the background")?;
     let begin = || MountView::begin(mount.view());
     let live = arguments.live.then(begin).transpose().context("starting the live view")?;
@@ -197,10 +197,10 @@ fn write_statistics(view: &View, file: &Path) -> anyhow::Result<()> {
 /// for what happened.
 fn answer_signals(
     signals: &mut Signals,
-    mountpoint: &Path,
+    mounted: &Mounted,
     write_stats: &dyn Fn() -> anyhow::Result<()>,
 ) {
-    let mut is_unmounted = false;
+    let mut is_asked_to_end = false;
     for signal in signals.forever() {
         if signal == SIGUSR2 {
             if let Err(error) = write_stats() {
@@ -208,21 +208,29 @@ fn answer_signals(
             }
             continue;
         }
-        if is_unmounted {
+        if is_asked_to_end {
             picture::erase(&mut io::stderr().lock());
             std::process::exit(128 + signal);
         }
+        is_asked_to_end = true;
         let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
-        match mount::unmount(mountpoint, false) {
-            Err(error) if is_busy(&error) => {
-                say(format_args!(
-                    "{} is in use: unmounted for those who come later, and served until the others are done",
-                    mountpoint.display()
-                ));
-                is_unmounted = mount::unmount(mountpoint, true).is_ok();
-            }
-            Err(error) => say(format_args!("cannot unmount {}: {error}", mountpoint.display())),
-            Ok(()) => is_unmounted = true,
+        let mut result = mounted.unmount(false);
+        if result.as_ref().is_err_and(is_busy) {
+            say(format_args!(
+                "{} is in use: unmounted for those who come later, and served until the others are done",
+                mounted.mountpoint.display()
+            ));
+            result = mounted.unmount(true);
+        }
+        if let Err(error) = result {
+            let why = match error.kind() {
+                io::ErrorKind::AlreadyExists => "something else is mounted over it".to_owned(),
+                _ => error.to_string(),
+            };
+            say(format_args!(
+                "cannot unmount {}: {why}; the next signal ends without that",
+                mounted.mountpoint.display()
+            ));
         }
     }
 }

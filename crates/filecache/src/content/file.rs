@@ -59,6 +59,8 @@ pub struct Content {
     /// The kernel's number for it.
     node: AtomicU64,
     seen: Mutex<Seen>,
+    /// How often something was found changed that had not been changed through the mount.
+    changes_behind: AtomicU64,
     /// Grows by one when a change through the mount begins and when it ends, and when what is stored begins and has
     /// ended to be forgotten after one behind it: odd meanwhile. What was read under another number is outdated.
     epoch: AtomicU64,
@@ -83,8 +85,6 @@ struct Seen {
     stamp: Option<Stamp>,
     /// The last change that it shows was made through the mount.
     is_own: bool,
-    /// How often something was found changed that had not been changed through the mount.
-    changes_behind: u64,
 }
 
 /// What an operation changes of a file.
@@ -145,6 +145,7 @@ impl Content {
             shared,
             node: AtomicU64::new(0),
             seen: Mutex::default(),
+            changes_behind: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             data: AtomicU32::new(0),
             read_data: AtomicU32::new(0),
@@ -281,16 +282,11 @@ impl Content {
     /// How often the file was changed behind the mount, as far as it shows in its times and size. Whoever keeps
     /// something of the file keeps this number with it, and drops it when the number is another.
     pub fn changes_behind(&self, source: BorrowedFd<'_>) -> u64 {
-        let mut seen = locked(&self.seen);
-        self.compare(&mut seen, Stamp::of(source).ok());
-        seen.changes_behind
-    }
-
-    /// [`Self::changes_behind`], unless somebody is just changing the file.
-    pub fn changes_behind_if_at_rest(&self, source: BorrowedFd<'_>) -> Option<u64> {
-        let mut seen = self.seen_at_rest()?;
-        self.compare(&mut seen, Stamp::of(source).ok());
-        Some(seen.changes_behind)
+        // Whoever is changing it, which may take long, has compared by himself.
+        if self.epoch.load(Ordering::Acquire).is_multiple_of(2) {
+            self.compare(&mut locked(&self.seen), Stamp::of(source).ok());
+        }
+        self.changes_behind.load(Ordering::Relaxed)
     }
 
     fn seen_at_rest(&self) -> Option<std::sync::MutexGuard<'_, Seen>> {
@@ -303,7 +299,7 @@ impl Content {
 
     fn compare(&self, seen: &mut Seen, now: Option<Stamp>) {
         if seen.stamp.is_some() && seen.stamp != now {
-            seen.changes_behind += 1;
+            self.changes_behind.fetch_add(1, Ordering::Relaxed);
             self.shared.counters.changes_behind.add(1);
             // What is still stored meanwhile may be read, but is not to be stored again.
             self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -313,7 +309,7 @@ impl Content {
         }
         let is_own = seen.is_own && seen.stamp == now;
         let is_believed = now.is_some_and(|stamp| is_own || stamp.age_ns() >= FRESH_NS);
-        *seen = Seen { stamp: now, is_own, ..*seen };
+        *seen = Seen { stamp: now, is_own };
         self.note_size(now);
         let looked_at_ms = if is_believed { self.shared.now_ms().max(1) } else { NOT_BELIEVED };
         self.looked_at_ms.store(looked_at_ms, Ordering::Relaxed);

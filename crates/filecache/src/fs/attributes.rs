@@ -10,6 +10,7 @@ use rustix::fs::{
     UTIME_OMIT, Uid, chmodat, chownat, ftruncate, utimensat,
 };
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 
 use super::FileSystem;
 use super::inodes::Inode;
@@ -30,6 +31,22 @@ pub struct Wanted {
     pub size: Option<u64>,
     pub accessed: Option<TimeOrNow>,
     pub modified: Option<TimeOrNow>,
+}
+
+impl Wanted {
+    /// The kernel leaves set-id bits to us (FUSE_HANDLE_KILLPRIV_V2), and wanted nothing else.
+    fn is_nothing(&self) -> bool {
+        self.mode.is_none()
+            && self.user.is_none()
+            && self.group.is_none()
+            && self.size.is_none()
+            && self.accessed.is_none()
+            && self.modified.is_none()
+    }
+
+    fn is_touch(&self) -> bool {
+        [self.accessed, self.modified].iter().all(|time| matches!(time, Some(TimeOrNow::Now)))
+    }
 }
 
 impl FileSystem {
@@ -58,9 +75,25 @@ impl FileSystem {
         let file = found.as_fd();
         let changed = if wanted.size.is_some() { Changed::All } else { Changed::Attributes };
         let content = inode.content(&self.contents);
-        content.change(Some(file), changed, || {
+        let result = content.change(Some(file), changed, || {
+            if wanted.is_nothing() {
+                // Set-id bits alone are to go, because of a chown(2) that leaves owner and group, or of a write that
+                // follows: of whom does not matter then, and SOURCE clears them with it.
+                let bits = self.bits_after_write(caller, file)?;
+                let _acting = self.powers.act_as_owner(caller, bits)?;
+                match chownat(file, "", None, None, empty_path()) {
+                    Err(Errno::PERM) => {}
+                    result => result?,
+                }
+            }
             if let Some(mode) = wanted.mode {
-                // The kernel has taken the set-group-id bit off where the caller may not set it.
+                // Of a file of a group that the caller is not in SOURCE takes the set-group-id bit off.
+                let bits = match mode & SET_GROUP_ID {
+                    0 => SetIdBits::Left,
+                    _ if caller.user == 0 => SetIdBits::Left,
+                    _ => SetIdBits::Cleared { group: Some(look_at(file)?.stx_gid) },
+                };
+                let _acting = self.powers.act_as_owner(caller, bits)?;
                 chmodat(
                     CWD,
                     Descriptors::path(file),
@@ -69,6 +102,13 @@ impl FileSystem {
                 )?;
             }
             if wanted.user.is_some() || wanted.group.is_some() {
+                // As of any operation of an owner, but with the caller's groups.
+                if self.powers.acts_as_others()
+                    && look_at(file)?.stx_uid != caller.user
+                    && !caller.has(CapabilitySet::CHOWN)
+                {
+                    return Err(Errno::PERM.into());
+                }
                 let _acting = self.powers.act_as(caller, self.bits_after_write(caller, file)?)?;
                 let [user, group] = [wanted.user, wanted.group];
                 chownat(file, "", user.map(Uid::from_raw), group.map(Gid::from_raw), empty_path())?;
@@ -88,10 +128,20 @@ impl FileSystem {
                     last_access: time_to_set(wanted.accessed),
                     last_modification: time_to_set(wanted.modified),
                 };
+                // Who may write may set both to now, and whoever cuts a file off changes one.
+                let _acting = match wanted.size.is_some() || wanted.is_touch() {
+                    true => None,
+                    false => Some(self.powers.act_as_owner(caller, SetIdBits::Left)?),
+                };
                 utimensat(file, "", &times, empty_path())?;
             }
             Ok(())
-        })?;
+        });
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            // The kernel, which has allowed it, is wrong about the owner.
+            self.watch.invalidate_attributes(number);
+        }
+        result?;
         shown(&inode, &look_at(file)?)
     }
 

@@ -75,14 +75,20 @@ impl OpenDirectory {
             seek(&self.source, SeekFrom::Start(position))?;
             listing.position = position;
         }
+        let mut is_any_taken = false;
         loop {
             if listing.names.is_empty() {
-                listing.names = self.read_some()?;
+                listing.names = match self.read_some() {
+                    // Whoever asks for what follows is told.
+                    Err(_) if is_any_taken => return Ok(()),
+                    result => result?,
+                };
             }
             let Some(listed) = listing.names.front() else { return Ok(()) };
             if !take(listed)? {
                 return Ok(());
             }
+            is_any_taken = true;
             listing.position = listed.next;
             listing.names.pop_front();
         }
@@ -101,7 +107,8 @@ impl OpenDirectory {
                     match statx(&self.source, entry.file_name(), flags, StatxFlags::TYPE) {
                         Ok(stat) => file_type(&stat)?,
                         Err(Errno::NOENT) => continue,
-                        Err(errno) => return Err(errno.into()),
+                        // Looked at by itself it says what is wrong.
+                        Err(_) => FileType::Directory,
                     }
                 }
             };

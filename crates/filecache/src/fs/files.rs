@@ -40,6 +40,8 @@ pub struct OpenFile {
     opener: Caller,
     is_direct: bool,
     is_written: bool,
+    /// Its descriptor appends whatever is written to it.
+    is_append_only: bool,
 }
 
 impl OpenFile {
@@ -62,8 +64,15 @@ impl FileSystem {
     ) -> io::Result<(FileHandle, FopenFlags)> {
         let inode = self.inodes.get(number)?;
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
-        let source = inode.open(&self.mounts, flags & PASSED_ON)?;
-        Ok(self.opened(caller, inode, source, flags))
+        let open = |passed_on| inode.open(&self.mounts, flags & passed_on);
+        let (source, is_append_only) = match open(PASSED_ON) {
+            // A file that may only be appended to (chattr +a) is opened for nothing else.
+            Err(error) if is(&error, Errno::PERM) && flags.contains(OFlags::APPEND) => {
+                (open(PASSED_ON | OFlags::APPEND)?, true)
+            }
+            result => (result?, false),
+        };
+        Ok(self.opened(caller, inode, source, flags, is_append_only))
     }
 
     /// # Errors
@@ -97,7 +106,7 @@ impl FileSystem {
             Err(errno) => return Err(errno.into()),
         };
         let named = self.enter(self.mounts.descriptors().open(source.as_fd(), OFlags::PATH)?)?;
-        let (handle, opened) = self.opened(caller, Arc::clone(&named.inode), source, flags);
+        let (handle, opened) = self.opened(caller, Arc::clone(&named.inode), source, flags, false);
         Ok((named, handle, opened))
     }
 
@@ -107,6 +116,7 @@ impl FileSystem {
         inode: Arc<Inode>,
         source: OwnedFd,
         flags: OFlags,
+        is_append_only: bool,
     ) -> (FileHandle, FopenFlags) {
         let content = Arc::clone(inode.content(&self.contents));
         let is_direct = flags.contains(OFlags::DIRECT);
@@ -123,7 +133,8 @@ impl FileSystem {
         }
         content.set_node(inode.number.0);
         let source = Source::new(source);
-        let file = OpenFile { inode, content, source, opener, is_direct, is_written };
+        let file =
+            OpenFile { inode, content, source, opener, is_direct, is_written, is_append_only };
         (self.files.add(file), opened)
     }
 
@@ -168,6 +179,10 @@ impl FileSystem {
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
         // Pages that were changed through a mapping, by whoever had the file open at some time.
         let is_written_back = about.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if is_written_back && file.is_append_only {
+            // SOURCE lets nobody map it for that.
+            return Err(Errno::PERM.into());
+        }
         let caller = if is_written_back || caller.is_nobody() { file.opener } else { caller };
         let bits = match about.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             true => self.bits_cleared(file.source())?,
@@ -178,10 +193,13 @@ impl FileSystem {
         if is_appended {
             how |= ReadWriteFlags::APPEND;
         }
-        if flags.contains(OFlags::SYNC) {
-            how |= ReadWriteFlags::SYNC;
-        } else if flags.contains(OFlags::DSYNC) {
-            how |= ReadWriteFlags::DSYNC;
+        let is_synced = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
+        if is_synced && file.is_direct {
+            how |= if flags.contains(OFlags::SYNC) {
+                ReadWriteFlags::SYNC
+            } else {
+                ReadWriteFlags::DSYNC
+            };
         }
         let range = match is_appended {
             // Wherever the end is: not before what is the end now, as far as anybody knows.
@@ -203,6 +221,10 @@ impl FileSystem {
                 })
             }
         })?;
+        if is_synced && !file.is_direct {
+            // Others may look at the file meanwhile.
+            sync(file.source(), !flags.contains(OFlags::SYNC))?;
+        }
         if is_appended && look_at(file.source())?.stx_size != offset + count as u64 {
             // Somebody appended behind the mount. The kernel has put the bytes where the end was for it.
             self.watch.invalidate(file.inode.number);
@@ -233,12 +255,7 @@ impl FileSystem {
     /// # Errors
     /// What fsync(2) says.
     pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> io::Result<()> {
-        let file = self.files.get(handle)?;
-        match data_only {
-            true => fdatasync(&file.source)?,
-            false => fsync(&file.source)?,
-        }
-        Ok(())
+        sync(self.files.get(handle)?.source(), data_only)
     }
 
     /// # Errors
@@ -312,6 +329,15 @@ impl FileSystem {
         self.show_set_id_bits(&target, bits);
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
+}
+
+fn sync(file: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
+    let result = if data_only { fdatasync(file) } else { fsync(file) };
+    Ok(result?)
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 fn range_of(offset: u64, len: u64) -> Range<u64> {

@@ -46,7 +46,7 @@ impl FileSystem {
             let inode = self.inodes.get(number)?;
             let content = inode.content(&self.contents);
             content.change(Some(source.as_fd()), Changed::Attributes, || {
-                let _acting = self.powers.act_as(caller, SetIdBits::Left)?;
+                let _acting = self.powers.act_as_owner(caller, SetIdBits::Left)?;
                 Ok(set()?)
             })?;
             Ok(Vec::new())

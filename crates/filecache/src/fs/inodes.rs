@@ -1,5 +1,6 @@
 //! What the kernel knows: inodes by their numbers, and how each is found again in SOURCE.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::hash::{Hash, Hasher};
@@ -18,7 +19,8 @@ use super::source::{SourceMount, SourceMounts, look_at};
 use crate::content::{Content, Contents, FileKey};
 
 /// Numbers from here on are given by us, to what has none that is its own on SOURCE: inodes of other mounts and
-/// devices below it, and one that is really numbered as the root is here. No file system numbers so high.
+/// devices below it, one that is really numbered as the root is here, and one whose number the kernel still knows
+/// another file by, that is gone. No file system numbers so high.
 const FIRST_OWN_NUMBER: u64 = 1 << 63;
 
 /// A file of SOURCE that the kernel knows.
@@ -103,6 +105,16 @@ impl Inode {
         }
     }
 
+    /// Is it this file, and not one that had its number before?
+    fn is_of<'a>(&self, key: InodeKey, handle: impl FnOnce() -> Option<&'a FileHandle>) -> bool {
+        self.key == key
+            && match &self.place {
+                // What is held keeps its number.
+                Place::Descriptor(..) => true,
+                Place::Handle(_, own) => handle() == Some(own),
+            }
+    }
+
     /// Keeps a file that has lost its last name.
     pub fn keep(&self, file: OwnedFd) {
         if matches!(self.place, Place::Handle(..)) {
@@ -153,7 +165,7 @@ struct Table {
 #[derive(Debug)]
 struct Known {
     inode: Arc<Inode>,
-    /// How often the kernel was told of this number, whichever inodes had it one after the other.
+    /// How often the kernel was told of it.
     lookups: u64,
 }
 
@@ -192,17 +204,16 @@ impl Inodes {
     /// The inode of a file, if the kernel knows it.
     pub fn known(&self, file: BorrowedFd<'_>, stat: &Statx) -> Option<Arc<Inode>> {
         let key = InodeKey::of(stat);
-        let inode = {
-            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-            let number = self.number_of(key).or_else(|| table.own_numbers.get(&key).copied())?;
-            Arc::clone(&table.by_number.get(&number)?.inode)
-        };
-        let is_same = inode.key == key
-            && match &inode.place {
-                Place::Handle(_, handle) => FileHandle::of(file).is_ok_and(|of| of == *handle),
-                Place::Descriptor(..) => true,
-            };
-        is_same.then_some(inode)
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let numbers = [self.number_of(key), table.own_numbers.get(&key).copied()];
+        let known = numbers
+            .into_iter()
+            .flatten()
+            .filter_map(|number| Some(Arc::clone(&table.by_number.get(&number)?.inode)));
+        let known: Vec<_> = known.collect();
+        drop(table);
+        let handle = LazyCell::new(|| FileHandle::of(file).ok());
+        known.into_iter().find(|inode| inode.is_of(key, || handle.as_ref()))
     }
 
     /// The kernel is told of this file, once more or for the first time.
@@ -222,24 +233,22 @@ impl Inodes {
             false => None,
         };
         let mut table = self.write();
-        let number = match self.number_of(key) {
-            Some(number) => number,
-            None => table.own_number(key),
+        // As long as the kernel knows another file by a number, which may be gone, its requests are about that.
+        let is_free = |table: &Table, number: u64| match table.by_number.get(&number) {
+            Some(known) => known.inode.is_of(key, || handle.as_ref()),
+            None => true,
         };
+        let own_by_nature = self.number_of(key).filter(|&number| is_free(&table, number));
+        let number = own_by_nature.unwrap_or_else(|| {
+            let before = table.own_numbers.get(&key).copied();
+            before
+                .filter(|&number| is_free(&table, number))
+                .unwrap_or_else(|| table.new_number(key))
+        });
         match table.by_number.entry(number) {
             Entry::Occupied(mut known) => {
-                let known = known.get_mut();
-                known.lookups += 1;
-                let is_same = known.inode.key == key
-                    && match &known.inode.place {
-                        // A file that is held keeps its number.
-                        Place::Descriptor(..) => true,
-                        Place::Handle(_, before) => handle.as_ref() == Some(before),
-                    };
-                if !is_same {
-                    known.inode = Arc::new(Inode::new(number, key, stat, mount, handle, file)?);
-                }
-                Ok(Arc::clone(&known.inode))
+                known.get_mut().lookups += 1;
+                Ok(Arc::clone(&known.get().inode))
             }
             Entry::Vacant(place) => {
                 let inode = Arc::new(Inode::new(number, key, stat, mount, handle, file)?);
@@ -260,7 +269,7 @@ impl Inodes {
         known.get_mut().lookups = left;
         if left == 0 {
             let known = known.remove();
-            if number.0 >= FIRST_OWN_NUMBER {
+            if table.own_numbers.get(&known.inode.key) == Some(&number.0) {
                 table.own_numbers.remove(&known.inode.key);
             }
             // Closing a file without names may take a while.
@@ -284,12 +293,11 @@ impl Inodes {
 }
 
 impl Table {
-    fn own_number(&mut self, key: InodeKey) -> u64 {
-        let next = &mut self.next_own_number;
-        *self.own_numbers.entry(key).or_insert_with(|| {
-            *next += 1;
-            FIRST_OWN_NUMBER + *next
-        })
+    fn new_number(&mut self, key: InodeKey) -> u64 {
+        self.next_own_number += 1;
+        let number = FIRST_OWN_NUMBER + self.next_own_number;
+        self.own_numbers.insert(key, number);
+        number
     }
 }
 
@@ -323,5 +331,53 @@ impl Inode {
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Mode, StatVfsMountFlags, open};
+
+    use super::super::source::Descriptors;
+    use super::*;
+
+    #[test]
+    fn a_number_is_another_files_only_when_the_kernel_has_forgotten_it() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = |path: &std::path::Path| {
+            open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
+        };
+        let [one, two] = ["one", "two"].map(|name| {
+            std::fs::write(folder.path().join(name), name).unwrap();
+            move |folder: &std::path::Path| path(&folder.join(name))
+        });
+        let (one, two) = (|| one(folder.path()), || two(folder.path()));
+        let mounts =
+            SourceMounts::new(true, StatVfsMountFlags::empty(), Descriptors::new().unwrap());
+        let inodes = Inodes::new(path(folder.path()), &mounts).unwrap();
+        let stat = look_at(one().as_fd()).unwrap();
+        if !mounts.of(one().as_fd(), &stat).unwrap().has_handles() {
+            return eprintln!("SKIPPED: files have no handles here");
+        }
+        // As if the second had come by the number of the first, which is gone.
+        let mut of_two = look_at(two().as_fd()).unwrap();
+        of_two.stx_ino = stat.stx_ino;
+        let first = inodes.enter(one(), &stat, &mounts).unwrap();
+        assert_eq!(first.number.0, stat.stx_ino);
+        let second = inodes.enter(two(), &of_two, &mounts).unwrap();
+        assert!(second.number.0 >= FIRST_OWN_NUMBER);
+        assert!(Arc::ptr_eq(&inodes.get(first.number).unwrap(), &first));
+        for (file, stat, inode) in [(one(), &stat, &first), (two(), &of_two, &second)] {
+            assert!(Arc::ptr_eq(&inodes.known(file.as_fd(), stat).unwrap(), inode));
+            assert!(Arc::ptr_eq(&inodes.enter(file, stat, &mounts).unwrap(), inode));
+        }
+        inodes.forget(first.number, 2);
+        assert!(inodes.get(first.number).is_err());
+        // Who is known by a number keeps it.
+        assert_eq!(inodes.enter(two(), &of_two, &mounts).unwrap().number, second.number);
+        inodes.forget(second.number, 3);
+        assert_eq!(inodes.enter(two(), &of_two, &mounts).unwrap().number, first.number);
+        let table = inodes.write();
+        assert_eq!((table.by_number.len(), table.own_numbers.len()), (2, 0));
     }
 }

@@ -456,8 +456,8 @@ impl Filesystem for FileSystem {
         reply_xattr(reply, self.xattr_names(Caller::of(request), number, size));
     }
 
-    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.remove_xattr(number, name));
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.remove_xattr(Caller::of(request), number, name));
     }
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {

@@ -84,20 +84,21 @@ impl FileSystem {
                     group: Some(super::source::look_at(found.as_fd())?.stx_gid),
                 },
             };
-            let _acting = self.powers.act_as(caller, bits)?;
+            let _acting = self.powers.act_as_owner(caller, bits)?;
             Ok(setxattr(&path, name, value, flags)?)
         })
     }
 
     /// # Errors
     /// What removexattr(2) says.
-    pub fn remove_xattr(&self, number: INodeNo, name: &OsStr) -> io::Result<()> {
+    pub fn remove_xattr(&self, caller: Caller, number: INodeNo, name: &OsStr) -> io::Result<()> {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
-        inode
-            .content(&self.contents)
-            .change(Some(found.as_fd()), Changed::Attributes, || Ok(removexattr(&path, name)?))
+        inode.content(&self.contents).change(Some(found.as_fd()), Changed::Attributes, || {
+            let _acting = self.powers.act_as_owner(caller, SetIdBits::Left)?;
+            Ok(removexattr(&path, name)?)
+        })
     }
 }
 

@@ -54,6 +54,37 @@ pub fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
+/// A mount that was made here, whatever is at its place later.
+#[derive(Clone, Debug)]
+pub struct Mounted {
+    pub mountpoint: PathBuf,
+    device: Option<String>,
+}
+
+impl Mounted {
+    /// What is mounted there now.
+    pub fn at(mountpoint: PathBuf) -> Mounted {
+        let device = topmost(&mountpoint).map(|entry| entry.device);
+        Mounted { mountpoint, device }
+    }
+
+    /// Unmounts it as [`unmount`] does, and nothing else: it may be unmounted already, and something else be there.
+    ///
+    /// # Errors
+    /// As [`unmount`]; `EEXIST` when something is mounted over it.
+    pub fn unmount(&self, lazily: bool) -> io::Result<()> {
+        let here = entries().into_iter().filter(|entry| entry.mountpoint == self.mountpoint);
+        let devices: Vec<_> = here.map(|entry| Some(entry.device)).collect();
+        if devices.last() == Some(&self.device) {
+            return unmount(&self.mountpoint, lazily);
+        }
+        match devices.contains(&self.device) {
+            true => Err(Errno::EXIST.into()),
+            false => Ok(()),
+        }
+    }
+}
+
 /// The path without symlinks in it, but for its last part, which may be dead.
 pub fn parents_canonical(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
