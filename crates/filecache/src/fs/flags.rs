@@ -13,7 +13,7 @@ use crate::content::Changed;
 use crate::credentials::{Caller, SetIdBits};
 
 /// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS. Not those of 32-bit programs: the kernel makes these of them, and of nobody
-/// else checks whether he may (do_vfs_ioctl).
+/// else checks whether they may (do_vfs_ioctl).
 const GET: u32 = 0x8008_6601;
 const SET: u32 = 0x4008_6602;
 /// FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR: the same flags and some more. To set the former the kernel asks for

@@ -233,18 +233,16 @@ impl Inodes {
             false => None,
         };
         let mut table = self.write();
-        // As long as the kernel knows another file by a number, which may be gone, its requests are about that.
-        let is_free = |table: &Table, number: u64| match table.by_number.get(&number) {
-            Some(known) => known.inode.is_of(key, || handle.as_ref()),
-            None => true,
+        let is_known_by = |number: u64| {
+            let known = table.by_number.get(&number)?;
+            Some(known.inode.is_of(key, || handle.as_ref()))
         };
-        let own_by_nature = self.number_of(key).filter(|&number| is_free(&table, number));
-        let number = own_by_nature.unwrap_or_else(|| {
-            let before = table.own_numbers.get(&key).copied();
-            before
-                .filter(|&number| is_free(&table, number))
-                .unwrap_or_else(|| table.new_number(key))
-        });
+        let given = table.own_numbers.get(&key).copied();
+        // As long as the kernel knows another file by a number, which may be gone, its requests are about that.
+        let number = given
+            .filter(|&number| is_known_by(number) == Some(true))
+            .or_else(|| self.number_of(key).filter(|&number| is_known_by(number) != Some(false)));
+        let number = number.unwrap_or_else(|| table.new_number(key));
         match table.by_number.entry(number) {
             Entry::Occupied(mut known) => {
                 known.get_mut().lookups += 1;
