@@ -27,12 +27,14 @@ lint:
 test:
 	scripts/setup test
 	$(MAKE) lint
-	$(CARGO) test --workspace --exclude ramfold --exclude ramfold-bench --exclude ramfold-torture
+	$(CARGO) test --workspace --exclude ramfold --exclude ramfold-torture
 	scripts/cross
 	scripts/miri
 	scripts/fuzz 5
-	$(CARGO) test --release -p ramfold -p ramfold-bench -p ramfold-torture -- --test-threads=1
+	$(CARGO) build --release -p ramfold -p ramfold-bench
+	$(CARGO) test --release -p ramfold -- --test-threads=1
 	scripts/programs $(TARGET)/release/ramfold --short
+	$(CARGO) test --release -p ramfold-torture -- --test-threads=1
 
 # As root there is often no toolchain (sudo): what `make` built before is installed then.
 install:
