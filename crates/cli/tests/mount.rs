@@ -391,7 +391,6 @@ source, mount = sys.argv[1:]
 acl = struct.pack("<IHHIHHIHHIHHIHHI", 2, 1, 7, 2**32 - 1, 2, 7, 65534, 4, 5, 2**32 - 1,
                   16, 7, 2**32 - 1, 32, 5, 2**32 - 1)
 def operations(fd):
-    path = f"/proc/self/fd/{fd}"
     yield "chmod", lambda: os.fchmod(fd, 0o4755)
     yield "chown", lambda: os.fchown(fd, -1, 65534)
     yield "utime", lambda: os.utime(fd, ns=(1, 2))

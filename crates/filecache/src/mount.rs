@@ -215,7 +215,7 @@ pub fn place_of(mountpoint: &Path) -> io::Result<PathBuf> {
 }
 
 fn is_dead(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error())
+    Errno::from_io_error(error) == Some(Errno::NOTCONN)
 }
 
 fn clear(mountpoint: PathBuf) -> Result<PathBuf, MountError> {

@@ -1,10 +1,10 @@
 //! How the memory is divided between the two levels.
 //!
 //! What the upper level would gain by more memory is known from pages that are asked for shortly after the kernel
-//! dropped them: each would have been read without a request, and without a read of SOURCE if it is not stored. What the lower one would lose shows by clusters
-//! that are read from SOURCE shortly after they left: each costs a read. Both are set beside the memory that it
-//! would have taken to keep them, and a little memory goes where it spares more time. (Condition 7 of paper 003
-//! asks the same of a compressed level as a whole.)
+//! dropped them: each would have been read without a request, and without a read of SOURCE if it is not stored. What
+//! the lower one would lose shows by clusters that are read from SOURCE shortly after they left: each costs a read.
+//! Both are set beside the memory that it would have taken to keep them, and a little memory goes where it spares
+//! more time. (Condition 7 of paper 003 asks the same of a compressed level as a whole.)
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -56,7 +56,7 @@ impl Source {
         };
         let count = match direct.map(|direct| read_direct(direct, buffer)) {
             // It has to begin and end at larger blocks than pages.
-            Some(Err(error)) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+            Some(Err(error)) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
                 self.read_uncached(offset, buffer)?
             }
             Some(result) => result?,
@@ -81,7 +81,7 @@ impl Source {
             preadv2(fd, &mut [IoSliceMut::new(bytes)], offset, DO_NOT_CACHE)
         });
         match uncached {
-            Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {}
             result => return result,
         }
         let count = read_whole(self.fd.as_fd(), offset, buffer, |fd, bytes, offset| {

@@ -178,7 +178,7 @@ impl FileSystem {
                     Ok(has_room)
                 }
                 // Gone meanwhile.
-                Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(true),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Ok(true),
                 // Looked up by itself it says what is wrong. The kernel takes no attributes from an entry with the
                 // root's number, and shows its name; one without a number the C library would pass over.
                 Err(_) => Ok(add(listed, &bare(INodeNo::ROOT.0, listed.kind), Generation(0))),

@@ -67,7 +67,10 @@ impl FileSystem {
         let open = |passed_on| inode.open(&self.mounts, flags & passed_on);
         let (source, is_append_only) = match open(PASSED_ON) {
             // A file that may only be appended to (chattr +a) is opened for nothing else.
-            Err(error) if is(&error, Errno::PERM) && flags.contains(OFlags::APPEND) => {
+            Err(error)
+                if Errno::from_io_error(&error) == Some(Errno::PERM)
+                    && flags.contains(OFlags::APPEND) =>
+            {
                 (open(PASSED_ON | OFlags::APPEND)?, true)
             }
             result => (result?, false),
@@ -334,10 +337,6 @@ impl FileSystem {
 fn sync(file: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
     let result = if data_only { fdatasync(file) } else { fsync(file) };
     Ok(result?)
-}
-
-fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 fn range_of(offset: u64, len: u64) -> Range<u64> {

@@ -342,17 +342,17 @@ mod tests {
     #[test]
     fn a_number_is_another_files_only_when_the_kernel_has_forgotten_it() {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        let path = |path: &std::path::Path| {
+        let find = |name: &str| {
+            let path = folder.path().join(name);
             open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
         };
-        let [one, two] = ["one", "two"].map(|name| {
+        for name in ["one", "two"] {
             std::fs::write(folder.path().join(name), name).unwrap();
-            move |folder: &std::path::Path| path(&folder.join(name))
-        });
-        let (one, two) = (|| one(folder.path()), || two(folder.path()));
+        }
+        let (one, two) = (|| find("one"), || find("two"));
         let mounts =
             SourceMounts::new(true, StatVfsMountFlags::empty(), Descriptors::new().unwrap());
-        let inodes = Inodes::new(path(folder.path()), &mounts).unwrap();
+        let inodes = Inodes::new(find(""), &mounts).unwrap();
         let stat = look_at(one().as_fd()).unwrap();
         if !mounts.of(one().as_fd(), &stat).unwrap().has_handles() {
             return eprintln!("SKIPPED: files have no handles here");

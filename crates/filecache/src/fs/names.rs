@@ -161,7 +161,7 @@ impl FileSystem {
         check(to.1)?;
         let replaced = match self.known_under(to_directory, to.1) {
             Ok(replaced) => replaced,
-            Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => None,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => None,
             Err(error) => return Err(error),
         };
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
