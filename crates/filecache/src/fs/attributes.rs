@@ -87,11 +87,9 @@ impl FileSystem {
                 }
             }
             if let Some(mode) = wanted.mode {
-                // Of a file of a group that the caller is not in SOURCE takes the set-group-id bit off.
                 let bits = match mode & SET_GROUP_ID {
                     0 => SetIdBits::Left,
-                    _ if caller.user == 0 => SetIdBits::Left,
-                    _ => SetIdBits::Cleared { group: Some(look_at(file)?.stx_gid) },
+                    _ => self.bits_of_new_mode(caller, file)?,
                 };
                 let _acting = self.powers.act_as_owner(caller, bits)?;
                 chmodat(
@@ -155,6 +153,18 @@ impl FileSystem {
         match caller.user {
             0 => Ok(SetIdBits::Left),
             _ => self.bits_cleared(file),
+        }
+    }
+
+    /// What becomes of the set-id bits of a mode that the caller sets: who is not in the file's group may not set its
+    /// set-group-id bit.
+    ///
+    /// # Errors
+    /// What statx(2) says.
+    pub fn bits_of_new_mode(&self, caller: Caller, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
+        match caller.user {
+            0 => Ok(SetIdBits::Left),
+            _ => Ok(SetIdBits::Cleared { group: Some(look_at(file)?.stx_gid) }),
         }
     }
 

@@ -75,14 +75,10 @@ impl FileSystem {
         let path = Descriptors::path(found.as_fd());
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
         inode.content(&self.contents).change(Some(found.as_fd()), Changed::Attributes, || {
-            // An access list changes the mode, and somebody who is not in the file's group loses its
-            // set-group-id bit by that.
-            let bits = match caller.user {
-                0 => SetIdBits::Left,
-                _ if name != ACCESS_LIST => SetIdBits::Left,
-                _ => SetIdBits::Cleared {
-                    group: Some(super::source::look_at(found.as_fd())?.stx_gid),
-                },
+            // An access list changes the mode.
+            let bits = match name == ACCESS_LIST {
+                true => self.bits_of_new_mode(caller, found.as_fd())?,
+                false => SetIdBits::Left,
             };
             let _acting = self.powers.act_as_owner(caller, bits)?;
             Ok(setxattr(&path, name, value, flags)?)
