@@ -144,7 +144,7 @@ impl Recompression {
     fn replace(&self, store: &Store, found: &Found, encoding: u8, object: &[u8]) -> Option<bool> {
         let &Found { key, bits, .. } = found;
         let object = store.put_sealed(key, encoding, object).ok()?;
-        Some(store.replace(key, bits, self.age, Content::Object { object, encoding }))
+        Some(store.replace(key, bits, Some(self.age), Content::Object { object, encoding }))
     }
 }
 

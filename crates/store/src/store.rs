@@ -659,19 +659,26 @@ impl Store {
         &self,
         key: Key,
         bits: u64,
-        age: u32,
+        since: Option<u32>,
         extent: Extent,
         encoding: u8,
     ) -> bool {
         let check = spilled_check(key, extent.place(), encoding);
-        self.replace(key, bits, age, Content::Spilled { extent, encoding, check })
+        self.replace(key, bits, since, Content::Spilled { extent, encoding, check })
     }
 
-    /// Writes an entry that says what it said when [`Index::visit_leaf`] showed it, if nothing has been
-    /// stored in its leaf since `age` began; or frees the content. Says which.
-    pub(crate) fn replace(&self, key: Key, bits: u64, age: u32, content: Content) -> bool {
+    /// Writes an entry that says what it said when [`Index::visit_leaf`] showed it, and, if that was an object
+    /// in the pool, in whose leaf nothing has been stored since `since` began; or frees the content. Says
+    /// which.
+    pub(crate) fn replace(
+        &self,
+        key: Key,
+        bits: u64,
+        since: Option<u32>,
+        content: Content,
+    ) -> bool {
         let mut entry = self.index.lock(key);
-        let result = entry.replace(bits, age, content);
+        let result = entry.replace(bits, since, content);
         drop(entry);
         let replaced = result.is_ok();
         match result {

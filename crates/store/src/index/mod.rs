@@ -835,19 +835,20 @@ impl Locked<'_> {
         Ok(self.put(at, leaf, old, Entry::new(content, old.mark())))
     }
 
-    /// Writes an entry that says what it said when [`Index::visit_leaf`] showed it, if no object has been
-    /// stored in its leaf since `age` began. The same bits alone do not tell: an object can come back
-    /// to the slot it had, and be another. Returns what was there, or the content that is not wanted.
+    /// Writes an entry that says what it said when [`Index::visit_leaf`] showed it. The same bits alone do
+    /// not tell of an object in the pool: another can come to the slot it had. So nothing may have been
+    /// stored in its leaf since `since` began. Returns what was there, or the content that is not wanted.
     pub(crate) fn replace(
         &mut self,
         bits: u64,
-        age: u32,
+        since: Option<u32>,
         content: Content,
     ) -> Result<Content, Content> {
         let now = self.index.age();
+        let is_left_alone = |stamp: Stamp| since.is_none_or(|since| stamp.is_before(since, now));
         match self.find() {
             Some((at, leaf, old))
-                if old.says(bits) && self.index.stamp_of(leaf.number()).is_before(age, now) =>
+                if old.says(bits) && is_left_alone(self.index.stamp_of(leaf.number())) =>
             {
                 Ok(self.put(at, leaf, old, Entry::new(content, old.mark())))
             }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use ramfold_sys::Errno;
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::Reservation;
 
@@ -12,8 +13,9 @@ use super::recompression::Halves;
 use super::spill_file::{Medium, Spilling, TestDisk};
 use super::{MIB, Page, Random, content, test_duration, use_pages};
 use crate::{
-    Choose, Claims, Config, KEY_BYTES, Key, Kind, LoadError, Loaded, Recompressed, Recompression,
-    Spill, SpillCipher, SpillCounts, SpillError, SpillMemory, SpillShape, SpillWriter, Store,
+    Choose, Claims, Config, Disk, KEY_BYTES, Key, Kind, LoadError, Loaded, Recompressed,
+    Recompression, Spill, SpillCipher, SpillCounts, SpillError, SpillMemory, SpillShape,
+    SpillWriter, Store,
 };
 
 const SEGMENT: usize = 64 << 10;
@@ -234,6 +236,59 @@ fn room_is_used_again_and_what_is_left_in_a_segment_is_moved() {
         assert_eq!(spilling.load(*key).as_ref(), Some(page));
     }
     assert!(spilling.medium.lock().unwrap().sequence > 100);
+}
+
+/// While it writes, the program stores a page beside each of those in the file.
+struct Meanwhile<'a> {
+    disk: TestDisk,
+    store: &'a Store,
+    writes: u64,
+}
+
+impl Disk for Meanwhile<'_> {
+    unsafe fn begin_write(&mut self, offset: u64, bytes: &[u8]) {
+        // SAFETY: passed on.
+        unsafe { self.disk.begin_write(offset, bytes) };
+    }
+
+    fn finish_write(&mut self) -> Result<(), Errno> {
+        self.writes += 1;
+        for key in (63..512).step_by(64) {
+            object(key + self.writes).store(self.store, key).unwrap();
+        }
+        self.disk.finish_write()
+    }
+
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        self.disk.read(offset, bytes)
+    }
+}
+
+/// What was in the file is moved there even while the program stores neighbours of it; otherwise the file of a
+/// busy program would be full with hardly anything in it.
+#[test]
+fn what_is_left_is_moved_while_the_program_stores_beside_it() {
+    let mut spilling = Spilling::new(16 * MIB, SEGMENT, 16);
+    let keys = || (0..512).filter(|key| key % 64 != 63);
+    for key in keys() {
+        object(key).store(&spilling.store, key).unwrap();
+    }
+    write_all(&mut spilling, Choose::Oldest);
+    keys().filter(|key| key % 8 != 0).for_each(|key| assert!(spilling.store.invalidate(key)));
+    let Spilling { store, cipher, medium, .. } = &spilling;
+    let disk = TestDisk::of(medium);
+    let mut memory = SpillMemory::new(SEGMENT).unwrap();
+    let meanwhile = Meanwhile { disk: disk.clone(), store, writes: 0 };
+    let mut spill = Spill::with_memory(store, &mut memory, meanwhile, disk).unwrap();
+    let (before, left) = (store.space.used_segments(), 64);
+    assert!(before > 2, "{before}");
+    assert!(spill.clean(store, cipher).unwrap());
+    assert_eq!(spill.counts().pages_moved, left);
+    assert_eq!(store.space.used_segments(), 1, "of {before}");
+    for key in (0..512).step_by(8) {
+        assert_eq!(spilling.load(key), Some(object(key)), "{key}");
+    }
+    store.audit();
 }
 
 #[test]
