@@ -31,7 +31,7 @@ fn same_in_half(name: &str, program: &[&str]) -> serde_json::Value {
     let file = folder.path().join("stats.json");
     // Room for the launcher, page tables, and what a program grows by while nobody sees it: 3 MB in a
     // millisecond, and the machine may be busy.
-    let group = LimitedGroup::new(cap + (cap / 10).max(12 << 20));
+    let group = LimitedGroup::new(cap + (cap / 10).max(24 << 20));
     let mut command = match &group {
         Some(group) => group.command(RAMFOLD),
         None => std::process::Command::new(RAMFOLD),
