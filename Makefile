@@ -6,6 +6,8 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Their tests are for an optimised build, and one at a time.
+SLOW := ramfold ramfold-bench ramfold-torture
 
 .PHONY: all build demo test lint install clean
 
@@ -27,14 +29,12 @@ lint:
 test:
 	scripts/setup test
 	$(MAKE) lint
-	$(CARGO) test --workspace --exclude ramfold --exclude ramfold-torture
+	$(CARGO) test --workspace $(patsubst %,--exclude %,$(SLOW))
 	scripts/cross
 	scripts/miri
 	scripts/fuzz 5
-	$(CARGO) build --release -p ramfold -p ramfold-bench
-	$(CARGO) test --release -p ramfold -- --test-threads=1
-	scripts/programs $(TARGET)/release/ramfold --short
-	$(CARGO) test --release -p ramfold-torture -- --test-threads=1
+	$(CARGO) test --profile tested $(patsubst %,-p %,$(SLOW)) -- --test-threads=1
+	scripts/programs $(TARGET)/tested/ramfold --short
 
 # As root there is often no toolchain (sudo): what `make` built before is installed then.
 install:

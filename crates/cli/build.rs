@@ -1,7 +1,8 @@
 //! Builds the agent (crates/pager as a preloaded library) for `include_bytes!`.
 //!
 //! A nested cargo with a target folder of its own is the one way that works alike with `cargo run`
-//! and `cargo install --path`.
+//! and `cargo install --path`. The folder lies in that of the outer cargo, for all its profiles: the agent is
+//! the same in each.
 
 use std::env;
 use std::path::PathBuf;
@@ -21,7 +22,9 @@ fn main() {
     let strip = if env::var_os("RAMFOLD_AGENT_SYMBOLS").is_some() { "none" } else { "symbols" };
 
     let target = variable("TARGET");
-    let target_folder = out.join("agent");
+    // Beside the profile's folder: TARGET/PROFILE/build/ramfold-HASH/out.
+    let Some(outer) = out.ancestors().nth(4) else { panic!("OUT_DIR is {}", out.display()) };
+    let target_folder = outer.join(format!("agent-{strip}"));
     let mut cargo = Command::new(variable("CARGO"));
     cargo
         .args(["rustc", "--release", "--offline", "--lib", "--crate-type", "cdylib"])
