@@ -101,9 +101,9 @@ impl AsFd for Source {
 
 /// What a read takes at most of a SOURCE that is fast: from a local solid-state disk, say.
 const FAST_READ_NS: u64 = 100_000;
-const FAST_PS_PER_BYTE: u64 = 2500;
-/// Reads are for the other kind when they take clearly more, or less, than that, in percent; when so many more
-/// were for it than for what SOURCE counts as, it counts as the other kind.
+const FAST_PS_PER_BYTE: u64 = 4000;
+/// Reads are for the other kind when they take clearly more, or less, than that, in percent; when so many more short
+/// ones were for it than for what SOURCE counts as, it counts as the other kind.
 const SLOW_PERCENT: u64 = 130;
 const FAST_PERCENT: u64 = 80;
 const VOTES: u32 = 16;
@@ -148,18 +148,29 @@ impl Speed {
     /// A read has taken so long, beside others that were under way.
     pub fn note(&self, ns: u64, bytes: u64, under_way: u64) {
         let own_ns = ns / under_way.max(1);
-        self.note_kind(own_ns, bytes);
         if bytes >= LONG_READ_BYTES {
-            let own = u128::from(own_ns) * 1000 / u128::from(bytes);
-            let before = u128::from(self.ps_per_byte.load(Ordering::Relaxed));
-            let (weight, all) = (u128::from(bytes.min(1 << 20)), u128::from(MEAN_OF_BYTES));
-            let mixed = (before * (all - weight) + own * weight) / all;
-            self.ps_per_byte.store(mixed as u64, Ordering::Relaxed);
+            self.note_long(own_ns, bytes)
+        } else {
+            self.note_short(own_ns, bytes)
+        }
+    }
+
+    /// The mean counts: a disk that is slow on the whole can give most of it in bursts, and then nothing for a while.
+    fn note_long(&self, own_ns: u64, bytes: u64) {
+        let own = u128::from(own_ns) * 1000 / u128::from(bytes);
+        let before = u128::from(self.ps_per_byte.load(Ordering::Relaxed));
+        let (weight, all) = (u128::from(bytes.min(1 << 20)), u128::from(MEAN_OF_BYTES));
+        let mixed = ((before * (all - weight) + own * weight) / all) as u64;
+        self.ps_per_byte.store(mixed, Ordering::Relaxed);
+        if mixed >= FAST_PS_PER_BYTE * SLOW_PERCENT / 100 {
+            self.is_slow.store(true, Ordering::Relaxed);
+        } else if mixed <= FAST_PS_PER_BYTE * FAST_PERCENT / 100 {
+            self.is_slow.store(false, Ordering::Relaxed);
         }
     }
 
     /// A vote, not a mean: where the processors are busy some reads of a fast one take long.
-    fn note_kind(&self, own_ns: u64, bytes: u64) {
+    fn note_short(&self, own_ns: u64, bytes: u64) {
         let fast_ns = FAST_READ_NS + bytes * FAST_PS_PER_BYTE / 1000;
         let is_for_slow = own_ns >= fast_ns * SLOW_PERCENT / 100;
         let is_for_fast = own_ns <= fast_ns * FAST_PERCENT / 100;
@@ -239,6 +250,17 @@ mod tests {
             speed.note(40_000, 4096, 1);
         }
         assert!(!speed.is_slow());
+    }
+
+    #[test]
+    fn one_that_gives_most_in_bursts_is_as_slow_as_it_is_on_the_whole() {
+        let speed = Speed::default();
+        // 125 MB/s: in each tenth of a second first 11 MiB at once, then nothing.
+        for _ in 0..20 {
+            (0..11).for_each(|_| speed.note(500_000, 1 << 20, 1));
+            speed.note(90_000_000, 1 << 20, 1);
+            assert!(speed.is_slow());
+        }
     }
 
     #[test]
