@@ -1,30 +1,51 @@
 //! One buffer a thread, for what is read from SOURCE or written past its page cache.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ramfold_sys::PAGE_SIZE;
 
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: RefCell<Buffer> = const { RefCell::new(Buffer(Vec::new())) };
+}
+
+struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// So many bytes that begin at a page.
+    fn aligned(&mut self, len: usize) -> &mut [u8] {
+        let before = self.0.len();
+        if before < len + PAGE_SIZE {
+            // Not grown by copying: what is in it is of no use.
+            self.0 = vec![0; len + PAGE_SIZE];
+            BYTES.fetch_add(self.0.len() - before, Ordering::Relaxed);
+        }
+        let before = self.0.as_ptr().addr().wrapping_neg() % PAGE_SIZE;
+        &mut self.0[before..before + len]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(self.0.len(), Ordering::Relaxed);
+    }
+}
+
+/// What the buffers of all threads take.
+pub fn bytes() -> usize {
+    BYTES.load(Ordering::Relaxed)
 }
 
 /// Hands `f` so many bytes that begin at a page, as reads past the page cache want them. What they hold is
 /// left from the last time.
 pub fn with_buffer<R>(len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
     BUFFER.with(|buffer| match buffer.try_borrow_mut() {
-        Ok(mut buffer) => f(aligned(&mut buffer, len)),
+        Ok(mut buffer) => f(buffer.aligned(len)),
         // Within another's `f`.
-        Err(_) => f(aligned(&mut Vec::new(), len)),
+        Err(_) => f(Buffer(Vec::new()).aligned(len)),
     })
-}
-
-fn aligned(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
-    if buffer.len() < len + PAGE_SIZE {
-        // Not grown by copying: what is in it is of no use.
-        *buffer = vec![0; len + PAGE_SIZE];
-    }
-    let before = buffer.as_ptr().addr().wrapping_neg() % PAGE_SIZE;
-    &mut buffer[before..before + len]
 }
 
 #[cfg(test)]

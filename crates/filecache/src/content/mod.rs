@@ -307,7 +307,12 @@ impl Shared {
     /// The same without the upper level.
     fn own_bytes(&self) -> usize {
         let files = locked(&self.known).len() * FILE_BYTES;
-        self.store.cost_bytes() + self.compression.bytes() + files
+        self.store.cost_bytes() + self.staging_bytes() + files
+    }
+
+    /// What is on its way.
+    fn staging_bytes(&self) -> usize {
+        self.compression.bytes() + buffer::bytes()
     }
 
     /// The upper level has what the lower one leaves.

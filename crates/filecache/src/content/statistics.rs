@@ -66,7 +66,7 @@ impl Shared {
             pool_fragmentation_bytes: store.pool_fragmentation_bytes,
             pool_total_bytes: store.pool_total_bytes,
             metadata_bytes: store.metadata_bytes,
-            staging_bytes: self.compression.bytes() as u64,
+            staging_bytes: self.staging_bytes() as u64,
             compressed_bytes_max: self.balance.compressed_bytes_max(),
             compressed_bytes: store.object_bytes,
             pages_stored,
