@@ -4,8 +4,9 @@
 use std::io;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fcntl_getfl, open};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
@@ -102,11 +103,13 @@ impl AsFd for Source {
 /// What a read takes at most of a SOURCE that is fast: from a local solid-state disk, say.
 const FAST_READ_NS: u64 = 100_000;
 const FAST_PS_PER_BYTE: u64 = 4000;
-/// Reads are for the other kind when they take clearly more, or less, than that, in percent; when so many more short
-/// ones were for it than for what SOURCE counts as, it counts as the other kind.
+/// Reads are for one or the other when they take clearly more, or less, than that, in percent.
 const SLOW_PERCENT: u64 = 130;
 const FAST_PERCENT: u64 = 80;
+/// So many more short reads that take clearly more than that, than others, make one slow that counted as fast.
 const VOTES: u32 = 16;
+/// What it has given in so long a time shows whether it is fast.
+const WINDOW: Duration = Duration::from_millis(250);
 /// Reads of so many bytes say how fast SOURCE is in order: the mean of about the last 16 MiB.
 const LONG_READ_BYTES: u64 = 64 << 10;
 const MEAN_OF_BYTES: u64 = 16 << 20;
@@ -114,13 +117,19 @@ const MEAN_OF_BYTES: u64 = 16 << 20;
 const FIRST_PS_PER_BYTE: u64 = 8000;
 
 /// How fast SOURCE is, all reads together.
+///
+/// As long as little is asked of it a slow one can answer at once, or give most in bursts. So it is fast when it has
+/// given so much in a while as only a fast one can; and slow when reads take long.
 pub struct Speed {
     under_way: AtomicU64,
     /// Thousandths of a nanosecond for a byte, of late, in order.
     ps_per_byte: AtomicU64,
     is_slow: AtomicBool,
-    /// Reads of late for the other kind, less those for this one.
+    /// Short reads of late that took long, less those that did not.
     against: AtomicU32,
+    /// What the reads of this window would have taken of one that is just fast, one after the other.
+    given_ns: AtomicU64,
+    window_began: Mutex<Instant>,
 }
 
 impl Default for Speed {
@@ -131,6 +140,8 @@ impl Default for Speed {
             ps_per_byte: AtomicU64::new(FIRST_PS_PER_BYTE),
             is_slow: AtomicBool::new(true),
             against: AtomicU32::new(0),
+            given_ns: AtomicU64::new(0),
+            window_began: Mutex::new(Instant::now()),
         }
     }
 }
@@ -148,14 +159,23 @@ impl Speed {
     /// A read has taken so long, beside others that were under way.
     pub fn note(&self, ns: u64, bytes: u64, under_way: u64) {
         let own_ns = ns / under_way.max(1);
+        let fast_ns = FAST_READ_NS + bytes * FAST_PS_PER_BYTE / 1000;
+        self.given_ns.fetch_add(fast_ns, Ordering::Relaxed);
         if bytes >= LONG_READ_BYTES {
-            self.note_long(own_ns, bytes)
+            self.note_long(own_ns, bytes);
         } else {
-            self.note_short(own_ns, bytes)
+            self.note_short(own_ns, fast_ns);
+        }
+        // Somebody else is looking.
+        let Ok(mut began) = self.window_began.try_lock() else { return };
+        let elapsed = began.elapsed();
+        if elapsed >= WINDOW {
+            *began = Instant::now();
+            drop(began);
+            self.end_window(elapsed);
         }
     }
 
-    /// The mean counts: a disk that is slow on the whole can give most of it in bursts, and then nothing for a while.
     fn note_long(&self, own_ns: u64, bytes: u64) {
         let own = u128::from(own_ns) * 1000 / u128::from(bytes);
         let before = u128::from(self.ps_per_byte.load(Ordering::Relaxed));
@@ -164,29 +184,30 @@ impl Speed {
         self.ps_per_byte.store(mixed, Ordering::Relaxed);
         if mixed >= FAST_PS_PER_BYTE * SLOW_PERCENT / 100 {
             self.is_slow.store(true, Ordering::Relaxed);
-        } else if mixed <= FAST_PS_PER_BYTE * FAST_PERCENT / 100 {
-            self.is_slow.store(false, Ordering::Relaxed);
         }
     }
 
     /// A vote, not a mean: where the processors are busy some reads of a fast one take long.
-    fn note_short(&self, own_ns: u64, bytes: u64) {
-        let fast_ns = FAST_READ_NS + bytes * FAST_PS_PER_BYTE / 1000;
-        let is_for_slow = own_ns >= fast_ns * SLOW_PERCENT / 100;
-        let is_for_fast = own_ns <= fast_ns * FAST_PERCENT / 100;
-        let is_slow = self.is_slow();
-        let (is_for, is_against) =
-            if is_slow { (is_for_slow, is_for_fast) } else { (is_for_fast, is_for_slow) };
+    fn note_short(&self, own_ns: u64, fast_ns: u64) {
         let against = self.against.load(Ordering::Relaxed);
-        let against = match (is_for, is_against) {
-            (true, _) => against.saturating_sub(1),
-            (_, true) => against + 1,
-            _ => return,
+        let against = if own_ns >= fast_ns * SLOW_PERCENT / 100 {
+            against + 1
+        } else if own_ns <= fast_ns * FAST_PERCENT / 100 {
+            against.saturating_sub(1)
+        } else {
+            return;
         };
         // That two at once count as one is no harm.
         self.against.store(against % VOTES, Ordering::Relaxed);
         if against == VOTES {
-            self.is_slow.store(!is_slow, Ordering::Relaxed);
+            self.is_slow.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn end_window(&self, took: Duration) {
+        let given_ns = self.given_ns.swap(0, Ordering::Relaxed);
+        if u128::from(given_ns * FAST_PERCENT / 100) >= took.as_nanos() {
+            self.is_slow.store(false, Ordering::Relaxed);
         }
     }
 
@@ -226,25 +247,30 @@ fn read_whole(
 mod tests {
     use super::*;
 
+    /// Notes reads, each of which has taken so long, as many as are done in a second.
+    fn second_of(speed: &Speed, ns: u64, bytes: u64, under_way: u64) -> bool {
+        let own_ns = ns / under_way;
+        (0..1_000_000_000 / own_ns).for_each(|_| speed.note(ns, bytes, under_way));
+        speed.end_window(Duration::from_secs(1));
+        speed.is_slow()
+    }
+
     #[test]
     fn a_source_is_slow_or_fast_by_what_its_reads_take() {
         let speed = Speed::default();
-        let is_slow_after = |ns, bytes, under_way| {
-            (0..100).for_each(|_| speed.note(ns, bytes, under_way));
-            speed.is_slow()
-        };
         assert!(speed.is_slow());
         // A local disk: single pages, and a stream of 2 GB/s.
-        assert!(!is_slow_after(40_000, 4096, 1));
-        assert!(!is_slow_after(500_000, 1 << 20, 1));
+        assert!(!second_of(&speed, 40_000, 4096, 1));
+        assert!(!second_of(&speed, 500_000, 1 << 20, 1));
         // 3,000 reads a second; 125 MB/s; four at a time.
-        assert!(is_slow_after(333_000, 16384, 1));
-        assert!(is_slow_after(8_400_000, 1 << 20, 1));
-        assert!(is_slow_after(1_332_000, 16384, 4));
+        assert!(second_of(&speed, 333_000, 16384, 1));
+        assert!(!second_of(&speed, 500_000, 1 << 20, 1));
+        assert!(second_of(&speed, 8_400_000, 1 << 20, 1));
+        assert!(second_of(&speed, 1_332_000, 16384, 4));
         // In between it stays what it was, and a single read says little.
-        assert!(is_slow_after(100_000, 4096, 1));
-        assert!(!is_slow_after(60_000, 4096, 4));
-        assert!(!is_slow_after(110_000, 4096, 1));
+        assert!(second_of(&speed, 125_000, 4096, 1));
+        assert!(!second_of(&speed, 60_000, 4096, 4));
+        assert!(!second_of(&speed, 125_000, 4096, 1));
         for ns in [u64::MAX, 40_000, u64::MAX].into_iter().cycle().take(20) {
             speed.note(ns, 4096, 1);
             speed.note(40_000, 4096, 1);
@@ -253,12 +279,26 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_asked_for_little_does_not_count_as_fast() {
+        let speed = Speed::default();
+        // It is throttled to 3,000 reads a second, but most are found here.
+        for _ in 0..100 {
+            (0..1000).for_each(|_| speed.note(40_000, 16384, 1));
+            speed.end_window(Duration::from_secs(1));
+            assert!(speed.is_slow());
+        }
+    }
+
+    #[test]
     fn one_that_gives_most_in_bursts_is_as_slow_as_it_is_on_the_whole() {
         let speed = Speed::default();
         // 125 MB/s: in each tenth of a second first 11 MiB at once, then nothing.
         for _ in 0..20 {
-            (0..11).for_each(|_| speed.note(500_000, 1 << 20, 1));
-            speed.note(90_000_000, 1 << 20, 1);
+            for _ in 0..10 {
+                (0..11).for_each(|_| speed.note(500_000, 1 << 20, 1));
+                speed.note(90_000_000, 1 << 20, 1);
+            }
+            speed.end_window(Duration::from_secs(1));
             assert!(speed.is_slow());
         }
     }
