@@ -4,7 +4,7 @@
 use std::io;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -103,13 +103,13 @@ impl AsFd for Source {
 /// What a read takes at most of a SOURCE that is fast: from a local solid-state disk, say.
 const FAST_READ_NS: u64 = 100_000;
 const FAST_PS_PER_BYTE: u64 = 4000;
-/// Reads are for one or the other when they take clearly more, or less, than that, in percent.
+/// It is one or the other when it takes clearly more, or less, than that, in percent.
 const SLOW_PERCENT: u64 = 130;
 const FAST_PERCENT: u64 = 80;
-/// So many more short reads that take clearly more than that, than others, make one slow that counted as fast.
-const VOTES: u32 = 16;
-/// What it has given in so long a time shows whether it is fast.
+/// What it has given in so long a time shows which.
 const WINDOW: Duration = Duration::from_millis(250);
+/// In one part of so many it must have been at work to count as slow.
+const WORK_PART: u64 = 4;
 /// Reads of so many bytes say how fast SOURCE is in order: the mean of about the last 16 MiB.
 const LONG_READ_BYTES: u64 = 64 << 10;
 const MEAN_OF_BYTES: u64 = 16 << 20;
@@ -119,16 +119,16 @@ const FIRST_PS_PER_BYTE: u64 = 8000;
 /// How fast SOURCE is, all reads together.
 ///
 /// As long as little is asked of it a slow one can answer at once, or give most in bursts. So it is fast when it has
-/// given so much in a while as only a fast one can; and slow when reads take long.
+/// given so much in a while as only a fast one can; and slow when it was long at work for less.
 pub struct Speed {
     under_way: AtomicU64,
     /// Thousandths of a nanosecond for a byte, of late, in order.
     ps_per_byte: AtomicU64,
     is_slow: AtomicBool,
-    /// Short reads of late that took long, less those that did not.
-    against: AtomicU32,
-    /// What the reads of this window would have taken of one that is just fast, one after the other.
+    /// What the reads of this window would have taken of one that is just fast, one after the other; and what they
+    /// took.
     given_ns: AtomicU64,
+    taken_ns: AtomicU64,
     window_began: Mutex<Instant>,
 }
 
@@ -139,8 +139,8 @@ impl Default for Speed {
             under_way: AtomicU64::new(0),
             ps_per_byte: AtomicU64::new(FIRST_PS_PER_BYTE),
             is_slow: AtomicBool::new(true),
-            against: AtomicU32::new(0),
             given_ns: AtomicU64::new(0),
+            taken_ns: AtomicU64::new(0),
             window_began: Mutex::new(Instant::now()),
         }
     }
@@ -161,10 +161,13 @@ impl Speed {
         let own_ns = ns / under_way.max(1);
         let fast_ns = FAST_READ_NS + bytes * FAST_PS_PER_BYTE / 1000;
         self.given_ns.fetch_add(fast_ns, Ordering::Relaxed);
+        self.taken_ns.fetch_add(own_ns, Ordering::Relaxed);
         if bytes >= LONG_READ_BYTES {
-            self.note_long(own_ns, bytes);
-        } else {
-            self.note_short(own_ns, fast_ns);
+            let own = u128::from(own_ns) * 1000 / u128::from(bytes);
+            let before = u128::from(self.ps_per_byte.load(Ordering::Relaxed));
+            let (weight, all) = (u128::from(bytes.min(1 << 20)), u128::from(MEAN_OF_BYTES));
+            let mixed = (before * (all - weight) + own * weight) / all;
+            self.ps_per_byte.store(mixed as u64, Ordering::Relaxed);
         }
         // Somebody else is looking.
         let Ok(mut began) = self.window_began.try_lock() else { return };
@@ -176,38 +179,16 @@ impl Speed {
         }
     }
 
-    fn note_long(&self, own_ns: u64, bytes: u64) {
-        let own = u128::from(own_ns) * 1000 / u128::from(bytes);
-        let before = u128::from(self.ps_per_byte.load(Ordering::Relaxed));
-        let (weight, all) = (u128::from(bytes.min(1 << 20)), u128::from(MEAN_OF_BYTES));
-        let mixed = ((before * (all - weight) + own * weight) / all) as u64;
-        self.ps_per_byte.store(mixed, Ordering::Relaxed);
-        if mixed >= FAST_PS_PER_BYTE * SLOW_PERCENT / 100 {
-            self.is_slow.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// A vote, not a mean: where the processors are busy some reads of a fast one take long.
-    fn note_short(&self, own_ns: u64, fast_ns: u64) {
-        let against = self.against.load(Ordering::Relaxed);
-        let against = if own_ns >= fast_ns * SLOW_PERCENT / 100 {
-            against + 1
-        } else if own_ns <= fast_ns * FAST_PERCENT / 100 {
-            against.saturating_sub(1)
-        } else {
-            return;
-        };
-        // That two at once count as one is no harm.
-        self.against.store(against % VOTES, Ordering::Relaxed);
-        if against == VOTES {
-            self.is_slow.store(true, Ordering::Relaxed);
-        }
-    }
-
     fn end_window(&self, took: Duration) {
         let given_ns = self.given_ns.swap(0, Ordering::Relaxed);
-        if u128::from(given_ns * FAST_PERCENT / 100) >= took.as_nanos() {
+        let taken_ns = self.taken_ns.swap(0, Ordering::Relaxed);
+        let took_ns = took.as_nanos() as u64;
+        if given_ns.saturating_mul(FAST_PERCENT) / 100 >= took_ns {
             self.is_slow.store(false, Ordering::Relaxed);
+        } else if taken_ns >= given_ns.saturating_mul(SLOW_PERCENT) / 100
+            && taken_ns >= took_ns / WORK_PART
+        {
+            self.is_slow.store(true, Ordering::Relaxed);
         }
     }
 
@@ -271,10 +252,8 @@ mod tests {
         assert!(second_of(&speed, 125_000, 4096, 1));
         assert!(!second_of(&speed, 60_000, 4096, 4));
         assert!(!second_of(&speed, 125_000, 4096, 1));
-        for ns in [u64::MAX, 40_000, u64::MAX].into_iter().cycle().take(20) {
-            speed.note(ns, 4096, 1);
-            speed.note(40_000, 4096, 1);
-        }
+        (0..20).for_each(|_| speed.note(2_000_000, 4096, 1));
+        speed.end_window(Duration::from_secs(1));
         assert!(!speed.is_slow());
     }
 
