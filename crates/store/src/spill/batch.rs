@@ -34,10 +34,9 @@ pub(super) struct Batch<'m> {
     /// The segment that it goes to, and the number of that write.
     segment: u32,
     sequence: u64,
-    /// What it holds was in the pool, and is not the batch's any more where something was stored in an
-    /// entry's leaf since this age began. `None`: it was in the file, and nobody else can get its place there
-    /// before the segments that it leaves are given back.
-    since: Option<u32>,
+    /// Entries in whose leaves something was stored since this age began are not the batch's any more, where what
+    /// it holds was in the pool.
+    age: u32,
 }
 
 /// Memory for two batches: while one is written the other is filled.
@@ -97,7 +96,7 @@ impl<'m> Batch<'m> {
             units: 0,
             segment: 0,
             sequence: 0,
-            since: None,
+            age: 0,
         }
     }
 
@@ -107,13 +106,17 @@ impl<'m> Batch<'m> {
     }
 
     /// Begins anew, for a segment.
-    pub(super) fn begin(&mut self, segment: u32, sequence: u64, since: Option<u32>) {
+    pub(super) fn begin(&mut self, segment: u32, sequence: u64, age: u32) {
         self.clear();
-        (self.segment, self.sequence, self.since) = (segment, sequence, since);
+        (self.segment, self.sequence, self.age) = (segment, sequence, age);
     }
 
     pub(super) fn segment(&self) -> u32 {
         self.segment
+    }
+
+    pub(super) fn age(&self) -> u32 {
+        self.age
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -201,12 +204,14 @@ impl<'m> Batch<'m> {
         &self.buffer()[..written]
     }
 
-    /// It is written: the entries say so, but those that may have changed meanwhile. Returns how many do.
-    pub(super) fn settle(&mut self, store: &Store) -> u64 {
+    /// It is written: the entries say so, but those that may have changed meanwhile. Returns how many do. What was
+    /// moved in the file has not changed where the entry is the same: nobody else can get its place there before
+    /// the segments that it leaves are given back.
+    pub(super) fn settle(&mut self, store: &Store, is_moved: bool) -> u64 {
         let _changing = store.space.close(self.segment, self.units);
         let first_unit = store.space.first_unit(self.segment);
         let mut settled = 0;
-        let (since, item_count) = (self.since, self.item_count);
+        let (since, item_count) = ((!is_moved).then_some(self.age), self.item_count);
         for item in &self.parts().1[..item_count] {
             // SAFETY: the segment is ours, and each part of it is given to one object.
             let extent =

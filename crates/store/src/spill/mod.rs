@@ -232,9 +232,8 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
             None if self.clean(store, cipher)? => self.claim(store).ok_or(SpillError::Full)?,
             None => return Err(SpillError::Full),
         };
-        let age = store.index.begin_age();
-        self.begin(store, segment, Some(age))?;
-        if let Err(error) = self.fill(store, choose, age) {
+        self.begin(store, segment)?;
+        if let Err(error) = self.fill(store, choose) {
             self.give_up(store, segment);
             return Err(error);
         }
@@ -262,7 +261,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         let batch = &mut self.batches[half];
         match written {
             Ok(()) => {
-                let pages = batch.settle(store);
+                let pages = batch.settle(store, is_moved);
                 self.counts.writes += 1;
                 self.counts.bytes_written += len as u64;
                 if is_moved {
@@ -289,7 +288,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         self.finish(store)?;
         let Some(victims) = self.victims(store) else { return Ok(false) };
         let segment = self.spare.take().or_else(|| self.claim(store)).ok_or(SpillError::Full)?;
-        self.begin(store, segment, None)?;
+        self.begin(store, segment)?;
         if let Err(error) = self.copy_rest(store, cipher, &victims) {
             self.give_up(store, segment);
             return Err(error);
@@ -347,14 +346,14 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         self.claims.claim()
     }
 
-    /// Begins a batch for this segment, of objects from the pool, at this age, or from the file.
-    fn begin(&mut self, store: &Store, segment: u32, since: Option<u32>) -> Result<(), SpillError> {
+    /// Begins a batch for this segment.
+    fn begin(&mut self, store: &Store, segment: u32) -> Result<(), SpillError> {
         let sequence = self.claims.next_sequence();
         if let Err(errno) = store.space.open(segment, sequence) {
             self.claims.release(segment);
             return Err(SpillError::NoMemory(errno));
         }
-        self.batches[self.next].begin(segment, sequence, since);
+        self.batches[self.next].begin(segment, sequence, store.index.begin_age());
         Ok(())
     }
 
@@ -393,12 +392,12 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
         sealed.and(closed).map(|()| begun)
     }
 
-    /// Copies objects from the pool into the batch, which was begun at this age, until it is full, or all
-    /// leaves were looked at but those that the batch before was filled from.
+    /// Copies objects from the pool into the batch until it is full, or all leaves were looked at but those
+    /// that the batch before was filled from.
     ///
     /// # Errors
     /// Why that one was not written.
-    fn fill(&mut self, store: &Store, choose: Choose, begun: u32) -> Result<(), SpillError> {
+    fn fill(&mut self, store: &Store, choose: Choose) -> Result<(), SpillError> {
         let leaves = store.index.leaf_numbers();
         let under_way = |spill: &Self| spill.under_way.as_ref().map_or(0, |batch| batch.leaves);
         if under_way(self) >= leaves.len() {
@@ -415,7 +414,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
             if self.hand == (0, 0) || self.looked_at == 1 {
                 self.least_age = least_age(store);
             }
-            if !self.copy_leaf(store, choose, begun) {
+            if !self.copy_leaf(store, choose) {
                 break;
             }
             self.hand = (self.hand.0 + 1, 0);
@@ -426,11 +425,11 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
 
     /// Copies what is left in the leaf at the hand into the batch. `false` when the batch is full: the hand is
     /// at what found no room then, for what did is in the pool until it is written.
-    fn copy_leaf(&mut self, store: &Store, choose: Choose, begun: u32) -> bool {
+    fn copy_leaf(&mut self, store: &Store, choose: Choose) -> bool {
         let (number, begin) = self.hand;
         let stamp = store.index.stamp_of(number);
         let batch = &mut self.batches[self.next];
-        let age = stamp.age(begun);
+        let age = stamp.age(batch.age());
         let all = choose == Choose::Oldest && age >= self.least_age;
         // What was stored since the batch was begun could not be settled.
         if stamp == Stamp::NOTHING || age == 0 || !(all || stamp.has_raw()) {
