@@ -237,10 +237,10 @@ mod tests {
         r.populate(0, BYTES).unwrap();
         let after =
             (statm.read().unwrap().anonymous_bytes, proportional_anonymous_bytes().unwrap());
-        // Other tests of this process run beside and allocate a little.
+        // Other tests of this process run beside and allocate some.
         for (before, after) in [(before.0, after.0), (before.1, after.1)] {
             let grown = after - before;
-            assert!(grown.abs_diff(BYTES as u64) < 4 << 20, "grown by {grown}");
+            assert!(grown.abs_diff(BYTES as u64) < 16 << 20, "grown by {grown}");
         }
     }
 
