@@ -1,13 +1,13 @@
 //! A compressor and a decompressor with the memory they work in.
 
-use ramfold_codec::cluster::{self, ClusterCodec, ClusterSize};
 use ramfold_codec::{
-    Choice, Chosen, DecodeError, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES, Page,
-    ScratchError, same_filled,
+    Choice, Chosen, DecodeError, Decompressor, MAX_DECOMPRESS_SCRATCH_BYTES, Page, ScratchError,
+    same_filled,
 };
 use ramfold_sys::time::thread_cpu_ns;
 use self_cell::{MutBorrow, self_cell};
 
+use crate::clusters::Clusters;
 use crate::job::{Done, Job, Outcome, Room, Task};
 
 /// Why there is no engine.
@@ -80,65 +80,6 @@ impl Coder {
         };
         Done { tag, outcome, room, compress_ns }
     }
-}
-
-/// Codes clusters of any size with any codec: what is needed is made for each, in scratch that stays.
-#[derive(Default)]
-struct Clusters {
-    scratch: Vec<u8>,
-}
-
-impl Clusters {
-    fn scratch(&mut self, bytes: usize) -> &mut [u8] {
-        if self.scratch.len() < bytes {
-            self.scratch.resize(bytes, 0);
-        }
-        &mut self.scratch
-    }
-
-    fn compress(
-        &mut self,
-        codec: ClusterCodec,
-        object_bytes_max: usize,
-        room: &mut Room,
-    ) -> Outcome {
-        let Room { content, object } = room;
-        if let Some(word) = same_filled_cluster(content) {
-            return Outcome::SameFilled(word);
-        }
-        let Some(size) = ClusterSize::of_bytes(content.len()) else { return Outcome::DoesNotFit };
-        let scratch = self.scratch(cluster::compress_scratch_bytes(codec, size));
-        // Too little scratch is no case; that libzstd refuses it would be one of a page that stays as it is.
-        let Ok(mut compressor) = cluster::Compressor::new(codec, size, scratch) else {
-            return Outcome::DoesNotFit;
-        };
-        let most = object_bytes_max.min(object.len());
-        match compressor.compress(content, &mut object[..most]) {
-            Ok(len) => Outcome::Compressed { encoding: codec.encoding(), len },
-            Err(_) => Outcome::DoesNotFit,
-        }
-    }
-
-    fn decompress(&mut self, encoding: Encoding, len: usize, room: &mut Room) -> Outcome {
-        let scratch = self.scratch(cluster::decompress_scratch_bytes());
-        let Ok(mut decompressor) = cluster::Decompressor::new(scratch) else {
-            return Outcome::Damaged(DecodeError::NoScratch { encoding });
-        };
-        let object = room.object.get(..len).unwrap_or(&[]);
-        match decompressor.decompress(encoding, object, &mut room.content) {
-            Ok(()) => Outcome::Decompressed,
-            Err(error) => Outcome::Damaged(error),
-        }
-    }
-}
-
-/// The word, if all pages are the same one repeated.
-fn same_filled_cluster(content: &[u8]) -> Option<u64> {
-    let (pages, rest) = content.as_chunks();
-    let word = same_filled(pages.first()?)?;
-    let same =
-        rest.is_empty() && pages[1..].iter().all(|page: &Page| same_filled(page) == Some(word));
-    same.then_some(word)
 }
 
 impl Codecs<'_> {

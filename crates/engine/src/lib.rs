@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clusters;
 mod coder;
 mod job;
 mod mailbox;
@@ -27,6 +28,7 @@ mod workers;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+pub use clusters::ClusterDecompressor;
 pub use coder::{Coder, EngineError};
 pub use job::{Done, Job, Outcome, Room, Task, object_room_bytes};
 pub use mailbox::Mailbox;

@@ -11,8 +11,9 @@
 //!
 //! Format 0 is one word of 64 bits, again and again.
 
-use ramfold_codec::cluster::{self, BYTES_MAX, ClusterSize};
+use ramfold_codec::cluster::{BYTES_MAX, ClusterSize};
 use ramfold_codec::{DecodeError, Encoding, PAGE_SIZE};
+use ramfold_engine::ClusterDecompressor;
 use ramfold_store::{Key, LoadError, Loaded, Neighbours, Store, StoreError};
 
 use super::mark::Mark;
@@ -81,15 +82,12 @@ pub struct Found {
 /// Memory in which clusters are found and decompressed. One for each thread that reads.
 pub struct Workspace {
     object: Box<[u8]>,
-    scratch: Box<[u8]>,
+    decompressor: ClusterDecompressor,
 }
 
 impl Workspace {
     pub fn new() -> Workspace {
-        Workspace {
-            object: vec![0; BYTES_MAX].into(),
-            scratch: vec![0; cluster::decompress_scratch_bytes()].into(),
-        }
+        Workspace { object: vec![0; BYTES_MAX].into(), decompressor: ClusterDecompressor::new() }
     }
 
     /// The object of the cluster that a key is in, if it is stored.
@@ -152,10 +150,7 @@ impl Workspace {
         }
         let decode = |source| Damaged::Decode { key, source };
         let encoding = Encoding::try_from(found.format).map_err(|_| Damaged::Pieces { key })?;
-        let no_scratch = DecodeError::NoScratch { encoding };
-        let mut decompressor =
-            cluster::Decompressor::new(&mut self.scratch).map_err(|_| decode(no_scratch))?;
-        decompressor.decompress(encoding, object, cluster).map_err(decode)
+        self.decompressor.decompress(encoding, object, cluster).map_err(decode)
     }
 }
 
@@ -242,7 +237,7 @@ pub fn in_group(
 #[cfg(test)]
 mod tests {
     use ramfold_codec::ZstdLevel;
-    use ramfold_codec::cluster::ClusterCodec;
+    use ramfold_codec::cluster::{self, ClusterCodec};
     use ramfold_store::Config;
 
     use super::*;
