@@ -1,7 +1,9 @@
-//! Address space of our own: reserved at once, given memory piece by piece.
+//! Memory of our own: address space that is reserved at once and given memory piece by piece, and whole mappings.
 
 use core::ffi::c_void;
+use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
+use core::slice;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
@@ -133,6 +135,60 @@ impl Drop for Reservation {
     }
 }
 
+/// Zeroed memory of a mapping of its own, from a page's beginning on: given back as soon as it is dropped, where an
+/// allocator may keep it. Left out of core dumps.
+#[derive(Debug)]
+pub struct Pages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns its memory, as a boxed slice does.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// `len` bytes; the mapping has whole pages.
+    ///
+    /// # Errors
+    /// `ENOMEM`, when there is no address space or no memory to promise; `EINVAL` for no bytes at all.
+    pub fn new(len: usize) -> Result<Pages, Errno> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh private mapping at an address of the kernel's choice.
+        let start = unsafe { mm::mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE)? };
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        let pages = Pages { start, len };
+        // SAFETY: advice on our own mapping changes no content.
+        unsafe { mm::madvise(pages.start.as_ptr().cast(), len, Advice::LinuxDontDump)? };
+        Ok(pages)
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: readable memory of that length, which only changes through `self`.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no slice of it is left.
+        let unmapped = unsafe { mm::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
 /// Writes to a byte what it holds, at once: a page that nobody wrote to since it was given up
 /// (MADV_FREE) stays from here on, as it is or as zeros.
 ///
@@ -190,6 +246,19 @@ mod tests {
             assert_eq!(*p, 7);
             r.release(2 * PAGE_SIZE, PAGE_SIZE).unwrap();
             assert_eq!(*p, 0);
+        }
+    }
+
+    #[test]
+    fn pages_of_ones_own_begin_at_a_page_and_go_when_they_are_dropped() {
+        assert_eq!(Pages::new(0).err(), Some(Errno::INVAL));
+        assert!(Pages::new(1 << 60).is_err());
+        for len in [1, PAGE_SIZE, 100_000] {
+            let mut pages = Pages::new(len).unwrap();
+            assert!(pages.as_ptr().addr().is_multiple_of(PAGE_SIZE));
+            assert!(pages.len() == len && pages.iter().all(|&byte| byte == 0));
+            pages.fill(7);
+            assert!(pages.iter().all(|&byte| byte == 7));
         }
     }
 

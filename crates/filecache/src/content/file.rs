@@ -34,9 +34,9 @@ const DIRTY_MS: u64 = 40_000;
 const LONG_READ_BYTES: usize = 64 << 10;
 /// So many more long reads than short ones make a file one that is read in order.
 const IN_ORDER: u32 = 4;
-/// Nanoseconds that a byte takes from the lower level in order: LZ4's decoder, and a larger part for the copies
-/// (measured).
-const FROM_POOL_NS_PER_BYTE: f64 = 1.0;
+/// Nanoseconds that a byte takes in order from the lower level, where it comes again: 1 to decompress and copy it, and
+/// as much for having compressed it before (measured; LZ4, two processors).
+const FROM_POOL_NS_PER_BYTE: f64 = 2.0;
 /// After so many doublings of clusters that are passed by, no more.
 const HOPE_MAX: u32 = 6;
 
@@ -100,6 +100,7 @@ pub enum Changed {
 
 /// The right to keep what is read from now on, as long as the file is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Default))]
 pub struct Ticket {
     epoch: u64,
 }
@@ -442,9 +443,10 @@ impl Content {
     }
 
     /// Whether SOURCE gives in order what the file has faster than the lower level would.
-    fn is_faster_from_source(&self) -> bool {
+    pub(super) fn is_faster_from_source(&self) -> bool {
         self.shared.config.codec.is_none()
             && self.is_read_in_order()
+            && !self.shared.source_speed.is_slow()
             && self.shared.source_speed.ns_per_byte() < FROM_POOL_NS_PER_BYTE
     }
 
@@ -462,7 +464,7 @@ impl Content {
     }
 
     /// How they are compressed.
-    fn codec(&self) -> ClusterCodec {
+    pub(super) fn codec(&self) -> ClusterCodec {
         let slow = self.shared.source_speed.is_slow();
         let as_source_is =
             if slow { ClusterCodec::Zstd(ZstdLevel::FASTEST) } else { ClusterCodec::Lz4 };
@@ -658,32 +660,41 @@ impl Reading<'_> {
         // A page of a large cluster costs all of it each time: what was read in order before, and is read by pages
         // again and again now, is cut into smaller ones.
         let unit = content.unit().pages();
-        let parts = self.too_large.iter().flat_map(|cluster| {
-            cluster.clone().step_by(unit).map(|first| first..first + unit as u64)
-        });
-        let origin = Origin::Source { ns_per_byte: shared.source_speed.ns_per_byte() };
-        let missing = self.missing.iter().map(|cluster| (cluster.clone(), origin));
-        for (cluster, origin) in missing.chain(parts.map(|part| (part, Origin::Pool))) {
-            let pages = cluster.end - cluster.start;
-            if cluster.start * PAGE >= self.size() {
-                continue;
-            }
-            if origin != Origin::Pool && content.is_faster_from_source() {
-                shared.counters.fast_pages.add(pages);
-                continue;
-            }
-            if !content.hope.is_due() {
-                shared.counters.hopeless_pages.add(pages);
-                continue;
-            }
-            let bytes = &self.buffer[self.place(cluster.clone())];
-            let codec = content.codec();
-            if !shared.compression.offer(content, ticket, cluster.start, codec, bytes, origin)
-                && origin != Origin::Pool
-            {
-                shared.counters.busy_pages.add(pages);
-            }
+        let mut parts = Vec::new();
+        for cluster in &self.too_large {
+            let firsts = cluster.clone().step_by(unit);
+            parts.extend(firsts.filter_map(|first| self.hopeful(first..first + unit as u64)));
         }
+        shared.compression.offer(content, ticket, Origin::Pool, &parts, 0);
+        if content.is_faster_from_source() {
+            let missing = self.missing.iter().filter(|cluster| self.is_within(cluster));
+            shared.counters.fast_pages.add(missing.map(|pages| pages.end - pages.start).sum());
+            return;
+        }
+        let missing: Vec<_> =
+            self.missing.iter().filter_map(|cluster| self.hopeful(cluster.clone())).collect();
+        let origin = Origin::Source { ns_per_byte: shared.source_speed.ns_per_byte() };
+        let taken =
+            shared.compression.offer(content, ticket, origin, &missing, shared.spare_bytes());
+        let refused: usize = missing[taken..].iter().map(|(_, cluster)| cluster.len()).sum();
+        shared.counters.busy_pages.add((refused / PAGE_SIZE) as u64);
+    }
+
+    /// Whether any of a cluster is within the file.
+    fn is_within(&self, pages: &Range<u64>) -> bool {
+        pages.start * PAGE < self.size()
+    }
+
+    /// A cluster's first page and its bytes, if compressing it is worth trying.
+    fn hopeful(&self, pages: Range<u64>) -> Option<(u64, &[u8])> {
+        if !self.is_within(&pages) {
+            return None;
+        }
+        if !self.content.hope.is_due() {
+            self.content.shared.counters.hopeless_pages.add(pages.end - pages.start);
+            return None;
+        }
+        Some((pages.start, &self.buffer[self.place(pages)]))
     }
 }
 

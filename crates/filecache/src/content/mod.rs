@@ -315,6 +315,13 @@ impl Shared {
         self.compression.bytes() + buffer::bytes()
     }
 
+    /// Memory that the lower level has not filled, of which the backlog may have half.
+    fn spare_bytes(&self) -> usize {
+        let spare =
+            self.balance.compressed_bytes_max().saturating_sub(self.store.cost_bytes() as u64);
+        spare as usize / 2
+    }
+
     /// The upper level has what the lower one leaves.
     fn share_memory(&self) {
         let used = self.own_bytes();
