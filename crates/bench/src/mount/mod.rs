@@ -151,6 +151,8 @@ fn run_job(
 
 fn run_fio(host: &Host, arguments: &[String], cgroup: &Cgroup, plan: &Plan<'_>) -> Result<Value> {
     let mut command = vec!["fio".into(), "--output-format=json".into(), "--thread".into()];
+    // By itself it has the kernel drop what it has cached of the files, before each job.
+    command.push("--invalidate=0".into());
     command.extend(arguments.iter().map(Into::into));
     let program = Program { command, environment: Vec::new() };
     // ramfold goes on in the same cgroup, so that `measure`, which ends all that is left there, does not do.
