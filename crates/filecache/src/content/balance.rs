@@ -187,6 +187,15 @@ impl PageName {
         let mixed = (file ^ page.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ page;
         PageName((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9))
     }
+
+    /// For finding its place in a table, and for telling it from others there.
+    pub fn low(self) -> u32 {
+        self.0 as u32
+    }
+
+    pub fn high(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// The pages that the kernel has dropped last: a table in which each has one place.
@@ -217,19 +226,19 @@ impl Dropped {
     }
 
     fn place(&self, page: PageName) -> &AtomicU64 {
-        &self.places[page.0 as usize & (self.places.len() - 1)]
+        &self.places[page.low() as usize & (self.places.len() - 1)]
     }
 
     fn note(&self, page: PageName) {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        self.place(page).store(page.0 >> 32 << 32 | u64::from(now), Ordering::Relaxed);
+        self.place(page).store(u64::from(page.high()) << 32 | u64::from(now), Ordering::Relaxed);
     }
 
     /// Whether it was dropped within the window; it is then no more.
     fn forget(&self, page: PageName) -> bool {
         let place = self.place(page);
         let found = place.load(Ordering::Relaxed);
-        if found == 0 || found >> 32 != page.0 >> 32 {
+        if found == 0 || (found >> 32) as u32 != page.high() {
             return false;
         }
         place.store(0, Ordering::Relaxed);

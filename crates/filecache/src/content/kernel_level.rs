@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use ramfold_sys::PAGE_SIZE;
 
+use super::balance::PageName;
 use super::{Content, Shared, locked};
 
 /// Pages that were given for the first time have this part of the level at least.
@@ -25,9 +26,9 @@ pub trait Kernel: Send {
     fn drop_pages(&mut self, node: u64, bytes: Range<u64>);
 }
 
-#[derive(Default)]
 pub struct KernelLevel {
     state: Mutex<State>,
+    latest: Latest,
     /// Most pages the level may have.
     limit: AtomicU64,
     over: Condvar,
@@ -37,8 +38,42 @@ pub struct KernelLevel {
 struct State {
     young: Queue,
     kept: Queue,
+    /// How often pages were given.
+    times: u32,
     dropped_pages: u64,
     stopping: bool,
+}
+
+/// When each page was given last: a table in which each has one place. Of what has lost its place to another page
+/// nothing is known.
+struct Latest {
+    /// The upper half of a page's name, and the time.
+    places: Box<[AtomicU64]>,
+}
+
+impl Latest {
+    fn new(memory_bytes: u64) -> Latest {
+        let places = (memory_bytes / PAGE_SIZE as u64).next_power_of_two().clamp(64, 1 << 28);
+        Latest { places: (0..places).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn bytes(&self) -> u64 {
+        size_of_val(&*self.places) as u64
+    }
+
+    fn place(&self, page: PageName) -> &AtomicU64 {
+        &self.places[page.low() as usize & (self.places.len() - 1)]
+    }
+
+    fn note(&self, page: PageName, time: u32) {
+        self.place(page).store(u64::from(page.high()) << 32 | u64::from(time), Ordering::Relaxed);
+    }
+
+    /// Whether the page is known to have been given at another time since.
+    fn is_later(&self, page: PageName, time: u32) -> bool {
+        let found = self.place(page).load(Ordering::Relaxed);
+        (found >> 32) as u32 == page.high() && found as u32 != time
+    }
 }
 
 #[derive(Default)]
@@ -54,15 +89,17 @@ struct Given {
     pages: u64,
     /// Of which data of the file.
     data: u32,
+    time: u32,
 }
 
 impl Given {
-    fn new(content: &Arc<Content>, pages: &Range<u64>) -> Given {
+    fn new(content: &Arc<Content>, pages: &Range<u64>, time: u32) -> Given {
         let count = pages.end - pages.start;
         Given {
             content: Arc::downgrade(content),
             pages: pages.start << 24 | count,
             data: content.data(),
+            time,
         }
     }
 
@@ -96,6 +133,16 @@ impl Queue {
 }
 
 impl KernelLevel {
+    /// A level of at most so many bytes, and of none until it has a limit.
+    pub fn new(memory_bytes: u64) -> KernelLevel {
+        KernelLevel {
+            state: Mutex::default(),
+            latest: Latest::new(memory_bytes),
+            limit: AtomicU64::new(0),
+            over: Condvar::new(),
+        }
+    }
+
     pub fn set_limit_bytes(&self, bytes: u64) {
         self.limit.store(bytes / PAGE_SIZE as u64, Ordering::Relaxed);
     }
@@ -108,7 +155,8 @@ impl KernelLevel {
     pub fn bytes(&self) -> u64 {
         let state = self.lock();
         let entries = (state.young.given.capacity() + state.kept.given.capacity()) as u64;
-        state.pages() * PAGE_SIZE as u64 + entries * size_of::<Given>() as u64
+        let remembering = entries * size_of::<Given>() as u64 + self.latest.bytes();
+        state.pages() * PAGE_SIZE as u64 + remembering
     }
 
     pub fn dropped_pages(&self) -> u64 {
@@ -117,8 +165,12 @@ impl KernelLevel {
 
     /// The kernel has these pages now; `keep`: they are asked for again and again.
     pub fn given(&self, content: &Arc<Content>, pages: Range<u64>, keep: bool) {
-        let given = Given::new(content, &pages);
         let mut state = self.lock();
+        state.times = state.times.wrapping_add(1);
+        let given = Given::new(content, &pages, state.times);
+        for page in pages {
+            self.latest.note(content.name_of(page), state.times);
+        }
         if keep {
             state.kept.push(given)
         } else {
@@ -151,7 +203,7 @@ impl KernelLevel {
             let given = state.take_excess(self.limit.load(Ordering::Relaxed));
             drop(state);
             let mut dropped = 0;
-            for (content, pages) in merged(given) {
+            for (content, pages) in merged(self.not_given_since(given)) {
                 dropped += pages.end - pages.start;
                 for page in pages.clone() {
                     shared.balance.dropped(content.name_of(page));
@@ -163,6 +215,24 @@ impl KernelLevel {
             shared.rebalance();
             shared.make_room();
         }
+    }
+
+    /// Without pages that were given once more since.
+    fn not_given_since(
+        &self,
+        taken: Vec<(Arc<Content>, Given)>,
+    ) -> Vec<(Arc<Content>, Range<u64>)> {
+        let mut pages = Vec::with_capacity(taken.len());
+        for (content, given) in taken {
+            let is_later = |page: &u64| self.latest.is_later(content.name_of(*page), given.time);
+            let mut rest = given.pages();
+            while let Some(first) = rest.find(|page| !is_later(page)) {
+                let end = (first + 1..rest.end).find(is_later).unwrap_or(rest.end);
+                pages.push((Arc::clone(&content), first..end));
+                rest = end..rest.end;
+            }
+        }
+        pages
     }
 
     pub fn stop(&self) {
@@ -181,7 +251,7 @@ impl State {
     }
 
     /// What has to go for the level to be somewhat below its limit.
-    fn take_excess(&mut self, limit: u64) -> Vec<(Arc<Content>, Range<u64>)> {
+    fn take_excess(&mut self, limit: u64) -> Vec<(Arc<Content>, Given)> {
         let target = limit - limit / DROPPED_PART;
         let mut taken = Vec::new();
         while self.pages() > target {
@@ -189,7 +259,7 @@ impl State {
             let next = if young_first { self.young.pop() } else { self.kept.pop() };
             let Some(given) = next.or_else(|| self.young.pop()) else { break };
             if let Some(content) = given.content() {
-                taken.push((content, given.pages()));
+                taken.push((content, given));
             }
         }
         taken

@@ -163,7 +163,7 @@ impl Contents {
             replacement: Replacement::default(),
             compression: Compression::new(staging_bytes),
             source_speed: source::Speed::default(),
-            kernel: KernelLevel::default(),
+            kernel: KernelLevel::new(memory),
             balance: Balance::new(memory, config.compressed_share),
             making_room: Mutex::default(),
             counters: Counters::default(),

@@ -518,6 +518,38 @@ fn what_the_kernel_has_dropped_by_itself_is_not_dropped_again() {
 }
 
 #[test]
+fn what_the_kernel_has_dropped_by_itself_and_asked_for_again_is_not_dropped_at_once() {
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let told = Told::default();
+    contents.bounds().begin(told.clone()).unwrap();
+    let file = Known::new(&contents, 1, content_of(1 << 20, 1));
+    let other = Known::new(&contents, 2, content_of(40 << 20, 2));
+    let dropped = |node| -> u64 {
+        let told = told.0.lock().unwrap();
+        told.iter().filter(|of| of.0 == node).map(|(_, bytes)| bytes.end - bytes.start).sum()
+    };
+    let read = |file: &Known, bytes: Range<u64>| {
+        for offset in bytes.step_by(131_072) {
+            file.check(offset, 131_072);
+        }
+    };
+    read(&file, 0..1 << 20);
+    read(&other, 0..2 << 20);
+    assert_eq!((dropped(1), dropped(2)), (0, 0));
+    // It has short of memory dropped all of the file.
+    read(&file, 0..1 << 20);
+    let patience = Instant::now() + Duration::from_secs(5);
+    let mut offset = 2 << 20;
+    while dropped(2) < 1 << 20 && Instant::now() < patience {
+        read(&other, offset..offset + 131_072);
+        offset = (offset + 131_072) % (40 << 20);
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(dropped(2) >= 1 << 20);
+    assert_eq!(dropped(1), 0);
+}
+
+#[test]
 fn how_fast_source_is_is_said_by_reads_of_it() {
     let contents = Contents::new(config(16 << 20)).unwrap();
     let mut file = Known::new(&contents, 1, content_of(4 << 20, 3));
