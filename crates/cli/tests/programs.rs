@@ -8,7 +8,7 @@ use std::path::Path;
 
 use support::{LimitedGroup, RAMFOLD, needs_userfaultfd, run, stats, text};
 
-/// Sizes are a part of what `RAMFOLD_TESTS_FULL=1` runs: 200 MB of text, 100,000 lines of C,
+/// Sizes are a part of what `RAMFOLD_TESTS_FULL=1` runs: 200 MB of text, 60,000 lines of C,
 /// 400,000 keys. That takes half an hour.
 fn sized(full: usize) -> usize {
     if is_full() { full } else { full * 3 / 20 }
@@ -108,7 +108,7 @@ fn c_source(functions: usize) -> String {
 fn gcc() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
-    let source = c_source(sized(20_000));
+    let source = c_source(sized(12_000));
     let input = write(folder.path(), "large.c", &source);
     same_in_half("gcc", &["gcc", "-O2", "-S", "-o", "-", &input]);
 }
@@ -143,7 +143,7 @@ fn sqlite() {
     needs_userfaultfd!();
     // The whole check looks each row up in the index, in random order: minutes of faults.
     let (rows, check) =
-        if is_full() { (1_000_000, "integrity_check") } else { (400_000, "quick_check") };
+        if is_full() { (1_000_000, "integrity_check") } else { (330_000, "quick_check") };
     let script = format!(
         "
         PRAGMA temp_store = MEMORY;
