@@ -11,7 +11,7 @@ use crate::program::{End, PROGRAM, end};
 
 fn under_ramfold(options: &str, arguments: &str) -> End {
     let ramfold = Path::new(PROGRAM).with_file_name("ramfold");
-    assert!(ramfold.exists(), "{} is missing: cargo build --release -p ramfold", ramfold.display());
+    assert!(ramfold.exists(), "{} is missing: build ramfold with the same profile", ramfold.display());
     let doctor = Command::new(&ramfold).arg("doctor").output().expect("ramfold starts");
     if !doctor.status.success() {
         eprintln!("SKIPPED in part: ramfold cannot look after memory here (`ramfold doctor`)");
