@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ramfold_codec::PAGE_SIZE;
 
+use super::page_times::{PageName, PageTimes};
 use super::{COMPRESSED_SHARE_MAX, locked};
 
 /// How often memory goes from one level to the other, and how much, as a part of all: each time that it goes the
@@ -178,30 +179,10 @@ impl Balance {
     }
 }
 
-/// A page of a file, as a number that hardly any other has.
-#[derive(Clone, Copy, Debug)]
-pub struct PageName(u64);
-
-impl PageName {
-    pub fn new(file: u64, page: u64) -> PageName {
-        let mixed = (file ^ page.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ page;
-        PageName((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9))
-    }
-
-    /// For finding its place in a table, and for telling it from others there.
-    pub fn low(self) -> u32 {
-        self.0 as u32
-    }
-
-    pub fn high(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-}
-
-/// The pages that the kernel has dropped last: a table in which each has one place.
+/// The pages that the kernel has dropped last.
 struct Dropped {
-    /// The upper half of a page's name, and when it was dropped.
-    places: Box<[AtomicU64]>,
+    /// When each was dropped.
+    times: PageTimes,
     /// Pages dropped so far.
     clock: AtomicU32,
     /// Pages dropped since then are those that count.
@@ -214,10 +195,9 @@ impl Dropped {
 
     fn new(memory_bytes: u64) -> Dropped {
         let pages = memory_bytes / PAGE_SIZE as u64 / Dropped::WINDOW_PART;
-        // Twice as many places as pages that count: most keep theirs as long as they do.
-        let places = (2 * pages).next_power_of_two().clamp(64, 1 << 28);
         let dropped = Dropped {
-            places: (0..places).map(|_| AtomicU64::new(0)).collect(),
+            // Twice as many places as pages that count: most keep theirs as long as they do.
+            times: PageTimes::new(2 * pages),
             clock: AtomicU32::new(1),
             window: AtomicU32::new(0),
         };
@@ -225,24 +205,14 @@ impl Dropped {
         dropped
     }
 
-    fn place(&self, page: PageName) -> &AtomicU64 {
-        &self.places[page.low() as usize & (self.places.len() - 1)]
-    }
-
     fn note(&self, page: PageName) {
-        let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        self.place(page).store(u64::from(page.high()) << 32 | u64::from(now), Ordering::Relaxed);
+        self.times.note(page, self.clock.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Whether it was dropped within the window; it is then no more.
     fn forget(&self, page: PageName) -> bool {
-        let place = self.place(page);
-        let found = place.load(Ordering::Relaxed);
-        if found == 0 || (found >> 32) as u32 != page.high() {
-            return false;
-        }
-        place.store(0, Ordering::Relaxed);
-        let ago = self.clock.load(Ordering::Relaxed).wrapping_sub(found as u32);
+        let Some(time) = self.times.take(page) else { return false };
+        let ago = self.clock.load(Ordering::Relaxed).wrapping_sub(time);
         ago <= self.window.load(Ordering::Relaxed)
     }
 

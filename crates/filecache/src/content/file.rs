@@ -11,10 +11,11 @@ use std::time::Instant;
 use ramfold_codec::cluster::{BYTES_MAX, ClusterCodec, ClusterSize};
 use ramfold_codec::{PAGE_SIZE, ZstdLevel};
 
-use super::balance::{Level, PageName};
+use super::balance::Level;
 use super::clusters::{self, Damaged, Object, Workspace, first_key};
 use super::compression::Origin;
 use super::keys::Keys;
+use super::page_times::PageName;
 use super::source::By;
 use super::{Shared, Source, Stamp, locked, with_buffer};
 
@@ -666,6 +667,10 @@ impl Reading<'_> {
             parts.extend(firsts.filter_map(|first| self.hopeful(first..first + unit as u64)));
         }
         shared.compression.offer(content, ticket, Origin::Pool, &parts, 0);
+        // Most reads find everything, and have nothing to ask for below.
+        if self.missing.is_empty() {
+            return;
+        }
         if content.is_faster_from_source() {
             let missing = self.missing.iter().filter(|cluster| self.is_within(cluster));
             shared.counters.fast_pages.add(missing.map(|pages| pages.end - pages.start).sum());

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use ramfold_sys::PAGE_SIZE;
 
-use super::balance::PageName;
+use super::page_times::PageTimes;
 use super::{Content, Shared, locked};
 
 /// Pages that were given for the first time have this part of the level at least.
@@ -28,7 +28,8 @@ pub trait Kernel: Send {
 
 pub struct KernelLevel {
     state: Mutex<State>,
-    latest: Latest,
+    /// When each page was given last.
+    latest: PageTimes,
     /// Most pages the level may have.
     limit: AtomicU64,
     over: Condvar,
@@ -42,38 +43,6 @@ struct State {
     times: u32,
     dropped_pages: u64,
     stopping: bool,
-}
-
-/// When each page was given last: a table in which each has one place. Of what has lost its place to another page
-/// nothing is known.
-struct Latest {
-    /// The upper half of a page's name, and the time.
-    places: Box<[AtomicU64]>,
-}
-
-impl Latest {
-    fn new(memory_bytes: u64) -> Latest {
-        let places = (memory_bytes / PAGE_SIZE as u64).next_power_of_two().clamp(64, 1 << 28);
-        Latest { places: (0..places).map(|_| AtomicU64::new(0)).collect() }
-    }
-
-    fn bytes(&self) -> u64 {
-        size_of_val(&*self.places) as u64
-    }
-
-    fn place(&self, page: PageName) -> &AtomicU64 {
-        &self.places[page.low() as usize & (self.places.len() - 1)]
-    }
-
-    fn note(&self, page: PageName, time: u32) {
-        self.place(page).store(u64::from(page.high()) << 32 | u64::from(time), Ordering::Relaxed);
-    }
-
-    /// Whether the page is known to have been given at another time since.
-    fn is_later(&self, page: PageName, time: u32) -> bool {
-        let found = self.place(page).load(Ordering::Relaxed);
-        (found >> 32) as u32 == page.high() && found as u32 != time
-    }
 }
 
 #[derive(Default)]
@@ -137,7 +106,7 @@ impl KernelLevel {
     pub fn new(memory_bytes: u64) -> KernelLevel {
         KernelLevel {
             state: Mutex::default(),
-            latest: Latest::new(memory_bytes),
+            latest: PageTimes::new(memory_bytes / PAGE_SIZE as u64),
             limit: AtomicU64::new(0),
             over: Condvar::new(),
         }
@@ -224,7 +193,8 @@ impl KernelLevel {
     ) -> Vec<(Arc<Content>, Range<u64>)> {
         let mut pages = Vec::with_capacity(taken.len());
         for (content, given) in taken {
-            let is_later = |page: &u64| self.latest.is_later(content.name_of(*page), given.time);
+            let latest = |page: u64| self.latest.get(content.name_of(page));
+            let is_later = |page: &u64| latest(*page).is_some_and(|time| time != given.time);
             let mut rest = given.pages();
             while let Some(first) = rest.find(|page| !is_later(page)) {
                 let end = (first + 1..rest.end).find(is_later).unwrap_or(rest.end);

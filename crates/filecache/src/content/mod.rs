@@ -10,6 +10,7 @@
 //! | [`replacement`] | which of them leave |
 //! | [`kernel_level`] | the upper level: pages in the kernel's page cache |
 //! | [`balance`] | how the memory is divided between the levels |
+//! | [`page_times`] | when pages were given to the kernel, and dropped |
 //! | [`counters`], [`statistics`] | what has happened, and what there is |
 
 mod balance;
@@ -21,6 +22,7 @@ mod file;
 mod kernel_level;
 mod keys;
 mod mark;
+mod page_times;
 mod replacement;
 mod source;
 mod stamp;
