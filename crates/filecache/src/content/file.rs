@@ -75,6 +75,8 @@ pub struct Content {
     /// Held for reading while clusters are looked for under them, so that they do not become another file's.
     keys: RwLock<Option<Keys>>,
     in_order: AtomicU32,
+    /// Where it was read last, in groups of pages.
+    read_last: AtomicU64,
     hope: Hope,
 }
 
@@ -156,6 +158,7 @@ impl Content {
             dirty_until_ms: AtomicU64::new(0),
             keys: RwLock::new(None),
             in_order: AtomicU32::new(0),
+            read_last: AtomicU64::new(u64::MAX),
             hope: Hope::default(),
         }
     }
@@ -219,6 +222,7 @@ impl Content {
                 first: aligned.start / PAGE,
                 buffer,
                 asked_for: offset / PAGE..end.div_ceil(PAGE),
+                recent: ticket.filter(|_| self.is_near(offset / BYTES_MAX as u64)),
                 missing: Vec::new(),
                 too_large: Vec::new(),
                 end_of_file: None,
@@ -361,7 +365,12 @@ impl Content {
             return epoch.is_multiple_of(2).then_some(Ticket { epoch });
         }
         // The size that somebody is just changing would be a wrong end of the file.
-        let mut seen = if now { locked(&self.seen) } else { self.seen_at_rest()? };
+        let seen = if now { Some(locked(&self.seen)) } else { self.seen_at_rest() };
+        let Some(mut seen) = seen else {
+            // Somebody else changes the file, or is looking: what he finds changed outdates what is read now.
+            let is_looking = looked_at != NOT_BELIEVED && epoch.is_multiple_of(2);
+            return is_looking.then_some(Ticket { epoch });
+        };
         self.compare(&mut seen, Stamp::of(source).ok());
         let is_believed = self.looked_at_ms.load(Ordering::Relaxed) != NOT_BELIEVED;
         is_believed.then(|| Ticket { epoch: self.epoch.load(Ordering::Acquire) })
@@ -439,6 +448,11 @@ impl Content {
         }
     }
 
+    /// Whether a read, by its group of pages, is next to the last one or in the same place.
+    fn is_near(&self, group: u64) -> bool {
+        self.read_last.swap(group, Ordering::Relaxed).abs_diff(group) <= 1
+    }
+
     fn is_read_in_order(&self) -> bool {
         self.in_order.load(Ordering::Relaxed) >= IN_ORDER
     }
@@ -502,6 +516,8 @@ struct Reading<'a> {
     first: u64,
     buffer: &'a mut [u8],
     asked_for: Range<u64>,
+    /// Under which it may take a cluster that was read before and leave one for the next, where that is worth it.
+    recent: Option<Ticket>,
     /// Clusters, as ranges of pages, that were not stored.
     missing: Vec<Range<u64>>,
     /// Clusters that are larger than those that the file is read by, and were read more than once.
@@ -528,9 +544,10 @@ impl Reading<'_> {
         let keys = self.content.keys();
         while page < pages.end {
             let key = keys.and_then(|keys| keys.key(page));
-            let found = match key {
-                Some(key) => self.load(key, page)?,
-                None => None,
+            let found = match (self.copy_recent(page), key) {
+                (Some(next), _) => Some(next),
+                (None, Some(key)) => self.load(key, page)?,
+                (None, None) => None,
             };
             let next = match found {
                 Some(next) => {
@@ -565,6 +582,24 @@ impl Reading<'_> {
         self.read_missing(source)
     }
 
+    /// Copies what is asked for of the cluster that a page is in, if it was read just before, and returns the page behind.
+    fn copy_recent(&mut self, page: u64) -> Option<u64> {
+        let place = self.place(page..self.asked_for.end);
+        let (content, recent) = (self.content, &self.content.shared.recent);
+        let count = recent.copy(content, self.recent?, page, &mut self.buffer[place]);
+        self.found |= count > 0;
+        (count > 0).then_some(page + count)
+    }
+
+    /// Leaves a cluster for whoever asks for the rest of it.
+    fn keep_recent(&self, pages: &Range<u64>) {
+        let is_all = self.asked_for.start <= pages.start && pages.end <= self.asked_for.end;
+        if let Some(ticket) = self.recent.filter(|_| !is_all) {
+            let cluster = &self.buffer[self.place(pages.clone())];
+            self.content.shared.recent.keep(self.content, ticket, pages.clone(), cluster);
+        }
+    }
+
     /// Decompresses the cluster that a page is in, if it is stored, and returns the page behind it.
     fn load(&mut self, key: u64, page: u64) -> io::Result<Option<u64>> {
         let shared = &self.content.shared;
@@ -577,6 +612,7 @@ impl Reading<'_> {
                 let place = self.place(pages.clone());
                 workspace.decompress(&found, &mut self.buffer[place])?;
                 self.found = true;
+                self.keep_recent(&pages);
                 shared.counters.decompressions.add(1);
                 shared.counters.decompress_ns.add(started.elapsed().as_nanos() as u64);
                 self.keep |= found.mark.uses() > 1;
@@ -617,6 +653,7 @@ impl Reading<'_> {
                 result => result?,
             }
         }
+        self.missing.iter().for_each(|cluster| self.keep_recent(cluster));
         Ok(())
     }
 
@@ -706,6 +743,7 @@ impl Reading<'_> {
 #[cfg(test)]
 mod tests {
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -725,6 +763,7 @@ mod tests {
             first: 0,
             buffer: &mut [],
             asked_for: 0..2,
+            recent: None,
             missing: Vec::new(),
             too_large: Vec::new(),
             end_of_file: None,
@@ -738,6 +777,25 @@ mod tests {
         assert_eq!(reading.size(), 5000);
         reading.end_of_file = Some(20_000);
         assert_eq!(reading.size(), 5000);
+    }
+
+    /// Two that read at once both keep what they read, though only one of them looks.
+    #[test]
+    fn who_cannot_look_because_another_does_keeps_what_it_reads() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(5000).unwrap();
+        thread::sleep(Duration::from_millis(25));
+        let contents = super::super::Contents::new(super::super::tests::config(16 << 20)).unwrap();
+        let content = contents.of(FileKey { device: 1, inode: 1, generation: 0 });
+        let first = content.look(file.as_fd(), true).unwrap();
+        thread::sleep(Duration::from_millis(BELIEVED_MS + 10));
+        let looking = locked(&content.seen);
+        assert_eq!(content.look(file.as_fd(), false), Some(first));
+        content.looked_at_ms.store(NOT_BELIEVED, Ordering::Relaxed);
+        assert_eq!(content.look(file.as_fd(), false), None);
+        drop(looking);
+        content.change(None, Changed::All, || Ok(())).unwrap();
+        assert_ne!(content.look(file.as_fd(), true), Some(first));
     }
 
     #[test]

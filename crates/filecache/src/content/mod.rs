@@ -7,6 +7,7 @@
 //! | [`source`] | reading SOURCE past the page cache; [`stamp`]: what tells that a file was changed |
 //! | [`clusters`], [`keys`], [`mark`] | the lower level: clusters of pages, compressed, in the store |
 //! | [`compression`] | how they get there, in the background |
+//! | [`recent`] | those that were read last, as they are |
 //! | [`replacement`] | which of them leave |
 //! | [`kernel_level`] | the upper level: pages in the kernel's page cache |
 //! | [`balance`] | how the memory is divided between the levels |
@@ -23,6 +24,7 @@ mod kernel_level;
 mod keys;
 mod mark;
 mod page_times;
+mod recent;
 mod replacement;
 mod source;
 mod stamp;
@@ -48,6 +50,7 @@ use compression::Compression;
 use counters::Counters;
 use kernel_level::KernelLevel;
 use keys::KeySpace;
+use recent::Recent;
 use replacement::Replacement;
 
 pub use buffer::with_buffer;
@@ -129,6 +132,7 @@ pub(crate) struct Shared {
     keys: KeySpace,
     replacement: Replacement,
     compression: Compression,
+    recent: Recent,
     source_speed: source::Speed,
     kernel: KernelLevel,
     balance: Balance,
@@ -164,6 +168,7 @@ impl Contents {
             keys: KeySpace::default(),
             replacement: Replacement::default(),
             compression: Compression::new(staging_bytes),
+            recent: Recent::default(),
             source_speed: source::Speed::default(),
             kernel: KernelLevel::new(memory),
             balance: Balance::new(memory, config.compressed_share),
@@ -314,7 +319,7 @@ impl Shared {
 
     /// What is on its way.
     fn staging_bytes(&self) -> usize {
-        self.compression.bytes() + buffer::bytes()
+        self.compression.bytes() + self.recent.bytes() + buffer::bytes()
     }
 
     /// Memory that the lower level has not filled, of which the backlog may have half.

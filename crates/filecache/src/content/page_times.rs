@@ -12,6 +12,11 @@ impl PageName {
         let mixed = (file ^ page.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ page;
         PageName((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9))
     }
+
+    /// Which of so many places it has, a power of two.
+    pub fn place_among(self, places: usize) -> usize {
+        self.0 as usize & (places - 1)
+    }
 }
 
 /// Times are numbers of the user's, not 0.
@@ -32,7 +37,7 @@ impl PageTimes {
     }
 
     fn place(&self, page: PageName) -> &AtomicU64 {
-        &self.places[page.0 as usize & (self.places.len() - 1)]
+        &self.places[page.place_among(self.places.len())]
     }
 
     pub fn note(&self, page: PageName, time: u32) {

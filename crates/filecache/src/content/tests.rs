@@ -56,7 +56,7 @@ fn content_of(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn config(memory_bytes: u64) -> Config {
+pub(super) fn config(memory_bytes: u64) -> Config {
     Config {
         memory_bytes,
         compressed_share: None,
@@ -171,6 +171,10 @@ fn what_is_read_is_what_the_file_holds() {
                 let most = [5000, 200_000][numbers.below(2) as usize];
                 let len = 1 + numbers.below(most);
                 file.check(offset, len as usize);
+                // By pages, backwards.
+                let page = offset / 4096;
+                let few = page.saturating_sub(numbers.below(9))..page;
+                few.rev().for_each(|page| file.check(page * 4096, 4096));
             }
             contents.settle();
             for _ in 0..6 {
@@ -178,11 +182,13 @@ fn what_is_read_is_what_the_file_holds() {
                 let file = &mut files[numbers.below(count) as usize];
                 let offset = numbers.below(file.bytes.len() as u64 + 9000);
                 let bytes = content_of(1 + numbers.below(30_000) as usize, numbers.next());
+                file.check(offset, 4096);
                 match numbers.below(4) {
                     0 => file.truncate(offset),
                     1 => file.write_behind(offset, &bytes),
                     _ => file.write(offset, &bytes),
                 }
+                file.check(offset, 4096);
                 file.check(offset.saturating_sub(5000), 20_000);
             }
         }
@@ -261,6 +267,31 @@ fn what_was_read_is_there_the_second_time() {
     assert!(twice < once / 5, "{twice} of {once} bytes were read again");
     let statistics = contents.shared.store.statistics();
     assert!(statistics.object_bytes < 10 << 20, "{statistics:?}");
+}
+
+/// Whether it is stored or not.
+#[test]
+fn who_goes_through_a_file_by_pages_waits_for_each_cluster_once() {
+    for (share, what) in [(0.0, "source reads"), (0.8, "decompressions")] {
+        let (cluster, compressed_share) = (Some(ClusterSize::Four), Some(share));
+        let contents =
+            Contents::new(Config { cluster, compressed_share, ..config(32 << 20) }).unwrap();
+        let pages = 1024;
+        let file = Known::new(&contents, 1, content_of(pages * 4096, 1));
+        rest();
+        (0..pages as u64 / 16).for_each(|part| file.check(part << 16, 1 << 16));
+        contents.settle();
+        let counters = &contents.shared.counters;
+        let count = || counters.decompressions.get() + counters.source_reads.get();
+        let before = count();
+        (0..pages as u64).rev().for_each(|page| file.check(page * 4096, 4096));
+        // Some do not compress, and are read from SOURCE.
+        assert_eq!(count() - before, pages as u64 / 4, "{what}");
+        // Nothing is kept for who reads here and there.
+        let (before, here_and_there) = (count(), (53..pages as u64).step_by(53));
+        here_and_there.clone().for_each(|page| file.check(page * 4096, 4096));
+        assert_eq!(count() - before, here_and_there.count() as u64, "{what}");
+    }
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn every_byte_is_right_with_a_spill_file() {
     under_ramfold(&spill, "--seconds 4 --seed 26 --threads 12 --children 8").passed();
     // Hardly room for any of it.
     let small = format!("--memory 64M --spill {folder}:8M");
-    under_ramfold(&small, "--seconds 6 --seed 27 --incompressible 60").passed();
+    under_ramfold(&small, "--seconds 4 --seed 27 --incompressible 60").passed();
 }
 
 #[test]

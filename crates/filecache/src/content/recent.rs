@@ -1,0 +1,78 @@
+//! The clusters that were read last, as they are.
+//!
+//! Whoever goes through a file by single pages, forwards or backwards, asks for the rest of a cluster next. With this
+//! it is not decompressed once for each page, nor read from SOURCE again while it waits to be compressed.
+
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use ramfold_codec::PAGE_SIZE;
+use ramfold_codec::cluster::ClusterSize;
+
+use super::{Content, Ticket, locked};
+
+/// Of four who go through files of their own, one loses its cluster to another in every tenth.
+const PLACES: usize = 32;
+
+#[derive(Default)]
+pub struct Recent {
+    places: [Mutex<Option<Kept>>; PLACES],
+    bytes: AtomicUsize,
+}
+
+struct Kept {
+    /// Whose it is. As long as this is there its address is no other's.
+    content: Weak<Content>,
+    ticket: Ticket,
+    pages: Range<u64>,
+    bytes: Box<[u8]>,
+}
+
+impl Recent {
+    /// What they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// All clusters that a page may be in have the same place.
+    fn place(&self, content: &Content, page: u64) -> &Mutex<Option<Kept>> {
+        let group = page / ClusterSize::Sixteen.pages() as u64;
+        &self.places[content.name_of(group).place_among(PLACES)]
+    }
+
+    /// Keeps a cluster that was read under a ticket.
+    pub fn keep(&self, content: &Arc<Content>, ticket: Ticket, pages: Range<u64>, cluster: &[u8]) {
+        let mut place = locked(self.place(content, pages.start));
+        let content = Arc::downgrade(content);
+        match &mut *place {
+            Some(kept) if kept.bytes.len() == cluster.len() => {
+                kept.bytes.copy_from_slice(cluster);
+                (kept.content, kept.ticket, kept.pages) = (content, ticket, pages);
+            }
+            other => {
+                let before = other.as_ref().map_or(0, |kept| kept.bytes.len());
+                *other = Some(Kept { content, ticket, pages, bytes: cluster.into() });
+                self.bytes.fetch_add(cluster.len(), Ordering::Relaxed);
+                self.bytes.fetch_sub(before, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Copies pages of a cluster from `page` on, as many as `into` has room for, if the cluster was kept and may still
+    /// be read under this ticket; how many.
+    pub fn copy(&self, content: &Content, ticket: Ticket, page: u64, into: &mut [u8]) -> u64 {
+        let place = locked(self.place(content, page));
+        let is_it = |kept: &&Kept| {
+            ptr::eq(kept.content.as_ptr(), content)
+                && kept.ticket == ticket
+                && kept.pages.contains(&page)
+        };
+        let Some(kept) = place.as_ref().filter(is_it) else { return 0 };
+        let found = &kept.bytes[(page - kept.pages.start) as usize * PAGE_SIZE..];
+        let count = found.len().min(into.len());
+        into[..count].copy_from_slice(&found[..count]);
+        (count / PAGE_SIZE) as u64
+    }
+}
