@@ -465,13 +465,13 @@ impl Content {
             && self.shared.source_speed.ns_per_byte() < FROM_POOL_NS_PER_BYTE
     }
 
-    /// Pages that are compressed as one.
-    fn unit(&self) -> ClusterSize {
+    /// Pages that are compressed as one; `is_near`: those that are asked for are next to those of the last read.
+    fn unit(&self, is_near: bool) -> ClusterSize {
         if let Some(size) = self.shared.config.cluster {
             return size;
         }
         // Who wants one page waits for its whole cluster, which is worth it where to wait for SOURCE is worse.
-        if self.is_read_in_order() || self.shared.source_speed.is_slow() {
+        if is_near || self.is_read_in_order() || self.shared.source_speed.is_slow() {
             ClusterSize::Four
         } else {
             ClusterSize::One
@@ -484,13 +484,6 @@ impl Content {
         let as_source_is =
             if slow { ClusterCodec::Zstd(ZstdLevel::FASTEST) } else { ClusterCodec::Lz4 };
         self.shared.config.codec.unwrap_or(as_source_is)
-    }
-
-    /// Pages of the file's cluster that a page is in, where none is stored.
-    fn cluster_around(&self, page: u64) -> Range<u64> {
-        let unit = self.unit().pages() as u64;
-        let first = page / unit * unit;
-        first..first + unit
     }
 
     #[cold]
@@ -555,7 +548,7 @@ impl Reading<'_> {
                     next
                 }
                 None => {
-                    let cluster = self.content.cluster_around(page);
+                    let cluster = self.cluster_around(page);
                     if let Some(key) = keys.and_then(|keys| keys.key(cluster.start))
                         && shared.replacement.has_just_left(&shared.store, key)
                         && !self.content.is_faster_from_source()
@@ -617,7 +610,7 @@ impl Reading<'_> {
                 shared.counters.decompress_ns.add(started.elapsed().as_nanos() as u64);
                 self.keep |= found.mark.uses() > 1;
                 let end = pages.end;
-                if found.size > self.content.unit() && found.mark.uses() > 1 {
+                if found.size > self.unit() && found.mark.uses() > 1 {
                     self.too_large.push(pages);
                 }
                 Ok(Some(end))
@@ -627,6 +620,17 @@ impl Reading<'_> {
                 None
             }))
         })
+    }
+
+    fn unit(&self) -> ClusterSize {
+        self.content.unit(self.recent.is_some())
+    }
+
+    /// Pages of the cluster that a page is in, where none is stored.
+    fn cluster_around(&self, page: u64) -> Range<u64> {
+        let unit = self.unit().pages() as u64;
+        let first = page / unit * unit;
+        first..first + unit
     }
 
     /// Where pages lie in the buffer.
@@ -697,7 +701,7 @@ impl Reading<'_> {
         }
         // A page of a large cluster costs all of it each time: what was read in order before, and is read by pages
         // again and again now, is cut into smaller ones.
-        let unit = content.unit().pages();
+        let unit = self.unit().pages();
         let mut parts = Vec::new();
         for cluster in &self.too_large {
             let firsts = cluster.clone().step_by(unit);
