@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     pages: Vec<PathBuf>,
     /// Codecs and peers to measure [default: all]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     codec: Vec<String>,
     /// Instructions that ramfold's codecs use: scalar, AVX2 or AVX-512 [default: the best there are]
     #[arg(long, value_name = "NAME", conflicts_with = "instructions")]

@@ -29,10 +29,10 @@ use crate::table;
     sudo ramfold bench memeater --memory 32M,64M,256M --runs 5")]
 pub struct Options {
     /// Memory of the control group, one or several sizes
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_values = ["32M", "64M"])]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_values = ["32M", "64M"])]
     memory: Vec<Size>,
     /// Memory systems; the first is what the others are compared with
-    #[arg(long, value_name = "NAME", value_delimiter = ',',
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',',
           default_values = ["none", "zram-lz4", "ramfold:reserve=0", "ramfold"])]
     peer: Vec<String>,
     /// Runs of which the medians are taken

@@ -40,11 +40,11 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     data: Size,
     /// How the files are read
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values_t = Job::ALL.map(|job| job.name().to_owned()))]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values_t = Job::ALL.map(|job| job.name().to_owned()))]
     job: Vec<String>,
     /// Caches; the first is what the others are compared with. disk is no cache at all; ramfold:OPTION=VALUE passes
     /// an option on: codec, cluster, compressed-share
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = ["page-cache", "ramfold"])]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["page-cache", "ramfold"])]
     peer: Vec<String>,
     /// What reads of the disk are slowed down to, bytes a second and reads a second: 125M:3000, 44M, none
     #[arg(long, value_name = "SIZE[:READS]", default_value = "125M:3000")]

@@ -44,15 +44,15 @@ const MEMORIES_PLOTTED: [Memory; 5] = [
     sudo ramfold bench run --workload fit --peer none,ramfold --runs 9 --json")]
 pub struct Options {
     /// Workloads to run [default: all]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     workload: Vec<String>,
     /// Memory systems to run them under; ramfold:CODEC is ramfold with that codec, ramfold:pool=SIZE
     /// with that fixed split [default: all that work here]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     peer: Vec<String>,
     /// Total memory, one or several: a share of what the workload needs without a cap, or a size
     /// [default: 50%; with --plot 20%,40%,60%,80%,100%]
-    #[arg(long, value_name = "FRACTION|SIZE", value_delimiter = ',')]
+    #[arg(long, value_name = "FRACTION|SIZE,...", value_delimiter = ',')]
     memory: Vec<Memory>,
     /// Runs of each workload under each peer
     #[arg(long, value_name = "N", default_value_t = 5,

@@ -39,15 +39,15 @@ pub struct Options {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     scale: u32,
     /// Sessions at once, a step of the load each; there is a directory of files for every four
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [400, 800, 1200, 1600, 2000],
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [400, 800, 1200, 1600, 2000],
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     sessions: Vec<u32>,
     /// Web servers
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = ["nginx"], value_enum)]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["nginx"], value_enum)]
     server: Vec<ServerKind>,
     /// Caches; the first is what the others are compared with. ramfold:OPTION=VALUE passes an option on: codec,
     /// cluster, compressed-share
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = ["page-cache", "ramfold"])]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["page-cache", "ramfold"])]
     peer: Vec<String>,
     /// What reads of the disk are slowed down to, bytes a second and reads a second: 125M:3000, 44M, none
     #[arg(long, value_name = "SIZE[:READS]", default_value = "44000000")]
