@@ -53,7 +53,7 @@ pub struct FileKey {
 /// A file's content as long as it is known: shared by all handles of the inode.
 ///
 /// The lock on what was seen is held while a file is changed, so of two changes one comes after the other. Lock
-/// order: this one, the keys, the store's.
+/// order: this one, the keys, the store's; those of the recent clusters come last.
 pub struct Content {
     key: FileKey,
     shared: Arc<Shared>,
@@ -213,7 +213,9 @@ impl Content {
         let end = offset.saturating_add(len as u64);
         // Behind what is known to be its end the file may have grown: a short answer would be taken for the end.
         let ticket = self.look(source.as_fd(), end > self.size.load(Ordering::Relaxed));
-        let size_before = self.size.load(Ordering::Relaxed);
+        let size_before = self.size.load(Ordering::Acquire);
+        // If that is the size after a change, what was read before the change is not to be looked for any more.
+        let ticket = ticket.filter(|ticket| self.epoch.load(Ordering::Acquire) == ticket.epoch);
         let aligned =
             offset / BYTES_MAX as u64 * BYTES_MAX as u64..end.next_multiple_of(BYTES_MAX as u64);
         with_buffer((aligned.end - aligned.start) as usize, |buffer| {
@@ -222,7 +224,8 @@ impl Content {
                 first: aligned.start / PAGE,
                 buffer,
                 asked_for: offset / PAGE..end.div_ceil(PAGE),
-                recent: ticket.filter(|_| self.is_near(offset / BYTES_MAX as u64)),
+                ticket,
+                is_near: self.is_near(offset / BYTES_MAX as u64),
                 missing: Vec::new(),
                 too_large: Vec::new(),
                 end_of_file: None,
@@ -246,9 +249,7 @@ impl Content {
                 self.shared.kernel.given(self, pages, reading.keep);
             }
             self.note_read(len);
-            if let Some(ticket) = ticket {
-                reading.offer(ticket);
-            }
+            reading.offer();
             result
         })
     }
@@ -311,6 +312,8 @@ impl Content {
             self.epoch.fetch_add(1, Ordering::AcqRel);
             self.forget(0..u64::MAX);
             self.note_new_data();
+            // Whoever sees the epoch that begins is not to believe what was seen in the last one.
+            self.looked_at_ms.store(NOT_BELIEVED, Ordering::Relaxed);
             self.epoch.fetch_add(1, Ordering::AcqRel);
         }
         let is_own = seen.is_own && seen.stamp == now;
@@ -323,7 +326,8 @@ impl Content {
 
     fn note_size(&self, stamp: Option<Stamp>) {
         if let Some(stamp) = stamp {
-            self.size.store(stamp.size(), Ordering::Relaxed);
+            // After the epoch that it belongs to has begun.
+            self.size.store(stamp.size(), Ordering::Release);
         }
     }
 
@@ -367,9 +371,10 @@ impl Content {
         // The size that somebody is just changing would be a wrong end of the file.
         let seen = if now { Some(locked(&self.seen)) } else { self.seen_at_rest() };
         let Some(mut seen) = seen else {
-            // Somebody else changes the file, or is looking: what he finds changed outdates what is read now.
-            let is_looking = looked_at != NOT_BELIEVED && epoch.is_multiple_of(2);
-            return is_looking.then_some(Ticket { epoch });
+            // Somebody else is looking, or stores something: what is found changed then, or at the next look, outdates
+            // what is read now. Or is changing the file.
+            let is_at_rest = looked_at != NOT_BELIEVED && epoch.is_multiple_of(2);
+            return is_at_rest.then_some(Ticket { epoch });
         };
         self.compare(&mut seen, Stamp::of(source).ok());
         let is_believed = self.looked_at_ms.load(Ordering::Relaxed) != NOT_BELIEVED;
@@ -509,8 +514,10 @@ struct Reading<'a> {
     first: u64,
     buffer: &'a mut [u8],
     asked_for: Range<u64>,
-    /// Under which it may take a cluster that was read before and leave one for the next, where that is worth it.
-    recent: Option<Ticket>,
+    /// Under which what is read may be kept.
+    ticket: Option<Ticket>,
+    /// Whether it is next to the last read of the file.
+    is_near: bool,
     /// Clusters, as ranges of pages, that were not stored.
     missing: Vec<Range<u64>>,
     /// Clusters that are larger than those that the file is read by, and were read more than once.
@@ -577,19 +584,22 @@ impl Reading<'_> {
 
     /// Copies what is asked for of the cluster that a page is in, if it was read just before, and returns the page behind.
     fn copy_recent(&mut self, page: u64) -> Option<u64> {
+        let ticket = self.ticket.filter(|_| self.is_near)?;
         let place = self.place(page..self.asked_for.end);
         let (content, recent) = (self.content, &self.content.shared.recent);
-        let count = recent.copy(content, self.recent?, page, &mut self.buffer[place]);
-        self.found |= count > 0;
-        (count > 0).then_some(page + count)
+        let copied = recent.copy(content, ticket, page, &mut self.buffer[place])?;
+        self.found = true;
+        self.keep |= copied.is_in_use;
+        Some(page + copied.pages)
     }
 
     /// Leaves a cluster for whoever asks for the rest of it.
-    fn keep_recent(&self, pages: &Range<u64>) {
+    fn keep_recent(&self, pages: &Range<u64>, is_in_use: bool) {
         let is_all = self.asked_for.start <= pages.start && pages.end <= self.asked_for.end;
-        if let Some(ticket) = self.recent.filter(|_| !is_all) {
+        if let Some(ticket) = self.ticket.filter(|_| self.is_near && !is_all) {
             let cluster = &self.buffer[self.place(pages.clone())];
-            self.content.shared.recent.keep(self.content, ticket, pages.clone(), cluster);
+            let recent = &self.content.shared.recent;
+            recent.keep(self.content, ticket, pages.clone(), cluster, is_in_use);
         }
     }
 
@@ -605,12 +615,13 @@ impl Reading<'_> {
                 let place = self.place(pages.clone());
                 workspace.decompress(&found, &mut self.buffer[place])?;
                 self.found = true;
-                self.keep_recent(&pages);
                 shared.counters.decompressions.add(1);
                 shared.counters.decompress_ns.add(started.elapsed().as_nanos() as u64);
-                self.keep |= found.mark.uses() > 1;
+                let is_in_use = found.mark.uses() > 1;
+                self.keep |= is_in_use;
+                self.keep_recent(&pages, is_in_use);
                 let end = pages.end;
-                if found.size > self.unit() && found.mark.uses() > 1 {
+                if found.size > self.unit() && is_in_use {
                     self.too_large.push(pages);
                 }
                 Ok(Some(end))
@@ -623,7 +634,7 @@ impl Reading<'_> {
     }
 
     fn unit(&self) -> ClusterSize {
-        self.content.unit(self.recent.is_some())
+        self.content.unit(self.is_near)
     }
 
     /// Pages of the cluster that a page is in, where none is stored.
@@ -657,7 +668,9 @@ impl Reading<'_> {
                 result => result?,
             }
         }
-        self.missing.iter().for_each(|cluster| self.keep_recent(cluster));
+        if self.is_of_known_size() {
+            self.missing.iter().for_each(|cluster| self.keep_recent(cluster, false));
+        }
         Ok(())
     }
 
@@ -693,8 +706,15 @@ impl Reading<'_> {
         if self.found { size.min(self.size_before) } else { size }
     }
 
+    /// Whether the file ended where it had ended when it was looked at. What is behind another end, which somebody is
+    /// just making, may be part of it at once.
+    fn is_of_known_size(&self) -> bool {
+        self.size() == self.size_before
+    }
+
     /// Has what was read from SOURCE compressed.
-    fn offer(&self, ticket: Ticket) {
+    fn offer(&self) {
+        let Some(ticket) = self.ticket else { return };
         let (content, shared) = (self.content, &self.content.shared);
         if shared.balance.compressed_bytes_max() == 0 {
             return;
@@ -712,10 +732,11 @@ impl Reading<'_> {
         if self.missing.is_empty() {
             return;
         }
+        if !self.is_of_known_size() {
+            return shared.counters.outdated_pages.add(self.missing_pages());
+        }
         if content.is_faster_from_source() {
-            let missing = self.missing.iter().filter(|cluster| self.is_within(cluster));
-            shared.counters.fast_pages.add(missing.map(|pages| pages.end - pages.start).sum());
-            return;
+            return shared.counters.fast_pages.add(self.missing_pages());
         }
         let missing: Vec<_> =
             self.missing.iter().filter_map(|cluster| self.hopeful(cluster.clone())).collect();
@@ -724,6 +745,12 @@ impl Reading<'_> {
             shared.compression.offer(content, ticket, origin, &missing, shared.spare_bytes());
         let refused: usize = missing[taken..].iter().map(|(_, cluster)| cluster.len()).sum();
         shared.counters.busy_pages.add((refused / PAGE_SIZE) as u64);
+    }
+
+    /// Pages of the clusters that were missing.
+    fn missing_pages(&self) -> u64 {
+        let within = self.missing.iter().filter(|cluster| self.is_within(cluster));
+        within.map(|pages| pages.end - pages.start).sum()
     }
 
     /// Whether any of a cluster is within the file.
@@ -767,7 +794,8 @@ mod tests {
             first: 0,
             buffer: &mut [],
             asked_for: 0..2,
-            recent: None,
+            ticket: None,
+            is_near: false,
             missing: Vec::new(),
             too_large: Vec::new(),
             end_of_file: None,

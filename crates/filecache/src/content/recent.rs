@@ -13,7 +13,7 @@ use ramfold_codec::cluster::ClusterSize;
 
 use super::{Content, Ticket, locked};
 
-/// Of four who go through files of their own, one loses its cluster to another in every tenth.
+/// When four go through files of their own, one cluster in ten is replaced by another's before it has been gone through.
 const PLACES: usize = 32;
 
 #[derive(Default)]
@@ -28,6 +28,14 @@ struct Kept {
     ticket: Ticket,
     pages: Range<u64>,
     bytes: Box<[u8]>,
+    is_in_use: bool,
+}
+
+/// What was copied.
+pub struct Copied {
+    pub pages: u64,
+    /// What the cluster was kept with.
+    pub is_in_use: bool,
 }
 
 impl Recent {
@@ -42,18 +50,26 @@ impl Recent {
         &self.places[content.name_of(group).place_among(PLACES)]
     }
 
-    /// Keeps a cluster that was read under a ticket.
-    pub fn keep(&self, content: &Arc<Content>, ticket: Ticket, pages: Range<u64>, cluster: &[u8]) {
+    /// Keeps a cluster that was read under a ticket. `is_in_use`: it had been read again before.
+    pub fn keep(
+        &self,
+        content: &Arc<Content>,
+        ticket: Ticket,
+        pages: Range<u64>,
+        cluster: &[u8],
+        is_in_use: bool,
+    ) {
         let mut place = locked(self.place(content, pages.start));
         let content = Arc::downgrade(content);
         match &mut *place {
             Some(kept) if kept.bytes.len() == cluster.len() => {
                 kept.bytes.copy_from_slice(cluster);
                 (kept.content, kept.ticket, kept.pages) = (content, ticket, pages);
+                kept.is_in_use = is_in_use;
             }
             other => {
                 let before = other.as_ref().map_or(0, |kept| kept.bytes.len());
-                *other = Some(Kept { content, ticket, pages, bytes: cluster.into() });
+                *other = Some(Kept { content, ticket, pages, bytes: cluster.into(), is_in_use });
                 self.bytes.fetch_add(cluster.len(), Ordering::Relaxed);
                 self.bytes.fetch_sub(before, Ordering::Relaxed);
             }
@@ -61,18 +77,24 @@ impl Recent {
     }
 
     /// Copies pages of a cluster from `page` on, as many as `into` has room for, if the cluster was kept and may still
-    /// be read under this ticket; how many.
-    pub fn copy(&self, content: &Content, ticket: Ticket, page: u64, into: &mut [u8]) -> u64 {
+    /// be read under this ticket.
+    pub fn copy(
+        &self,
+        content: &Content,
+        ticket: Ticket,
+        page: u64,
+        into: &mut [u8],
+    ) -> Option<Copied> {
         let place = locked(self.place(content, page));
         let is_it = |kept: &&Kept| {
             ptr::eq(kept.content.as_ptr(), content)
                 && kept.ticket == ticket
                 && kept.pages.contains(&page)
         };
-        let Some(kept) = place.as_ref().filter(is_it) else { return 0 };
+        let kept = place.as_ref().filter(is_it)?;
         let found = &kept.bytes[(page - kept.pages.start) as usize * PAGE_SIZE..];
         let count = found.len().min(into.len());
         into[..count].copy_from_slice(&found[..count]);
-        (count / PAGE_SIZE) as u64
+        Some(Copied { pages: (count / PAGE_SIZE) as u64, is_in_use: kept.is_in_use })
     }
 }

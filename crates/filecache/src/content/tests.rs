@@ -294,6 +294,26 @@ fn who_goes_through_a_file_by_pages_waits_for_each_cluster_once() {
     }
 }
 
+/// Not before it is looked at again: but zeros, which the file never had, nobody gets.
+#[test]
+fn what_is_behind_an_end_that_was_just_made_is_not_kept() {
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let mut file = Known::new(&contents, 1, content_of(400_000, 1));
+    rest();
+    file.check(0, 4096);
+    file.file.set_len(0).unwrap();
+    for page in [0, 1] {
+        file.content.read(&file.source, page * 4096, 4096, |read| {
+            let read = read.unwrap();
+            assert!(read.is_empty() || read == &file.bytes[page as usize * 4096..][..4096]);
+        });
+    }
+    file.content.read(&file.source, 16 * 4096, 4096, |read| assert!(read.unwrap().is_empty()));
+    file.bytes = content_of(400_000, 2);
+    file.file.write_all_at(&file.bytes, 0).unwrap();
+    file.check(17 * 4096, 4096);
+}
+
 #[test]
 fn readers_see_what_was_written_before_they_came() {
     const PAGES: u64 = 300;
