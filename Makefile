@@ -32,7 +32,7 @@ test:
 	$(CARGO) test --workspace $(patsubst %,--exclude %,$(SLOW))
 	scripts/cross
 	scripts/miri
-	scripts/fuzz 5
+	scripts/fuzz 4
 	$(CARGO) test --profile tested $(patsubst %,-p %,$(SLOW)) -- --test-threads=1
 	scripts/programs $(TARGET)/tested/ramfold --short
 

@@ -108,7 +108,7 @@ fn c_source(functions: usize) -> String {
 fn gcc() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
-    let source = c_source(sized(12_000));
+    let source = c_source(sized(9_000));
     let input = write(folder.path(), "large.c", &source);
     same_in_half("gcc", &["gcc", "-O2", "-S", "-o", "-", &input]);
 }

@@ -123,7 +123,8 @@ fn any_number_of_words_asks() {
 
 #[test]
 fn all_words_are_of_one_set() {
-    for set in 0..SETS as u8 {
+    // Two of them for Miri.
+    for set in (0..SETS as u8).filter(|set| !cfg!(miri) || set % 4 == 1) {
         let third = SET.iter().rposition(|&other| other == set).expect("each is in the table");
         let mut page = [0; PAGE_SIZE];
         let mut numbers = Numbers(u64::from(set) + 1);

@@ -40,7 +40,7 @@ fn seeds(usual: Range<u64>) -> Range<u64> {
 #[test]
 fn every_byte_is_right() {
     for seed in seeds(1..3) {
-        under_ramfold("--memory 64M", &format!("--seconds 4 --seed {seed}")).passed();
+        under_ramfold("--memory 64M", &format!("--seconds 3 --seed {seed}")).passed();
     }
 }
 
@@ -50,14 +50,14 @@ fn every_byte_is_right_in_proactive_mode() {
     for seed in seeds(23..24) {
         for cap in ["64M", "2G"] {
             let options = format!("--memory {cap} --cold-after 50ms --slowdown 100%");
-            under_ramfold(&options, &format!("--seconds 4 --seed {seed}")).passed();
+            under_ramfold(&options, &format!("--seconds 3 --seed {seed}")).passed();
         }
     }
 }
 
 #[test]
 fn every_byte_is_right_with_much_that_does_not_compress() {
-    under_ramfold("--memory 64M", "--seconds 4 --seed 20 --incompressible 60").passed();
+    under_ramfold("--memory 64M", "--seconds 3 --seed 20 --incompressible 60").passed();
 }
 
 /// Most of it on disk: what compresses badly, and what there is no room for.
@@ -66,21 +66,21 @@ fn every_byte_is_right_with_a_spill_file() {
     let folder = env!("CARGO_TARGET_TMPDIR");
     let spill = format!("--memory 64M --spill {folder}:4G");
     for seed in seeds(24..25) {
-        let arguments = format!("--seconds 4 --seed {seed} --incompressible 60");
+        let arguments = format!("--seconds 3 --seed {seed} --incompressible 60");
         under_ramfold(&spill, &arguments).passed();
     }
-    under_ramfold(&spill, "--seconds 4 --seed 26 --threads 12 --children 8").passed();
+    under_ramfold(&spill, "--seconds 3 --seed 26 --threads 12 --children 8").passed();
     // Hardly room for any of it.
     let small = format!("--memory 64M --spill {folder}:8M");
-    under_ramfold(&small, "--seconds 4 --seed 27 --incompressible 60").passed();
+    under_ramfold(&small, "--seconds 3 --seed 27 --incompressible 60").passed();
 }
 
 #[test]
 fn every_byte_is_right_in_a_crowd() {
-    under_ramfold("--memory 64M", "--seconds 4 --seed 21 --threads 12 --children 8").passed();
+    under_ramfold("--memory 64M", "--seconds 3 --seed 21 --threads 12 --children 8").passed();
 }
 
 #[test]
 fn every_byte_is_right_when_descriptors_are_closed() {
-    under_ramfold("--memory 64M", "--seconds 4 --seed 22 --close-descriptors").passed();
+    under_ramfold("--memory 64M", "--seconds 3 --seed 22 --close-descriptors").passed();
 }
