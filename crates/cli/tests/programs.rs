@@ -143,7 +143,7 @@ fn sqlite() {
     needs_userfaultfd!();
     // The whole check looks each row up in the index, in random order: minutes of faults.
     let (rows, check) =
-        if is_full() { (1_000_000, "integrity_check") } else { (200_000, "quick_check") };
+        if is_full() { (1_000_000, "integrity_check") } else { (330_000, "quick_check") };
     let script = format!(
         "
         PRAGMA temp_store = MEMORY;
