@@ -470,19 +470,6 @@ impl Content {
             && self.shared.source_speed.ns_per_byte() < FROM_POOL_NS_PER_BYTE
     }
 
-    /// Pages that are compressed as one; `is_near`: those that are asked for are next to those of the last read.
-    fn unit(&self, is_near: bool) -> ClusterSize {
-        if let Some(size) = self.shared.config.cluster {
-            return size;
-        }
-        // Who wants one page waits for its whole cluster, which is worth it where to wait for SOURCE is worse.
-        if is_near || self.is_read_in_order() || self.shared.source_speed.is_slow() {
-            ClusterSize::Four
-        } else {
-            ClusterSize::One
-        }
-    }
-
     /// How they are compressed.
     pub(super) fn codec(&self) -> ClusterCodec {
         let slow = self.shared.source_speed.is_slow();
@@ -582,9 +569,14 @@ impl Reading<'_> {
         self.read_missing(source)
     }
 
+    /// Under which recent clusters are of use, where they are.
+    fn recent_ticket(&self) -> Option<Ticket> {
+        self.ticket.filter(|_| self.is_near)
+    }
+
     /// Copies what is asked for of the cluster that a page is in, if it was read just before, and returns the page behind.
     fn copy_recent(&mut self, page: u64) -> Option<u64> {
-        let ticket = self.ticket.filter(|_| self.is_near)?;
+        let ticket = self.recent_ticket()?;
         let place = self.place(page..self.asked_for.end);
         let (content, recent) = (self.content, &self.content.shared.recent);
         let copied = recent.copy(content, ticket, page, &mut self.buffer[place])?;
@@ -596,7 +588,7 @@ impl Reading<'_> {
     /// Leaves a cluster for whoever asks for the rest of it.
     fn keep_recent(&self, pages: &Range<u64>, is_in_use: bool) {
         let is_all = self.asked_for.start <= pages.start && pages.end <= self.asked_for.end;
-        if let Some(ticket) = self.ticket.filter(|_| self.is_near && !is_all) {
+        if let Some(ticket) = self.recent_ticket().filter(|_| !is_all) {
             let cluster = &self.buffer[self.place(pages.clone())];
             let recent = &self.content.shared.recent;
             recent.keep(self.content, ticket, pages.clone(), cluster, is_in_use);
@@ -633,8 +625,19 @@ impl Reading<'_> {
         })
     }
 
+    /// Pages that are compressed as one.
     fn unit(&self) -> ClusterSize {
-        self.content.unit(self.is_near)
+        let (content, shared) = (self.content, &self.content.shared);
+        if let Some(size) = shared.config.cluster {
+            return size;
+        }
+        // Who wants one page waits for its whole cluster, which is worth it where the rest is asked for next, or where
+        // to wait for SOURCE is worse.
+        if self.is_near || content.is_read_in_order() || shared.source_speed.is_slow() {
+            ClusterSize::Four
+        } else {
+            ClusterSize::One
+        }
     }
 
     /// Pages of the cluster that a page is in, where none is stored.

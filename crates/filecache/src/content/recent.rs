@@ -60,20 +60,16 @@ impl Recent {
         is_in_use: bool,
     ) {
         let mut place = locked(self.place(content, pages.start));
-        let content = Arc::downgrade(content);
-        match &mut *place {
-            Some(kept) if kept.bytes.len() == cluster.len() => {
-                kept.bytes.copy_from_slice(cluster);
-                (kept.content, kept.ticket, kept.pages) = (content, ticket, pages);
-                kept.is_in_use = is_in_use;
-            }
-            other => {
-                let before = other.as_ref().map_or(0, |kept| kept.bytes.len());
-                *other = Some(Kept { content, ticket, pages, bytes: cluster.into(), is_in_use });
-                self.bytes.fetch_add(cluster.len(), Ordering::Relaxed);
-                self.bytes.fetch_sub(before, Ordering::Relaxed);
-            }
+        let mut bytes = place.take().map_or_else(Box::default, |kept| kept.bytes);
+        if bytes.len() == cluster.len() {
+            bytes.copy_from_slice(cluster);
+        } else {
+            self.bytes.fetch_add(cluster.len(), Ordering::Relaxed);
+            self.bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+            bytes = cluster.into();
         }
+        let content = Arc::downgrade(content);
+        *place = Some(Kept { content, ticket, pages, bytes, is_in_use });
     }
 
     /// Copies pages of a cluster from `page` on, as many as `into` has room for, if the cluster was kept and may still
