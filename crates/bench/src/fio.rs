@@ -1,6 +1,6 @@
 //! fio: its jobs and what it tells of them.
 
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -14,6 +14,32 @@ pub fn is_here() -> Result<()> {
     let output = output.context("cannot start fio (apt-get install fio)")?;
     ensure!(output.status.success(), "fio --version ended with {}", output.status);
     Ok(())
+}
+
+/// A fio that does nothing, and is outside of any cgroup that is measured: the 30 MB of its program and libraries are
+/// in memory as long as this is, and are nobody else's. Inside, where memory is for a cache, each start would read
+/// them from the disk anew and push the cache's pages out.
+pub struct InMemory {
+    process: Child,
+}
+
+impl InMemory {
+    /// # Errors
+    /// Unless it can be started.
+    pub fn new() -> Result<InMemory> {
+        // It waits for jobs from its standard input, and ends when that does, which it does with this program too.
+        let mut command = Command::new("fio");
+        command.arg("-").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(InMemory { process: command.spawn().context("cannot start fio")? })
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        // It has been told no jobs, which it takes for a failure.
+        let _ = self.process.wait();
+    }
 }
 
 /// What fio tells of its first job, from what it printed with `--output-format=json`.

@@ -17,8 +17,8 @@ use crate::journal::{Setting, Undertaking};
 use crate::measure::{Program, enter_command};
 use crate::progress::say;
 
-/// What ramfold is not told of the memory: it is for its program and stacks, which its own count leaves out, and for
-/// the program that reads (fio and its libraries: 30 MB). At most this part.
+/// What ramfold is not told of the memory: it is for its program, heap and stacks, which its own count leaves out, and for
+/// what the program that reads allocates. At most this part.
 const UNTOLD_BYTES: u64 = 32 << 20;
 const UNTOLD_PART: u64 = 4;
 const READY: Duration = Duration::from_secs(30);
