@@ -4,7 +4,8 @@
 //! dropped them: each would have been read without a request, and without a read of SOURCE if it is not stored. What
 //! the lower one would lose shows by clusters that are read from SOURCE shortly after they left: each costs a read.
 //! Both are set beside the memory that it would have taken to keep them, and a little memory goes where it spares
-//! more time. (Condition 7 of paper 003 asks the same of a compressed level as a whole.)
+//! more time. (Condition 7 of paper 003 asks the same of a compressed level as a whole.) A lower level that is being
+//! filled loses nothing yet, whatever it is worth: as long as it is, memory stays where it is.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,6 +27,8 @@ const WORTH_IT: f64 = 0.05;
 /// The lower level's part of the memory at least, and at first, where paper 000 found the best.
 const SHARE_MIN: f64 = 0.05;
 const SHARE_FIRST: f64 = 0.8;
+/// Growth of the lower level in a turn by which it counts as being filled, as a part of all.
+const FILLING_PART: u64 = 4096;
 /// What the kernel and the two ways through it add to an answer's time (measured, on an idle machine).
 const REQUEST_NS: u64 = 15_000;
 
@@ -51,6 +54,8 @@ struct Turn {
     last: Move,
     /// How many steps memory went then.
     steps: u64,
+    /// What the lower level cost then.
+    lower_bytes: u64,
 }
 
 /// Where a page is that the kernel asks for.
@@ -101,7 +106,12 @@ impl Balance {
             lost_pages: AtomicU64::new(0),
             hits: Times::default(),
             misses: Times::default(),
-            turn: Mutex::new(Turn { began: Instant::now(), last: Move::None, steps: 0 }),
+            turn: Mutex::new(Turn {
+                began: Instant::now(),
+                last: Move::None,
+                steps: 0,
+                lower_bytes: 0,
+            }),
         }
     }
 
@@ -139,9 +149,14 @@ impl Balance {
         self.misses.add(ns, pages);
     }
 
-    /// Lets memory go from one level to the other where that is due. `kernel_bytes`: what the upper level has;
-    /// `lost_window_bytes`: what the clusters took in the pool that count as having left shortly before.
-    pub fn adjust(&self, kernel_bytes: u64, lost_window_bytes: u64) {
+    /// To compress what was read from SOURCE is part of what it costs not to have it.
+    pub fn compression_took(&self, ns: u64) {
+        self.misses.add(ns, 0);
+    }
+
+    /// Lets memory go from one level to the other where that is due. `kernel_bytes`, `lower_bytes`: what the levels
+    /// have; `lost_window_bytes`: what the clusters took in the pool that count as having left shortly before.
+    pub fn adjust(&self, kernel_bytes: u64, lower_bytes: u64, lost_window_bytes: u64) {
         let mut turn = locked(&self.turn);
         if self.is_fixed || turn.began.elapsed() < TURN {
             return;
@@ -158,9 +173,15 @@ impl Balance {
         let lost_ns = lost * miss_ns;
         let upper = missed_ns / missed_window.max(1) as f64;
         let lower = lost_ns / lost_window_bytes.max(1) as f64;
-        let direction = if upper > CLEARLY * lower && missed_ns > worth_it_ns {
+        let now = self.compressed_bytes_max();
+        // A step is what it may have made room for.
+        let is_full = lower_bytes + self.memory_bytes / STEP_PART >= now;
+        let grew = lower_bytes.saturating_sub(turn.lower_bytes);
+        let is_being_filled = !is_full && grew > self.memory_bytes / FILLING_PART;
+        turn.lower_bytes = lower_bytes;
+        let direction = if upper > CLEARLY * lower && missed_ns > worth_it_ns && !is_being_filled {
             Move::Up
-        } else if lower > CLEARLY * upper && lost_ns > worth_it_ns {
+        } else if lower > CLEARLY * upper && lost_ns > worth_it_ns && is_full {
             Move::Down
         } else {
             Move::None
@@ -168,7 +189,6 @@ impl Balance {
         turn.steps = if direction == turn.last { (2 * turn.steps).min(STEPS_MAX) } else { 1 };
         turn.last = direction;
         let amount = self.memory_bytes / STEP_PART * turn.steps;
-        let now = self.compressed_bytes_max();
         let part = |share: f64| (self.memory_bytes as f64 * share) as u64;
         let next = match direction {
             Move::Up => now.saturating_sub(amount).max(part(SHARE_MIN)),
@@ -229,8 +249,12 @@ mod tests {
 
     const MEMORY: u64 = 256 << 20;
 
-    /// After a turn in which so many pages were missed and lost.
+    /// After a turn in which so many pages were missed and lost, with a full lower level.
     fn after(balance: &Balance, missed: u64, lost: u64) -> u64 {
+        after_with(balance, balance.compressed_bytes_max(), missed, lost)
+    }
+
+    fn after_with(balance: &Balance, lower_bytes: u64, missed: u64, lost: u64) -> u64 {
         for page in 0..missed {
             balance.dropped(PageName::new(1, page));
         }
@@ -241,7 +265,7 @@ mod tests {
         balance.lost(lost);
         balance.misses_took(400_000 * lost.max(1), lost.max(1));
         balance.turn.lock().unwrap().began -= TURN;
-        balance.adjust(MEMORY / 5, MEMORY / 5);
+        balance.adjust(MEMORY / 5, lower_bytes, MEMORY / 5);
         balance.compressed_bytes_max()
     }
 
@@ -267,7 +291,7 @@ mod tests {
         assert_eq!(after(&balance, 0, 0), now);
         // Not twice within a turn.
         balance.lost(0);
-        balance.adjust(MEMORY / 5, MEMORY / 5);
+        balance.adjust(MEMORY / 5, now, MEMORY / 5);
         assert_eq!(balance.compressed_bytes_max(), now);
     }
 
@@ -281,8 +305,32 @@ mod tests {
         }
         balance.misses_took(400_000 * 100, 100);
         balance.turn.lock().unwrap().began -= TURN;
-        balance.adjust(MEMORY / 5, MEMORY / 5);
+        balance.adjust(MEMORY / 5, before, MEMORY / 5);
         assert!(balance.compressed_bytes_max() < before);
+    }
+
+    #[test]
+    fn a_lower_level_that_is_being_filled_keeps_its_memory() {
+        let balance = Balance::new(MEMORY, None);
+        let first = balance.compressed_bytes_max();
+        for part in 1..8 {
+            assert_eq!(after_with(&balance, first / 8 * part, 1000, 0), first);
+            // Nor does it get more than it fills.
+            assert_eq!(after_with(&balance, first / 8 * part, 0, 5000), first);
+        }
+        // It is filled no more.
+        assert!(after_with(&balance, first / 8 * 7, 1000, 0) < first);
+    }
+
+    #[test]
+    fn what_is_compressed_again_is_lost_all_the_more() {
+        let [cheap, dear] = [0, 4_000_000_000].map(|ns| {
+            let balance = Balance::new(MEMORY, None);
+            balance.compression_took(ns);
+            let before = balance.compressed_bytes_max();
+            after(&balance, 1000, 100) as i64 - before as i64
+        });
+        assert!(cheap < 0 && dear > 0, "{cheap} {dear}");
     }
 
     #[test]
