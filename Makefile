@@ -32,7 +32,8 @@ test:
 	$(CARGO) test --workspace $(patsubst %,--exclude %,$(SLOW))
 	scripts/cross
 	scripts/miri
-	scripts/fuzz 4
+	# Optimised fully, the targets take longer to build than they run here.
+	CARGO_PROFILE_RELEASE_OPT_LEVEL=1 scripts/fuzz 3
 	$(CARGO) test --profile tested $(patsubst %,-p %,$(SLOW)) -- --test-threads=1
 	scripts/programs $(TARGET)/tested/ramfold --short
 
