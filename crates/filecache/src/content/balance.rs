@@ -16,13 +16,19 @@ use ramfold_codec::PAGE_SIZE;
 use super::page_times::{PageName, PageTimes};
 use super::{COMPRESSED_SHARE_MAX, locked};
 
-/// How often memory goes from one level to the other, and how much, as a part of all: each time that it goes the
-/// same way again twice as much, up to so many times.
+/// How often memory goes from one level to the other, and how much, as a part of all. Each time that the lower level
+/// gets more again it is twice as much, up to so many times: what has left it is missed later than what the kernel dropped.
 const TURN: Duration = Duration::from_millis(500);
 const STEP_PART: u64 = 64;
 const STEPS_MAX: u64 = 4;
-/// How much more time one must spare to get it, and how much at least, as a part of the time that went by.
-const CLEARLY: f64 = 1.5;
+/// What the lower level loses comes in bursts, and what has left it is brought back by SOURCE only: of what it lost
+/// the mean of about this time counts.
+const LOST_IN: Duration = Duration::from_secs(2);
+/// How many times the time one must spare to get it. What the lower level has once lost is read from SOURCE, which others wait
+/// for too, and compressed again; the upper one has its pages back for a request each.
+const CLEARLY_UP: f64 = 3.0;
+const CLEARLY_DOWN: f64 = 1.5;
+/// How much time it must spare at least, as a part of what went by.
 const WORTH_IT: f64 = 0.05;
 /// The lower level's part of the memory at least, and at first, where paper 000 found the best.
 const SHARE_MIN: f64 = 0.05;
@@ -56,6 +62,8 @@ struct Turn {
     steps: u64,
     /// What the lower level cost then.
     lower_bytes: u64,
+    /// Time that it would have spared by more memory, as a part of the time that went by; of late.
+    lost: f64,
 }
 
 /// Where a page is that the kernel asks for.
@@ -111,6 +119,7 @@ impl Balance {
                 last: Move::None,
                 steps: 0,
                 lower_bytes: 0,
+                lost: 0.0,
             }),
         }
     }
@@ -155,13 +164,13 @@ impl Balance {
     }
 
     /// Lets memory go from one level to the other where that is due. `kernel_bytes`, `lower_bytes`: what the levels
-    /// have; `lost_window_bytes`: what the clusters took in the pool that count as having left shortly before.
-    pub fn adjust(&self, kernel_bytes: u64, lower_bytes: u64, lost_window_bytes: u64) {
+    /// have; `lost_bytes`: what the clusters took in the pool that count as having left shortly before.
+    pub fn adjust(&self, kernel_bytes: u64, lower_bytes: u64, lost_bytes: u64) {
         let mut turn = locked(&self.turn);
         if self.is_fixed || turn.began.elapsed() < TURN {
             return;
         }
-        let worth_it_ns = turn.began.elapsed().as_nanos() as f64 * WORTH_IT;
+        let went_by = turn.began.elapsed();
         turn.began = Instant::now();
         let taken = |pages: &AtomicU64| pages.swap(0, Ordering::Relaxed) as f64;
         let (missed_lower, missed_source) = (taken(&self.missed_lower), taken(&self.missed_source));
@@ -169,26 +178,32 @@ impl Balance {
         let (hit_ns, miss_ns) =
             (self.hits.take().unwrap_or(0.0), self.misses.take().unwrap_or(0.0));
         let missed_window = self.dropped.set_window(kernel_bytes) * PAGE_SIZE as u64;
-        let missed_ns = missed_lower * hit_ns + missed_source * miss_ns;
-        let lost_ns = lost * miss_ns;
-        let upper = missed_ns / missed_window.max(1) as f64;
-        let lower = lost_ns / lost_window_bytes.max(1) as f64;
+        let part_of_time = |ns: f64| ns / went_by.as_nanos() as f64;
+        let missed = part_of_time(missed_lower * hit_ns + missed_source * miss_ns);
+        let weight = went_by.div_duration_f64(LOST_IN).min(1.0);
+        turn.lost += (part_of_time(lost * miss_ns) - turn.lost) * weight;
+        let upper = missed / missed_window.max(1) as f64;
+        let step = self.memory_bytes / STEP_PART;
+        let lower = turn.lost / lost_bytes.max(step) as f64;
         let now = self.compressed_bytes_max();
         // A step is what it may have made room for.
-        let is_full = lower_bytes + self.memory_bytes / STEP_PART >= now;
+        let is_full = lower_bytes + step >= now;
         let grew = lower_bytes.saturating_sub(turn.lower_bytes);
         let is_being_filled = !is_full && grew > self.memory_bytes / FILLING_PART;
         turn.lower_bytes = lower_bytes;
-        let direction = if upper > CLEARLY * lower && missed_ns > worth_it_ns && !is_being_filled {
+        let direction = if upper > CLEARLY_UP * lower && missed > WORTH_IT && !is_being_filled {
             Move::Up
-        } else if lower > CLEARLY * upper && lost_ns > worth_it_ns && is_full {
+        } else if lower > CLEARLY_DOWN * upper && turn.lost > WORTH_IT && is_full {
             Move::Down
         } else {
             Move::None
         };
-        turn.steps = if direction == turn.last { (2 * turn.steps).min(STEPS_MAX) } else { 1 };
+        turn.steps = match direction {
+            Move::Down if turn.last == Move::Down => (2 * turn.steps).min(STEPS_MAX),
+            _ => 1,
+        };
         turn.last = direction;
-        let amount = self.memory_bytes / STEP_PART * turn.steps;
+        let amount = step * turn.steps;
         let part = |share: f64| (self.memory_bytes as f64 * share) as u64;
         let next = match direction {
             Move::Up => now.saturating_sub(amount).max(part(SHARE_MIN)),
@@ -280,7 +295,7 @@ mod tests {
             now = next;
         }
         for _ in 0..60 {
-            let next = after(&balance, 1000, 5000);
+            let next = after(&balance, 100, 5000);
             assert!(
                 next > now || next == (MEMORY as f64 * COMPRESSED_SHARE_MAX) as u64,
                 "{next} {now}"
@@ -318,8 +333,8 @@ mod tests {
             // Nor does it get more than it fills.
             assert_eq!(after_with(&balance, first / 8 * part, 0, 5000), first);
         }
-        // It is filled no more.
-        assert!(after_with(&balance, first / 8 * 7, 1000, 0) < first);
+        // It is filled no more, and soon nothing is lost any more.
+        assert!((0..40).any(|_| after_with(&balance, first / 8 * 7, 1000, 0) < first));
     }
 
     #[test]

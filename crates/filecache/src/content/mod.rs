@@ -342,10 +342,9 @@ impl Shared {
 
     /// Lets memory go from one level to the other where that is due.
     fn rebalance(&self) {
-        // What has left in the last age, of four that the pool is filled anew in.
         let lower_bytes = self.store.cost_bytes() as u64;
-        let lost_window_bytes = lower_bytes / replacement::AGES_PER_POOL;
-        self.balance.adjust(self.kernel.limit_bytes(), lower_bytes, lost_window_bytes);
+        let lost_bytes = lower_bytes as f64 * self.replacement.just_left();
+        self.balance.adjust(self.kernel.limit_bytes(), lower_bytes, lost_bytes as u64);
     }
 
     /// Lets clusters leave until the lower level is within its limit.

@@ -22,7 +22,7 @@ use super::{clusters, locked};
 const MAIN_PER_QUEUE: u64 = 9;
 /// Ages for which what has left is remembered: until as much has been stored as twice what there is.
 const REMEMBERED_AGES: u8 = 8;
-pub const AGES_PER_POOL: u64 = 4;
+const AGES_PER_POOL: u64 = 4;
 /// Of what returns one in so many goes to the main part.
 const RETURNS_PER_KNOWN: u64 = 4;
 /// Groups that the hand looks at for one cluster that leaves, before the queue has to give.
@@ -52,6 +52,8 @@ struct State {
     come_pages: u64,
     age: u32,
     stored_in_age: u64,
+    /// Pages that have left in this age and in the one before.
+    left_in_ages: [u64; 2],
     returns: u64,
     left_pages: u64,
     returned_pages: u64,
@@ -67,10 +69,17 @@ pub struct Counts {
 }
 
 impl Replacement {
-    /// Whether a cluster that is not stored has left in the last age.
+    /// Whether a cluster that is not stored has left in this age or in the one before.
     pub fn has_just_left(&self, store: &Store, first: Key) -> bool {
         let mark = Mark::from_bits(store.mark(first));
         mark.is_ghost() && mark.ages_since(self.lock().age) <= 1
+    }
+
+    /// How much has left in these ages, as a part of what there is.
+    pub fn just_left(&self) -> f64 {
+        let state = self.lock();
+        let left: u64 = state.left_in_ages.iter().sum();
+        left as f64 / (state.queue_pages + state.main_pages).max(1) as f64
     }
 
     /// The mark for a cluster that is about to be stored.
@@ -101,6 +110,7 @@ impl Replacement {
         if state.stored_in_age > (state.queue_pages + state.main_pages) / AGES_PER_POOL {
             state.stored_in_age = 0;
             state.age = state.age.wrapping_add(1);
+            state.left_in_ages = [0, state.left_in_ages[0]];
         }
         // Each group comes by before its ghosts' ages come round: there are hardly more groups than clusters here and
         // as many remembered.
@@ -145,6 +155,7 @@ impl Replacement {
             left = state.some_from_main(store);
         }
         state.left_pages += left;
+        state.left_in_ages[0] += left;
         left
     }
 
