@@ -1,11 +1,14 @@
 //! fio: its jobs and what it tells of them.
 
-use std::process::{Child, Command, Stdio};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::latency::Latency;
+use crate::machine;
 
 /// # Errors
 /// Unless it can be started.
@@ -16,30 +19,27 @@ pub fn is_here() -> Result<()> {
     Ok(())
 }
 
-/// A fio that does nothing, and is outside of any cgroup that is measured: the 30 MB of its program and libraries are
-/// in memory as long as this is, and are nobody else's. Inside, where memory is for a cache, each start would read
-/// them from the disk anew and push the cache's pages out.
-pub struct InMemory {
-    process: Child,
+/// Reads fio's program and libraries, 80 MB, from outside of any cgroup that is measured: they are in memory then, and at
+/// nobody's cost. Inside, where memory is for a cache, each start would read them from the disk anew and push pages of
+/// the cache out.
+///
+/// # Errors
+/// When there is no fio, or one of them cannot be read.
+pub fn read_program() -> Result<()> {
+    let program = machine::found_in_path("fio").context("there is no fio in PATH")?;
+    // What ldd does: the dynamic linker names a program's libraries instead of starting it.
+    let listed = Command::new(&program).env("LD_TRACE_LOADED_OBJECTS", "1").output()?;
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let libraries = listed.lines().filter_map(library).map(Path::new);
+    for file in libraries.chain([program.as_path()]) {
+        fs::read(file).with_context(|| format!("cannot read {}, a part of fio", file.display()))?;
+    }
+    Ok(())
 }
 
-impl InMemory {
-    /// # Errors
-    /// Unless it can be started.
-    pub fn new() -> Result<InMemory> {
-        // It waits for jobs from its standard input, and ends when that does, which it does with this program too.
-        let mut command = Command::new("fio");
-        command.arg("-").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(InMemory { process: command.spawn().context("cannot start fio")? })
-    }
-}
-
-impl Drop for InMemory {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        // It has been told no jobs, which it takes for a failure.
-        let _ = self.process.wait();
-    }
+/// The file in a line of the dynamic linker's: `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`.
+fn library(line: &str) -> Option<&str> {
+    line.split_whitespace().find(|word| word.starts_with('/'))
 }
 
 /// What fio tells of its first job, from what it printed with `--output-format=json`.
@@ -76,4 +76,17 @@ pub fn latency(direction: &Value) -> Result<Latency> {
         p999_ns: quantile("99.900000")?,
         max_ns: number(&times["max"], "longest time")? as u64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_in_what_the_dynamic_linker_says() {
+        let said = "\tlinux-vdso.so.1 (0x00007f2df65d9000)\n\tlibz.so.1 => /lib/libz.so.1 (0x00007f2df659a000)\n\t\
+                    /lib64/ld-linux-x86-64.so.2 (0x00007f2df65db000)\n";
+        let found: Vec<_> = said.lines().filter_map(library).collect();
+        assert_eq!(found, ["/lib/libz.so.1", "/lib64/ld-linux-x86-64.so.2"]);
+    }
 }

@@ -124,7 +124,6 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         warm_seconds: options.warm_seconds,
         time_limit: Duration::from_secs(options.time_limit.into()),
     };
-    let _fio = fio::InMemory::new()?;
     let runs = usize::from(options.runs);
     let mut progress = Progress::new(runs * caches.len() * jobs.len());
     progress.show("writing the files");

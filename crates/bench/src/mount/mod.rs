@@ -94,6 +94,7 @@ pub fn run(
     mut tell: impl FnMut(Job),
 ) -> Result<Vec<Found>> {
     let stage = bed.stage(cache, &plan.setup)?;
+    fio::read_program()?;
     stage.limit(plan.setup.memory_bytes)?;
     let mut found = Vec::new();
     for &job in plan.jobs {
