@@ -29,7 +29,9 @@ pub fn read_program() -> Result<()> {
     let program = machine::found_in_path("fio").context("there is no fio in PATH")?;
     // What ldd does: the dynamic linker names a program's libraries instead of starting it.
     let listed = Command::new(&program).env("LD_TRACE_LOADED_OBJECTS", "1").output()?;
-    let listed = String::from_utf8_lossy(&listed.stdout);
+    // A program without any starts, and wants to be told more.
+    let listed = if listed.status.success() { listed.stdout } else { Vec::new() };
+    let listed = String::from_utf8_lossy(&listed);
     let libraries = listed.lines().filter_map(library).map(Path::new);
     for file in libraries.chain([program.as_path()]) {
         fs::read(file).with_context(|| format!("cannot read {}, a part of fio", file.display()))?;

@@ -5,7 +5,7 @@
 //! the lower one would lose shows by clusters that are read from SOURCE shortly after they left: each costs a read.
 //! Both are set beside the memory that it would have taken to keep them, and a little memory goes where it spares
 //! more time. (Condition 7 of paper 003 asks the same of a compressed level as a whole.) A lower level that is being
-//! filled loses nothing yet, whatever it is worth: as long as it is, memory stays where it is.
+//! filled loses nothing yet, whatever it is worth: as long as it is, its limit stays.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,25 +16,22 @@ use ramfold_codec::PAGE_SIZE;
 use super::page_times::{PageName, PageTimes};
 use super::{COMPRESSED_SHARE_MAX, locked};
 
-/// How often memory goes from one level to the other, and how much, as a part of all. Each time that the lower level
-/// gets more again it is twice as much, up to so many times: what has left it is missed later than what the kernel dropped.
+/// How often memory goes from one level to the other, and how much, as a part of all.
 const TURN: Duration = Duration::from_millis(500);
 const STEP_PART: u64 = 64;
-const STEPS_MAX: u64 = 4;
-/// What the lower level loses comes in bursts, and what has left it is brought back by SOURCE only: of what it lost
-/// the mean of about this time counts.
-const LOST_IN: Duration = Duration::from_secs(2);
-/// How many times the time one must spare to get it. What the lower level has once lost is read from SOURCE, which others wait
-/// for too, and compressed again; the upper one has its pages back for a request each.
+/// How many times as much time as the other a level must spare to get memory. For what the lower one has lost SOURCE has
+/// to be read, which keeps others waiting too.
 const CLEARLY_UP: f64 = 3.0;
 const CLEARLY_DOWN: f64 = 1.5;
 /// How much time it must spare at least, as a part of what went by.
 const WORTH_IT: f64 = 0.05;
+/// What the lower level loses comes in bursts: of that the mean of about this time counts.
+const LOST_IN: Duration = Duration::from_secs(2);
+/// The lower level counts as being filled when at this rate it is full within this time.
+const FILLED_IN: Duration = Duration::from_secs(300);
 /// The lower level's part of the memory at least, and at first, where paper 000 found the best.
 const SHARE_MIN: f64 = 0.05;
 const SHARE_FIRST: f64 = 0.8;
-/// Growth of the lower level in a turn by which it counts as being filled, as a part of all.
-const FILLING_PART: u64 = 4096;
 /// What the kernel and the two ways through it add to an answer's time (measured, on an idle machine).
 const REQUEST_NS: u64 = 15_000;
 
@@ -51,15 +48,15 @@ pub struct Balance {
     /// Pages that were read from SOURCE again shortly after they left the pool.
     lost_pages: AtomicU64,
     hits: Times,
+    /// Of the pages that were asked for, what they took; and how many were read for them.
     misses: Times,
+    read_pages: AtomicU64,
+    compressions: Times,
     turn: Mutex<Turn>,
 }
 
 struct Turn {
     began: Instant,
-    last: Move,
-    /// How many steps memory went then.
-    steps: u64,
     /// What the lower level cost then.
     lower_bytes: u64,
     /// Time that it would have spared by more memory, as a part of the time that went by; of late.
@@ -71,13 +68,6 @@ struct Turn {
 pub enum Level {
     Lower,
     Source,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Move {
-    None,
-    Up,
-    Down,
 }
 
 #[derive(Default)]
@@ -92,11 +82,11 @@ impl Times {
         self.pages.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Mean time of a page since the last time; `None` without any.
-    fn take(&self) -> Option<f64> {
+    /// Mean time of a page since the last time; 0 without any.
+    fn take(&self) -> f64 {
         let ns = self.ns.swap(0, Ordering::Relaxed);
         let pages = self.pages.swap(0, Ordering::Relaxed);
-        (pages > 0).then(|| ns as f64 / pages as f64)
+        ns as f64 / pages.max(1) as f64
     }
 }
 
@@ -114,13 +104,9 @@ impl Balance {
             lost_pages: AtomicU64::new(0),
             hits: Times::default(),
             misses: Times::default(),
-            turn: Mutex::new(Turn {
-                began: Instant::now(),
-                last: Move::None,
-                steps: 0,
-                lower_bytes: 0,
-                lost: 0.0,
-            }),
+            read_pages: AtomicU64::new(0),
+            compressions: Times::default(),
+            turn: Mutex::new(Turn { began: Instant::now(), lower_bytes: 0, lost: 0.0 }),
         }
     }
 
@@ -145,7 +131,7 @@ impl Balance {
         }
     }
 
-    /// Pages were read from SOURCE that had left the pool shortly before.
+    /// Pages are asked for that had left the pool shortly before.
     pub fn lost(&self, pages: u64) {
         self.lost_pages.fetch_add(pages, Ordering::Relaxed);
     }
@@ -154,61 +140,63 @@ impl Balance {
         self.hits.add(ns + REQUEST_NS, pages);
     }
 
-    pub fn misses_took(&self, ns: u64, pages: u64) {
-        self.misses.add(ns, pages);
+    /// A read of SOURCE, for some of these pages.
+    pub fn misses_took(&self, ns: u64, asked_for: u64, read: u64) {
+        self.misses.add(ns, asked_for);
+        self.read_pages.fetch_add(read, Ordering::Relaxed);
     }
 
-    /// To compress what was read from SOURCE is part of what it costs not to have it.
-    pub fn compression_took(&self, ns: u64) {
-        self.misses.add(ns, 0);
+    /// Pages were compressed, as most are that are read.
+    pub fn compressions_took(&self, ns: u64, pages: u64) {
+        self.compressions.add(ns, pages);
+    }
+
+    /// Whether it is time for [`Self::adjust`].
+    pub fn is_due(&self) -> bool {
+        !self.is_fixed && locked(&self.turn).began.elapsed() >= TURN
     }
 
     /// Lets memory go from one level to the other where that is due. `kernel_bytes`, `lower_bytes`: what the levels
     /// have; `lost_bytes`: what the clusters took in the pool that count as having left shortly before.
     pub fn adjust(&self, kernel_bytes: u64, lower_bytes: u64, lost_bytes: u64) {
         let mut turn = locked(&self.turn);
-        if self.is_fixed || turn.began.elapsed() < TURN {
+        let went_by = turn.began.elapsed();
+        if self.is_fixed || went_by < TURN {
             return;
         }
-        let went_by = turn.began.elapsed();
         turn.began = Instant::now();
         let taken = |pages: &AtomicU64| pages.swap(0, Ordering::Relaxed) as f64;
-        let (missed_lower, missed_source) = (taken(&self.missed_lower), taken(&self.missed_source));
-        let lost = taken(&self.lost_pages);
-        let (hit_ns, miss_ns) =
-            (self.hits.take().unwrap_or(0.0), self.misses.take().unwrap_or(0.0));
-        let missed_window = self.dropped.set_window(kernel_bytes) * PAGE_SIZE as u64;
+        let asked_for = self.misses.pages.load(Ordering::Relaxed).max(1) as f64;
+        let read_per_page = taken(&self.read_pages) / asked_for;
+        let miss_ns = self.misses.take() + self.compressions.take() * read_per_page;
+        let missed_ns =
+            taken(&self.missed_lower) * self.hits.take() + taken(&self.missed_source) * miss_ns;
+        let lost_ns = taken(&self.lost_pages) * miss_ns;
         let part_of_time = |ns: f64| ns / went_by.as_nanos() as f64;
-        let missed = part_of_time(missed_lower * hit_ns + missed_source * miss_ns);
-        let weight = went_by.div_duration_f64(LOST_IN).min(1.0);
-        turn.lost += (part_of_time(lost * miss_ns) - turn.lost) * weight;
-        let upper = missed / missed_window.max(1) as f64;
+        let missed = part_of_time(missed_ns);
+        turn.lost +=
+            (part_of_time(lost_ns) - turn.lost) * went_by.div_duration_f64(LOST_IN).min(1.0);
+
         let step = self.memory_bytes / STEP_PART;
-        let lower = turn.lost / lost_bytes.max(step) as f64;
         let now = self.compressed_bytes_max();
         // A step is what it may have made room for.
         let is_full = lower_bytes + step >= now;
-        let grew = lower_bytes.saturating_sub(turn.lower_bytes);
-        let is_being_filled = !is_full && grew > self.memory_bytes / FILLING_PART;
+        let grew = lower_bytes.saturating_sub(turn.lower_bytes) as f64;
+        let filled_by_then = lower_bytes as f64 + grew * FILLED_IN.div_duration_f64(went_by);
+        let is_being_filled = !is_full && grew > 0.0 && filled_by_then >= now as f64;
         turn.lower_bytes = lower_bytes;
-        let direction = if upper > CLEARLY_UP * lower && missed > WORTH_IT && !is_being_filled {
-            Move::Up
-        } else if lower > CLEARLY_DOWN * upper && turn.lost > WORTH_IT && is_full {
-            Move::Down
-        } else {
-            Move::None
-        };
-        turn.steps = match direction {
-            Move::Down if turn.last == Move::Down => (2 * turn.steps).min(STEPS_MAX),
-            _ => 1,
-        };
-        turn.last = direction;
-        let amount = step * turn.steps;
+
+        // By each byte of memory.
+        let missed_window = self.dropped.set_window(kernel_bytes) * PAGE_SIZE as u64;
+        let upper = missed / missed_window.max(1) as f64;
+        let lower = turn.lost / lost_bytes.max(step) as f64;
         let part = |share: f64| (self.memory_bytes as f64 * share) as u64;
-        let next = match direction {
-            Move::Up => now.saturating_sub(amount).max(part(SHARE_MIN)),
-            Move::Down => (now + amount).min(part(COMPRESSED_SHARE_MAX)),
-            Move::None => now,
+        let next = if upper > CLEARLY_UP * lower && missed > WORTH_IT && !is_being_filled {
+            now.saturating_sub(step).max(part(SHARE_MIN))
+        } else if lower > CLEARLY_DOWN * upper && turn.lost > WORTH_IT && is_full {
+            (now + step).min(part(COMPRESSED_SHARE_MAX))
+        } else {
+            now
         };
         self.compressed_max.store(next, Ordering::Relaxed);
     }
@@ -278,7 +266,7 @@ mod tests {
         }
         balance.hits_took(40_000 * missed.max(1), missed.max(1));
         balance.lost(lost);
-        balance.misses_took(400_000 * lost.max(1), lost.max(1));
+        balance.misses_took(400_000 * lost.max(1), lost.max(1), lost.max(1));
         balance.turn.lock().unwrap().began -= TURN;
         balance.adjust(MEMORY / 5, lower_bytes, MEMORY / 5);
         balance.compressed_bytes_max()
@@ -318,7 +306,7 @@ mod tests {
             balance.dropped(PageName::new(1, page));
             balance.asked_for(PageName::new(1, page), Level::Source);
         }
-        balance.misses_took(400_000 * 100, 100);
+        balance.misses_took(400_000 * 100, 100, 100);
         balance.turn.lock().unwrap().began -= TURN;
         balance.adjust(MEMORY / 5, before, MEMORY / 5);
         assert!(balance.compressed_bytes_max() < before);
@@ -339,9 +327,9 @@ mod tests {
 
     #[test]
     fn what_is_compressed_again_is_lost_all_the_more() {
-        let [cheap, dear] = [0, 4_000_000_000].map(|ns| {
+        let [cheap, dear] = [0, 40_000_000].map(|ns| {
             let balance = Balance::new(MEMORY, None);
-            balance.compression_took(ns);
+            balance.compressions_took(ns * 10, 10);
             let before = balance.compressed_bytes_max();
             after(&balance, 1000, 100) as i64 - before as i64
         });

@@ -356,7 +356,7 @@ impl Compression {
         let Done { tag, outcome, room, compress_ns } = done;
         let bytes = room.content.len();
         shared.counters.compress_ns.add(compress_ns);
-        shared.balance.compression_took(compress_ns);
+        shared.balance.compressions_took(compress_ns, (bytes / PAGE_SIZE) as u64);
         if let Some(of) = desk.under_way.get_mut(tag as usize).and_then(Option::take)
             && let Some(size) = ClusterSize::of_bytes(bytes)
         {

@@ -547,7 +547,7 @@ impl Reading<'_> {
                         && shared.replacement.has_just_left(&shared.store, key)
                         && !self.content.is_faster_from_source()
                     {
-                        shared.balance.lost(cluster.end - cluster.start);
+                        shared.balance.lost(self.asked_for_of(&cluster).count() as u64);
                     }
                     let next = cluster.end;
                     self.missing.push(cluster);
@@ -653,6 +653,11 @@ impl Reading<'_> {
             ..(pages.end - self.first) as usize * PAGE_SIZE
     }
 
+    /// Those of some pages that are asked for.
+    fn asked_for_of(&self, pages: &Range<u64>) -> Range<u64> {
+        pages.start.max(self.asked_for.start)..pages.end.min(self.asked_for.end)
+    }
+
     /// Reads what was not stored from SOURCE, neighbours at once.
     fn read_missing(&mut self, source: &Source) -> io::Result<()> {
         let mut rest = &self.missing.clone()[..];
@@ -660,8 +665,7 @@ impl Reading<'_> {
             let count = 1 + rest.windows(2).take_while(|pair| pair[0].end == pair[1].start).count();
             let pages = first.start..rest[count - 1].end;
             rest = &rest[count..];
-            let asked_for =
-                pages.start.max(self.asked_for.start)..pages.end.min(self.asked_for.end);
+            let asked_for = self.asked_for_of(&pages);
             match self.read_pages(source, pages.clone()) {
                 // It may be about a page that nobody has asked for.
                 Err(_) if asked_for != pages => {
@@ -693,7 +697,8 @@ impl Reading<'_> {
         if by == By::Direct && count > 0 {
             shared.source_speed.note(ns, count as u64, under_way);
         }
-        shared.balance.misses_took(ns, pages.end - pages.start);
+        let asked_for = self.asked_for_of(&pages).count() as u64;
+        shared.balance.misses_took(ns, asked_for, pages.end - pages.start);
         if count == 0 {
             self.empty_from = self.empty_from.min(pages.start * PAGE);
         } else if count < wanted {

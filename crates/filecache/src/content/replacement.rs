@@ -75,11 +75,12 @@ impl Replacement {
         mark.is_ghost() && mark.ages_since(self.lock().age) <= 1
     }
 
-    /// How much has left in these ages, as a part of what there is.
+    /// How much has left in these ages, as a part of what there is; at most as much.
     pub fn just_left(&self) -> f64 {
         let state = self.lock();
         let left: u64 = state.left_in_ages.iter().sum();
-        left as f64 / (state.queue_pages + state.main_pages).max(1) as f64
+        let there_is = state.queue_pages + state.main_pages;
+        (left as f64 / there_is.max(1) as f64).min(1.0)
     }
 
     /// The mark for a cluster that is about to be stored.
