@@ -115,7 +115,8 @@ fn run_job(
     let path = |nth| stage.folder().join(format!("file{nth}")).display().to_string();
     let files: Vec<String> = (0..FILES).map(path).collect();
     let run_fio = |mut arguments: Vec<String>| {
-        arguments.push(format!("--direct={}", u8::from(*cache == Cache::Disk)));
+        // What follows a job's name is for that job alone.
+        arguments.insert(0, format!("--direct={}", u8::from(*cache == Cache::Disk)));
         run_fio(host, &arguments, stage.cgroup(), plan)
     };
     if let Some(arguments) = job.warm_up(plan, &files).filter(|_| *cache != Cache::Disk) {
