@@ -331,7 +331,7 @@ macro_rules! every_codec {
             }
 
             proptest! {
-                #![proptest_config(ProptestConfig::with_cases(128))]
+                #![proptest_config(ProptestConfig::with_cases(64))]
 
                 #[test]
                 fn any_page_comes_back(page in any_page(), room in 0..ROOMY) {

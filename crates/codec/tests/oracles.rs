@@ -454,13 +454,13 @@ fn check(kind: &str, page: &Page) {
 
 #[test]
 fn every_kind_of_page() {
-    for (kind, page) in pages(31, 10) {
+    for (kind, page) in pages(31, 5) {
         check(kind, &page);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn generated_pages(page in any_page()) {
