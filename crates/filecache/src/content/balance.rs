@@ -55,6 +55,14 @@ pub struct Balance {
     turn: Mutex<Turn>,
 }
 
+/// What the levels hold.
+pub struct Held {
+    pub kernel_bytes: u64,
+    pub lower_bytes: u64,
+    /// What the clusters took in the pool that count as having left shortly before.
+    pub lost_bytes: u64,
+}
+
 struct Turn {
     began: Instant,
     /// What the lower level cost then.
@@ -82,12 +90,20 @@ impl Times {
         self.pages.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Mean time of a page since the last time; 0 without any.
-    fn take(&self) -> f64 {
-        let ns = self.ns.swap(0, Ordering::Relaxed);
-        let pages = self.pages.swap(0, Ordering::Relaxed);
-        ns as f64 / pages.max(1) as f64
+    /// What came since the last time: how long, and how many pages.
+    fn take(&self) -> (f64, f64) {
+        (taken(&self.ns), taken(&self.pages))
     }
+
+    /// Mean time of a page since the last time; 0 without any.
+    fn take_mean(&self) -> f64 {
+        let (ns, pages) = self.take();
+        ns / pages.max(1.0)
+    }
+}
+
+fn taken(count: &AtomicU64) -> f64 {
+    count.swap(0, Ordering::Relaxed) as f64
 }
 
 impl Balance {
@@ -151,26 +167,20 @@ impl Balance {
         self.compressions.add(ns, pages);
     }
 
-    /// Whether it is time for [`Self::adjust`].
-    pub fn is_due(&self) -> bool {
-        !self.is_fixed && locked(&self.turn).began.elapsed() >= TURN
-    }
-
-    /// Lets memory go from one level to the other where that is due. `kernel_bytes`, `lower_bytes`: what the levels
-    /// have; `lost_bytes`: what the clusters took in the pool that count as having left shortly before.
-    pub fn adjust(&self, kernel_bytes: u64, lower_bytes: u64, lost_bytes: u64) {
+    /// Lets memory go from one level to the other where that is due.
+    pub fn adjust(&self, held: impl FnOnce() -> Held) {
         let mut turn = locked(&self.turn);
         let went_by = turn.began.elapsed();
         if self.is_fixed || went_by < TURN {
             return;
         }
+        let Held { kernel_bytes, lower_bytes, lost_bytes } = held();
         turn.began = Instant::now();
-        let taken = |pages: &AtomicU64| pages.swap(0, Ordering::Relaxed) as f64;
-        let asked_for = self.misses.pages.load(Ordering::Relaxed).max(1) as f64;
-        let read_per_page = taken(&self.read_pages) / asked_for;
-        let miss_ns = self.misses.take() + self.compressions.take() * read_per_page;
-        let missed_ns =
-            taken(&self.missed_lower) * self.hits.take() + taken(&self.missed_source) * miss_ns;
+        let (read_ns, asked_for) = self.misses.take();
+        let compress_ns = taken(&self.read_pages) * self.compressions.take_mean();
+        let miss_ns = (read_ns + compress_ns) / asked_for.max(1.0);
+        let missed_ns = taken(&self.missed_lower) * self.hits.take_mean()
+            + taken(&self.missed_source) * miss_ns;
         let lost_ns = taken(&self.lost_pages) * miss_ns;
         let part_of_time = |ns: f64| ns / went_by.as_nanos() as f64;
         let missed = part_of_time(missed_ns);
@@ -183,7 +193,7 @@ impl Balance {
         let is_full = lower_bytes + step >= now;
         let grew = lower_bytes.saturating_sub(turn.lower_bytes) as f64;
         let filled_by_then = lower_bytes as f64 + grew * FILLED_IN.div_duration_f64(went_by);
-        let is_being_filled = !is_full && grew > 0.0 && filled_by_then >= now as f64;
+        let is_being_filled = !is_full && filled_by_then >= now as f64;
         turn.lower_bytes = lower_bytes;
 
         // By each byte of memory.
@@ -252,6 +262,10 @@ mod tests {
 
     const MEMORY: u64 = 256 << 20;
 
+    fn held(lower_bytes: u64) -> Held {
+        Held { kernel_bytes: MEMORY / 5, lower_bytes, lost_bytes: MEMORY / 5 }
+    }
+
     /// After a turn in which so many pages were missed and lost, with a full lower level.
     fn after(balance: &Balance, missed: u64, lost: u64) -> u64 {
         after_with(balance, balance.compressed_bytes_max(), missed, lost)
@@ -268,7 +282,7 @@ mod tests {
         balance.lost(lost);
         balance.misses_took(400_000 * lost.max(1), lost.max(1), lost.max(1));
         balance.turn.lock().unwrap().began -= TURN;
-        balance.adjust(MEMORY / 5, lower_bytes, MEMORY / 5);
+        balance.adjust(|| held(lower_bytes));
         balance.compressed_bytes_max()
     }
 
@@ -294,7 +308,7 @@ mod tests {
         assert_eq!(after(&balance, 0, 0), now);
         // Not twice within a turn.
         balance.lost(0);
-        balance.adjust(MEMORY / 5, now, MEMORY / 5);
+        balance.adjust(|| held(now));
         assert_eq!(balance.compressed_bytes_max(), now);
     }
 
@@ -308,7 +322,7 @@ mod tests {
         }
         balance.misses_took(400_000 * 100, 100, 100);
         balance.turn.lock().unwrap().began -= TURN;
-        balance.adjust(MEMORY / 5, before, MEMORY / 5);
+        balance.adjust(|| held(before));
         assert!(balance.compressed_bytes_max() < before);
     }
 

@@ -45,7 +45,7 @@ use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 use ramfold_engine::{Engine, EngineError, Synchronous, Workers, WorkersConfig};
 use ramfold_store::{Config as StoreConfig, Store};
 
-use balance::Balance;
+use balance::{Balance, Held};
 use compression::Compression;
 use counters::Counters;
 use kernel_level::KernelLevel;
@@ -342,13 +342,12 @@ impl Shared {
 
     /// Lets memory go from one level to the other where that is due.
     fn rebalance(&self) {
-        if !self.balance.is_due() {
-            return;
-        }
-        let lower_bytes = self.store.cost_bytes() as u64;
-        let clusters = lower_bytes.saturating_sub(self.store.metadata_bytes() as u64);
-        let lost_bytes = (clusters as f64 * self.replacement.just_left()) as u64;
-        self.balance.adjust(self.kernel.limit_bytes(), lower_bytes, lost_bytes);
+        self.balance.adjust(|| {
+            let lower_bytes = self.store.cost_bytes() as u64;
+            let clusters = lower_bytes.saturating_sub(self.store.metadata_bytes() as u64);
+            let lost_bytes = (clusters as f64 * self.replacement.just_left()) as u64;
+            Held { kernel_bytes: self.kernel.limit_bytes(), lower_bytes, lost_bytes }
+        });
     }
 
     /// Lets clusters leave until the lower level is within its limit.
