@@ -16,17 +16,20 @@ use ramfold_codec::PAGE_SIZE;
 use super::page_times::{PageName, PageTimes};
 use super::{COMPRESSED_SHARE_MAX, locked};
 
-/// How often memory goes from one level to the other, and how much, as a part of all.
+/// How often memory goes from one level to the other, and how much, as a part of all. What leaves the upper level costs a
+/// request when it is wanted again; what leaves the lower one a read, and what that has cost shows later: it gives less
+/// at a time.
 const TURN: Duration = Duration::from_millis(500);
-const STEP_PART: u64 = 64;
+const STEP_UP_PART: u64 = 256;
+const STEP_DOWN_PART: u64 = 64;
 /// How many times as much time as the other a level must spare to get memory. For what the lower one has lost SOURCE has
 /// to be read, which keeps others waiting too.
 const CLEARLY_UP: f64 = 3.0;
 const CLEARLY_DOWN: f64 = 1.5;
 /// How much time it must spare at least, as a part of what went by.
 const WORTH_IT: f64 = 0.05;
-/// What the lower level loses comes in bursts: of that the mean of about this time counts.
-const LOST_IN: Duration = Duration::from_secs(2);
+/// What is missed and lost comes in bursts: the mean of about this time counts.
+const OF_LATE: Duration = Duration::from_secs(5);
 /// The lower level counts as being filled when at this rate it is full within this time.
 const FILLED_IN: Duration = Duration::from_secs(300);
 /// The lower level's part of the memory at least, and at first, where paper 000 found the best.
@@ -67,7 +70,9 @@ struct Turn {
     began: Instant,
     /// What the lower level cost then.
     lower_bytes: u64,
-    /// Time that it would have spared by more memory, as a part of the time that went by; of late.
+    /// Time that the upper level would have spared by more memory, and the lower one, as a part of the time that went by;
+    /// of late.
+    missed: f64,
     lost: f64,
 }
 
@@ -122,7 +127,12 @@ impl Balance {
             misses: Times::default(),
             read_pages: AtomicU64::new(0),
             compressions: Times::default(),
-            turn: Mutex::new(Turn { began: Instant::now(), lower_bytes: 0, lost: 0.0 }),
+            turn: Mutex::new(Turn {
+                began: Instant::now(),
+                lower_bytes: 0,
+                missed: 0.0,
+                lost: 0.0,
+            }),
         }
     }
 
@@ -182,15 +192,17 @@ impl Balance {
         let missed_ns = taken(&self.missed_lower) * self.hits.take_mean()
             + taken(&self.missed_source) * miss_ns;
         let lost_ns = taken(&self.lost_pages) * miss_ns;
-        let part_of_time = |ns: f64| ns / went_by.as_nanos() as f64;
-        let missed = part_of_time(missed_ns);
-        turn.lost +=
-            (part_of_time(lost_ns) - turn.lost) * went_by.div_duration_f64(LOST_IN).min(1.0);
+        let weight = went_by.div_duration_f64(OF_LATE).min(1.0);
+        let mean =
+            |of_late: f64, ns: f64| of_late + (ns / went_by.as_nanos() as f64 - of_late) * weight;
+        turn.missed = mean(turn.missed, missed_ns);
+        turn.lost = mean(turn.lost, lost_ns);
 
-        let step = self.memory_bytes / STEP_PART;
+        let [step_up, step_down] =
+            [STEP_UP_PART, STEP_DOWN_PART].map(|part| self.memory_bytes / part);
         let now = self.compressed_bytes_max();
         // A step is what it may have made room for.
-        let is_full = lower_bytes + step >= now;
+        let is_full = lower_bytes + step_down >= now;
         let grew = lower_bytes.saturating_sub(turn.lower_bytes) as f64;
         let filled_by_then = lower_bytes as f64 + grew * FILLED_IN.div_duration_f64(went_by);
         let is_being_filled = !is_full && filled_by_then >= now as f64;
@@ -198,13 +210,13 @@ impl Balance {
 
         // By each byte of memory.
         let missed_window = self.dropped.set_window(kernel_bytes) * PAGE_SIZE as u64;
-        let upper = missed / missed_window.max(1) as f64;
-        let lower = turn.lost / lost_bytes.max(step) as f64;
+        let upper = turn.missed / missed_window.max(1) as f64;
+        let lower = turn.lost / lost_bytes.max(step_down) as f64;
         let part = |share: f64| (self.memory_bytes as f64 * share) as u64;
-        let next = if upper > CLEARLY_UP * lower && missed > WORTH_IT && !is_being_filled {
-            now.saturating_sub(step).max(part(SHARE_MIN))
+        let next = if upper > CLEARLY_UP * lower && turn.missed > WORTH_IT && !is_being_filled {
+            now.saturating_sub(step_up).max(part(SHARE_MIN))
         } else if lower > CLEARLY_DOWN * upper && turn.lost > WORTH_IT && is_full {
-            (now + step).min(part(COMPRESSED_SHARE_MAX))
+            (now + step_down).min(part(COMPRESSED_SHARE_MAX))
         } else {
             now
         };
@@ -266,48 +278,51 @@ mod tests {
         Held { kernel_bytes: MEMORY / 5, lower_bytes, lost_bytes: MEMORY / 5 }
     }
 
-    /// After a turn in which so many pages were missed and lost, with a full lower level.
-    fn after(balance: &Balance, missed: u64, lost: u64) -> u64 {
-        after_with(balance, balance.compressed_bytes_max(), missed, lost)
+    /// After some turns in each of which so many pages were missed and lost, with a full lower level.
+    fn after(balance: &Balance, turns: usize, missed: u64, lost: u64) -> u64 {
+        for _ in 0..turns {
+            turn(balance, balance.compressed_bytes_max(), missed, lost);
+        }
+        balance.compressed_bytes_max()
     }
 
-    fn after_with(balance: &Balance, lower_bytes: u64, missed: u64, lost: u64) -> u64 {
-        for page in 0..missed {
-            balance.dropped(PageName::new(1, page));
-        }
-        for page in 0..missed {
-            balance.asked_for(PageName::new(1, page), Level::Lower);
-        }
+    fn turn(balance: &Balance, lower_bytes: u64, missed: u64, lost: u64) {
+        miss(balance, missed, Level::Lower);
         balance.hits_took(40_000 * missed.max(1), missed.max(1));
         balance.lost(lost);
         balance.misses_took(400_000 * lost.max(1), lost.max(1), lost.max(1));
         balance.turn.lock().unwrap().began -= TURN;
         balance.adjust(|| held(lower_bytes));
-        balance.compressed_bytes_max()
     }
+
+    fn miss(balance: &Balance, pages: u64, level: Level) {
+        for page in 0..pages {
+            balance.dropped(PageName::new(1, page));
+        }
+        for page in 0..pages {
+            balance.asked_for(PageName::new(1, page), level);
+        }
+    }
+
+    const LEAST: u64 = (MEMORY as f64 * SHARE_MIN) as u64;
+    const MOST: u64 = (MEMORY as f64 * COMPRESSED_SHARE_MAX) as u64;
 
     #[test]
     fn memory_goes_where_it_spares_more_time() {
         let balance = Balance::new(MEMORY, None);
         let first = balance.compressed_bytes_max();
-        let mut now = first;
-        for _ in 0..20 {
-            let next = after(&balance, 1000, 0);
-            assert!(next < now || next == (MEMORY as f64 * SHARE_MIN) as u64);
-            now = next;
-        }
-        for _ in 0..60 {
-            let next = after(&balance, 100, 5000);
-            assert!(
-                next > now || next == (MEMORY as f64 * COMPRESSED_SHARE_MAX) as u64,
-                "{next} {now}"
-            );
-            now = next;
-        }
-        // Nobody misses anything.
-        assert_eq!(after(&balance, 0, 0), now);
+        // Up slowly.
+        let up = after(&balance, 64, 1500, 0);
+        assert!((first - MEMORY / 4..first - MEMORY / 8).contains(&up), "{up}");
+        assert_eq!(after(&balance, 200, 1500, 0), LEAST);
+        let down = after(&balance, 20, 1500, 30_000);
+        assert!(down > LEAST + MEMORY / 8, "{down}");
+        assert_eq!(after(&balance, 60, 1500, 30_000), MOST);
+        // Nobody misses anything any more.
+        assert_eq!(after(&balance, 100, 0, 0), MOST);
         // Not twice within a turn.
-        balance.lost(0);
+        after(&balance, 20, 1500, 0);
+        let now = balance.compressed_bytes_max();
         balance.adjust(|| held(now));
         assert_eq!(balance.compressed_bytes_max(), now);
     }
@@ -316,13 +331,12 @@ mod tests {
     fn what_the_lower_level_does_not_take_is_missed_all_the_more() {
         let balance = Balance::new(MEMORY, None);
         let before = balance.compressed_bytes_max();
-        for page in 0..100 {
-            balance.dropped(PageName::new(1, page));
-            balance.asked_for(PageName::new(1, page), Level::Source);
+        for _ in 0..20 {
+            miss(&balance, 100, Level::Source);
+            balance.misses_took(400_000 * 100, 100, 100);
+            balance.turn.lock().unwrap().began -= TURN;
+            balance.adjust(|| held(before));
         }
-        balance.misses_took(400_000 * 100, 100, 100);
-        balance.turn.lock().unwrap().began -= TURN;
-        balance.adjust(|| held(before));
         assert!(balance.compressed_bytes_max() < before);
     }
 
@@ -330,30 +344,53 @@ mod tests {
     fn a_lower_level_that_is_being_filled_keeps_its_memory() {
         let balance = Balance::new(MEMORY, None);
         let first = balance.compressed_bytes_max();
-        for part in 1..8 {
-            assert_eq!(after_with(&balance, first / 8 * part, 1000, 0), first);
-            // Nor does it get more than it fills.
-            assert_eq!(after_with(&balance, first / 8 * part, 0, 5000), first);
+        let after_with = |lower_bytes, missed, lost| {
+            turn(&balance, lower_bytes, missed, lost);
+            balance.compressed_bytes_max()
+        };
+        for part in 1..32 {
+            assert_eq!(after_with(first / 32 * part, 1500, 0), first);
+        }
+        // Nor does it get more than it fills.
+        for part in 16..32 {
+            assert_eq!(after_with(first / 32 * part, 0, 30_000), first);
         }
         // It is filled no more, and soon nothing is lost any more.
-        assert!((0..40).any(|_| after_with(&balance, first / 8 * 7, 1000, 0) < first));
+        assert!((0..40).any(|_| after_with(first / 8 * 7, 1500, 0) < first));
     }
 
     #[test]
     fn what_is_compressed_again_is_lost_all_the_more() {
         let [cheap, dear] = [0, 40_000_000].map(|ns| {
             let balance = Balance::new(MEMORY, None);
-            balance.compressions_took(ns * 10, 10);
-            let before = balance.compressed_bytes_max();
-            after(&balance, 1000, 100) as i64 - before as i64
+            let before = balance.compressed_bytes_max() as i64;
+            for _ in 0..20 {
+                balance.compressions_took(ns * 10, 10);
+                after(&balance, 1, 1500, 100);
+            }
+            balance.compressed_bytes_max() as i64 - before
         });
         assert!(cheap < 0 && dear > 0, "{cheap} {dear}");
     }
 
     #[test]
+    fn what_is_missed_and_lost_in_bursts_counts_by_its_mean() {
+        let balance = Balance::new(MEMORY, None);
+        let first = balance.compressed_bytes_max();
+        // Each twice as much as it takes, for itself and beside the other: but for one turn in eight.
+        for _ in 0..20 {
+            for burst in [(1500, 0), (0, 0), (0, 0), (0, 0), (0, 600), (0, 0), (0, 0), (0, 0)] {
+                assert_eq!(after(&balance, 1, burst.0, burst.1), first);
+            }
+        }
+        assert!(after(&balance, 40, 1500, 0) < first);
+        assert!(after(&balance, 60, 0, 600) > first);
+    }
+
+    #[test]
     fn a_share_that_was_asked_for_stays() {
         let balance = Balance::new(MEMORY, Some(0.5));
-        assert_eq!(after(&balance, 1000, 0), MEMORY / 2);
+        assert_eq!(after(&balance, 20, 1500, 0), MEMORY / 2);
     }
 
     #[test]

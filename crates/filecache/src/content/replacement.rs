@@ -339,6 +339,24 @@ mod tests {
         assert!(hits[10..].iter().sum::<usize>() / 10 > 300, "{hits:?}");
     }
 
+    /// What a level has lost is set beside what has left it: both are of the same clusters.
+    #[test]
+    fn as_much_has_just_left_as_is_found_to_have() {
+        let mut pool = Pool::new(1000);
+        let mut read = 0;
+        for (clusters, expected) in
+            [(1000, 0..=0), (20, 20..=20), (500, 200..=520), (3000, 200..=520)]
+        {
+            pool.hits(read..read + clusters);
+            read += clusters;
+            let left = |nth: &u64| pool.replacement.has_just_left(&pool.store, nth * 4);
+            let found = (0..read).filter(left).count();
+            assert!(expected.contains(&found), "{found} of {read}");
+            let told = pool.replacement.just_left() * pool.stored as f64;
+            assert_eq!(told.round() as usize, found);
+        }
+    }
+
     #[test]
     fn scans_alone_leave_no_more_than_some_ages_of_ghosts() {
         let mut pool = Pool::new(1000);
