@@ -103,7 +103,7 @@ pub struct Config {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContentsError {
-    #[error("--memory is {bytes} bytes; at least {MEMORY_BYTES_MIN} are needed for both levels")]
+    #[error("--memory is {bytes} bytes; both levels need {}M at least", MEMORY_BYTES_MIN >> 20)]
     Memory { bytes: u64 },
     #[error("cannot set up the memory for compressed pages: {0}")]
     Store(#[from] ramfold_store::StoreError),
