@@ -43,7 +43,9 @@ fn main() {
         .args(["--config", &format!("profile.release.strip=\"{strip}\"")])
         // Symbols are bound when the library is loaded: the loader's lazy binding would touch
         // memory of the program in the middle of a fault.
-        .args(["--", "-C", "link-arg=-Wl,-z,now", "-C", "link-arg=-Wl,--exclude-libs=ALL"]);
+        // The C compiler's start files would import what the agent must not.
+        .args(["--", "-C", "link-arg=-Wl,-z,now", "-C", "link-arg=-Wl,--exclude-libs=ALL"])
+        .args(["-C", "link-arg=-nostartfiles"]);
     // What shapes the outer build must not leak into the inner one.
     for name in [
         "RUSTC_WRAPPER",

@@ -172,6 +172,24 @@ mod tests {
         assert!(place_in(&folder.path().join("with space")).is_err());
     }
 
+    /// What it took from a program would be called in the middle of a fault; what it offered, a
+    /// program would find.
+    #[test]
+    fn the_library_imports_and_exports_nothing() {
+        use object::read::elf::{Dyn, ElfFile64};
+        use object::{Object, ObjectSymbol};
+        // Aligned, as the parser needs it.
+        let bytes = LIBRARY.to_vec();
+        let library = ElfFile64::<object::Endianness>::parse(&bytes[..]).unwrap();
+        let symbols: Vec<_> =
+            library.dynamic_symbols().map(|symbol| symbol.name().unwrap().to_owned()).collect();
+        assert_eq!(symbols, Vec::<String>::new());
+        let (sections, endian) = (library.elf_section_table(), library.endian());
+        let (entries, _) = sections.dynamic(endian, &bytes[..]).unwrap().unwrap();
+        let needs = |entry: &_| Dyn::tag32(entry, endian) == Some(object::elf::DT_NEEDED);
+        assert!(!entries.iter().any(needs));
+    }
+
     #[test]
     fn memory_is_a_place_too() {
         let placed = place_in_memory().unwrap();

@@ -19,6 +19,8 @@ compile_error!("ramfold's agent knows the system calls of x86_64 and aarch64 onl
 
 pub mod agent;
 pub mod aim;
+#[cfg(all(feature = "preload", target_arch = "x86_64"))]
+mod calls;
 pub mod cold;
 pub mod content;
 pub mod cost;

@@ -13,12 +13,15 @@
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
 pub mod abi;
+pub mod bytes;
 #[cfg(any(test, feature = "std"))]
 pub mod cgroup;
+pub mod code;
 pub mod credentials;
 pub mod file;
 #[cfg(any(test, feature = "std"))]
 pub mod file_server;
+pub mod loaded;
 pub mod maps;
 pub mod mem;
 pub mod pagemap;

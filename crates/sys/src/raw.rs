@@ -150,10 +150,38 @@ pub(crate) unsafe fn ioctl<T>(
     check(unsafe { syscall6(nr::IOCTL, fd, opcode as usize, argument as usize, 0, 0, 0) })
 }
 
+/// Can the eight bytes at an address be read? The kernel is asked to read a mask of signals there,
+/// for something that it then refuses.
+pub fn is_readable(address: usize) -> bool {
+    const NO_SUCH_CHANGE: usize = usize::MAX;
+    // SAFETY: the kernel reads with care, and refuses the change in any case.
+    let answer = check(unsafe {
+        syscall5(nr::RT_SIGPROCMASK, NO_SUCH_CHANGE, address, 0, size_of::<u64>(), 0)
+    });
+    // For a null pointer it does nothing, and calls that right.
+    address != 0 && answer != Err(Errno::FAULT)
+}
+
 /// Ends the whole process, every thread of it, with this exit status.
 pub fn exit_group(status: i32) -> ! {
     loop {
         // SAFETY: exit_group takes no pointers and does not return.
         unsafe { syscall2(nr::EXIT_GROUP, status as usize, 0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::Reservation;
+
+    #[test]
+    fn only_what_can_be_read_is_readable() {
+        let value = 7u64;
+        assert!(is_readable((&raw const value) as usize));
+        let inaccessible = Reservation::new(1).unwrap().as_ptr() as usize;
+        for bad in [0, inaccessible, inaccessible - 4, usize::MAX - 4096] {
+            assert!(!is_readable(bad), "{bad:#x}");
+        }
     }
 }

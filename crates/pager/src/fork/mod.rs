@@ -8,8 +8,8 @@
 //! the clone, the handler makes it with all state at rest, and in the child starts the new agent
 //! before it returns.
 //!
-//! A program may also ask libc's `syscall` for the clone: the agent has its own and makes that fork
-//! in the same way (`system_call.rs`). Or it clones without libc at all. With `CAP_SYS_PTRACE` the
+//! A program may also ask libc's `syscall` for the clone: that passes through the agent, which makes
+//! the fork in the same way ([`crate::calls`]). Or it clones without libc at all. With `CAP_SYS_PTRACE` the
 //! kernel reports that (`EVENT_FORK`), and the child is given all of its evicted pages uncompressed.
 
 use core::ops::Range;
@@ -30,11 +30,9 @@ use crate::page;
 
 #[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
 #[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
-mod trap;
+pub mod trap;
 
 mod fill;
-#[cfg(all(feature = "preload", target_arch = "x86_64"))]
-mod system_call;
 
 pub use fill::fill_child;
 pub use trap::{CAN_TAKE_OVER, Trap};

@@ -255,8 +255,13 @@ pub fn copies_memory(number: usize, call: &[usize; 6]) -> bool {
         nr::CLONE => call[0] & CLONE_VM == 0,
         // What the kernel is going to refuse is not looked at.
         nr::CLONE3 if call[1] < CLONE_ARGUMENTS_BYTES => false,
-        nr::CLONE3 if mem::is_resident(call[0]).is_err() => false,
-        // SAFETY: the structure is mapped. Its first field is the flags.
+        nr::CLONE3
+            if !raw::is_readable(call[0])
+                || !raw::is_readable(call[0].wrapping_add(CLONE_ARGUMENTS_BYTES - 8)) =>
+        {
+            false
+        }
+        // SAFETY: the structure is readable. Its first field is the flags.
         nr::CLONE3 => unsafe { (call[0] as *const u64).read_unaligned() as usize & CLONE_VM == 0 },
         _ => true,
     }

@@ -16,8 +16,13 @@ pub fn rseq_offset() -> isize {
     0
 }
 
-#[cfg(all(feature = "preload", target_arch = "x86_64"))]
-pub use preload::set_errno;
+#[cfg(feature = "preload")]
+mod builtins;
+#[cfg(feature = "preload")]
+mod c_library;
+
+#[cfg(feature = "preload")]
+pub use c_library::CLibrary;
 #[cfg(feature = "preload")]
 pub use preload::{library_range, rseq_offset};
 
@@ -26,13 +31,14 @@ mod preload {
     use core::ffi::{CStr, c_char};
     use core::ops::Range;
     use core::ptr;
-    use core::sync::atomic::Ordering;
+    use core::sync::atomic::{AtomicIsize, Ordering};
 
     use ramfold_sys::path::Path;
-    use ramfold_sys::{Errno, PAGE_SIZE, maps, proc};
+    use ramfold_sys::{Errno, PAGE_SIZE, proc};
     use rustix::fs::{Mode, OFlags};
     use rustix::mm::{MapFlags, ProtFlags, mmap};
 
+    use super::c_library::{CLibrary, find_rseq_offset};
     use crate::agent::Agent;
     use crate::fork::{after_fork_in_child, after_fork_in_parent, before_fork};
     use crate::session::{Once, SEALS, SESSION_MAGIC, SESSION_VARIABLE, Session};
@@ -49,30 +55,26 @@ mod preload {
         start..end.next_multiple_of(PAGE_SIZE)
     }
 
+    static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
+
     pub fn rseq_offset() -> isize {
-        // SAFETY: where there is such a symbol it is a constant of that type (glibc 2.35).
-        unsafe { symbol_rseq_offset().as_ref() }.copied().unwrap_or(0)
+        RSEQ_OFFSET.load(Ordering::Relaxed)
     }
 
-    /// Tells the program why a call failed.
-    #[cfg(target_arch = "x86_64")]
-    pub fn set_errno(errno: i32) {
-        let location = symbol_errno_location();
-        if !location.is_null() {
-            // SAFETY: the C library's function of that name, which takes nothing.
-            let location: extern "C" fn() -> *mut i32 = unsafe { core::mem::transmute(location) };
-            // SAFETY: it returns the thread's own errno.
-            unsafe { location().write(errno) };
-        }
-    }
+    /// A list of strings that ends with null: an environment.
+    type Strings = *const *const c_char;
 
     #[used]
     #[unsafe(link_section = ".init_array")]
-    static START: extern "C" fn() = start;
+    static START: extern "C" fn(i32, Strings, Strings) = start;
 
     /// Runs when the library is loaded, before the program's `main`.
-    extern "C" fn start() {
-        let Some(variable) = environment(SESSION_VARIABLE) else { return };
+    extern "C" fn start(_argc: i32, _argv: Strings, environment: Strings) {
+        let Some(library) = CLibrary::find() else { return };
+        // Only glibc passes it.
+        let environment = library.environment().unwrap_or(environment);
+        // SAFETY: the environment of the program.
+        let Some(variable) = (unsafe { value_of(environment, SESSION_VARIABLE) }) else { return };
         // Without its session an agent has no cap to hold and nobody to tell: the program runs
         // as it would without ramfold.
         let Ok(session) = open_session(variable) else { return };
@@ -82,7 +84,8 @@ mod preload {
         }
         let pid = proc::own_pid();
         let Some(process) = session.claim_or_say(pid) else { return };
-        if !follow_forks() {
+        RSEQ_OFFSET.store(find_rseq_offset(), Ordering::Relaxed);
+        if !library.follow_forks(before_fork, after_fork_in_parent, after_fork_in_child) {
             session.say(
                 Once::Other,
                 format_args!(
@@ -91,6 +94,8 @@ mod preload {
             );
             return;
         }
+        #[cfg(target_arch = "x86_64")]
+        crate::calls::divert(&library);
         if let Err(errno) = Agent::start(session, process) {
             process.pid.store(u32::MAX, Ordering::Release);
             session.say(
@@ -133,88 +138,25 @@ mod preload {
         Ok(session)
     }
 
-    /// The value of an environment variable.
-    fn environment(name: &str) -> Option<&'static CStr> {
-        let environ = symbol_environ();
-        // SAFETY: `environ`, where there is one, points to a list of strings that ends with null.
-        let mut entries = unsafe { environ.as_ref()?.as_ref()? as *const *const c_char };
+    /// The value of a variable.
+    ///
+    /// # Safety
+    /// It must be an environment, whose strings stay.
+    unsafe fn value_of(environment: Strings, name: &str) -> Option<&'static CStr> {
+        let mut entry = environment;
         loop {
             // SAFETY: not past the null that ends the list.
-            let entry = unsafe { *entries };
-            if entry.is_null() {
-                return None;
-            }
+            let text = unsafe { entry.as_ref()?.as_ref() }?;
             // SAFETY: a string of the environment.
-            let text = unsafe { CStr::from_ptr(entry) };
+            let text = unsafe { CStr::from_ptr(text) };
             let value = text.to_bytes_with_nul().strip_prefix(name.as_bytes());
             if let Some(value) = value.and_then(|rest| rest.strip_prefix(b"=")) {
                 return CStr::from_bytes_with_nul(value).ok();
             }
             // SAFETY: as above.
-            entries = unsafe { entries.add(1) };
+            entry = unsafe { entry.add(1) };
         }
     }
-
-    type Callback = extern "C" fn();
-
-    /// Asks the C library to tell of forks. `false` when it cannot.
-    fn follow_forks() -> bool {
-        let register = symbol_register_atfork();
-        if !register.is_null() {
-            // SAFETY: glibc's function, which is what pthread_atfork calls. The last argument
-            // names the library whose unloading would take the callbacks away; this one stays.
-            let register: extern "C" fn(Callback, Callback, Callback, *const u8) -> i32 =
-                unsafe { core::mem::transmute(register) };
-            return register(before_fork, after_fork_in_parent, after_fork_in_child, ptr::null())
-                == 0;
-        }
-        let atfork = symbol_pthread_atfork();
-        if !atfork.is_null() {
-            // SAFETY: the function of that name in POSIX.
-            let atfork: extern "C" fn(Callback, Callback, Callback) -> i32 =
-                unsafe { core::mem::transmute(atfork) };
-            return atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
-        }
-        false
-    }
-
-    /// A function that returns the address of a symbol the C library may have, or null.
-    macro_rules! weak_symbol {
-        ($function:ident, $symbol:literal, $type:ty) => {
-            fn $function() -> *const $type {
-                let address: usize;
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: reads an entry of the library's own table, which the loader filled.
-                unsafe {
-                    core::arch::asm!(
-                        concat!(".weak ", $symbol),
-                        concat!("mov {}, qword ptr [rip + ", $symbol, "@GOTPCREL]"),
-                        out(reg) address,
-                        options(nostack, preserves_flags)
-                    );
-                }
-                #[cfg(target_arch = "aarch64")]
-                // SAFETY: as above.
-                unsafe {
-                    core::arch::asm!(
-                        concat!(".weak ", $symbol),
-                        concat!("adrp {0}, :got:", $symbol),
-                        concat!("ldr {0}, [{0}, :got_lo12:", $symbol, "]"),
-                        out(reg) address,
-                        options(nostack, preserves_flags)
-                    );
-                }
-                address as *const $type
-            }
-        };
-    }
-
-    weak_symbol!(symbol_environ, "environ", *const *const c_char);
-    weak_symbol!(symbol_rseq_offset, "__rseq_offset", isize);
-    #[cfg(target_arch = "x86_64")]
-    weak_symbol!(symbol_errno_location, "__errno_location", u8);
-    weak_symbol!(symbol_register_atfork, "__register_atfork", u8);
-    weak_symbol!(symbol_pthread_atfork, "pthread_atfork", u8);
 
     #[panic_handler]
     fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

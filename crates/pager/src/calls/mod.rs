@@ -1,0 +1,51 @@
+//! System calls of the C library that pass through the agent.
+//!
+//! The library replaces no function of the C library and exports none. Where the C library enters
+//! the kernel, in the functions listed here, the instruction is replaced in this process's memory by
+//! a jump to the agent, which makes the call, or does something before, and returns to the
+//! instruction behind it. So errno, cancellation points and whatever else a function does are the C
+//! library's own; calls from within the C library are seen too (its malloc calls its own mmap, which
+//! no other definition of the name replaces); and no program finds another function by a name.
+//!
+//! What enters the kernel by an instruction of its own is not seen.
+
+use ramfold_sys::raw::nr;
+
+use crate::entry::CLibrary;
+
+mod divert;
+mod fork;
+mod stubs;
+
+pub use divert::divert;
+
+/// A system call that the program asks for, as the stubs put it on the stack.
+#[repr(C)]
+pub struct Call {
+    number: usize,
+    arguments: [usize; 6],
+}
+
+/// In the two registers that a result is returned in.
+#[repr(C)]
+pub struct Answer {
+    result: isize,
+    /// 0: the call was not made, and is to be made as it is.
+    is_made: usize,
+}
+
+impl Answer {
+    const AS_IT_IS: Answer = Answer { result: 0, is_made: 0 };
+
+    fn made(result: isize) -> Answer {
+        Answer { result, is_made: 1 }
+    }
+}
+
+/// What the stubs call.
+extern "C" fn on_call(call: &Call) -> Answer {
+    match call.number {
+        nr::CLONE | nr::CLONE3 | nr::FORK => fork::on_clone(call),
+        _ => Answer::AS_IT_IS,
+    }
+}
