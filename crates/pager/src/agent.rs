@@ -8,14 +8,16 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use ramfold_store::Store;
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::{self, Reservation};
 use ramfold_sys::pagemap::{PageRegion, Pagemap};
+use ramfold_sys::process::{self, Program};
+use ramfold_sys::robust::RobustList;
 use ramfold_sys::sync::{Mutex, MutexGuard};
-use ramfold_sys::thread::{self, Files};
+use ramfold_sys::thread;
 use ramfold_sys::uffd::{Uffd, register_mode};
 use ramfold_sys::{Errno, PAGE_SIZE, proc};
 use rustix::mm::{Advice, madvise};
@@ -25,6 +27,7 @@ use crate::aim::Aims;
 use crate::cost::Watermarks;
 use crate::dropped::DroppedRanges;
 use crate::fault::Handler;
+use crate::page::{self, PageNumber};
 use crate::probation::Probation;
 use crate::reclaim::Reclaimer;
 use crate::regions::Regions;
@@ -70,6 +73,12 @@ pub struct Agent {
     process: AtomicPtr<Process>,
     home_start: usize,
     home_end: usize,
+    /// The program's process.
+    pid: AtomicU32,
+    /// See [`process::end_word`], of the program's first thread; zero where it is not known.
+    end_word: AtomicUsize,
+    /// Of the first thread of the agent's process.
+    robust_list: RobustList,
     /// As whom the agent was started.
     user: AtomicU32,
     /// The account of a process for which the session has no place.
@@ -149,8 +158,8 @@ static AGENT: AtomicPtr<Agent> = AtomicPtr::new(ptr::null_mut());
 pub const LOCK_PATIENCE_NS: u32 = 200_000;
 
 const STACK_BYTES: usize = 256 << 10;
-/// Stacks, in order: monitor, handler, fork, spill. A page that cannot be touched lies above each.
-const STACKS: usize = 4;
+/// Stacks, in the order of [`Stack`]. A page that cannot be touched lies above each.
+const STACKS: usize = 5;
 const STACK_STRIDE: usize = STACK_BYTES + PAGE_SIZE;
 const AGENT_OFFSET: usize = STACKS * STACK_STRIDE;
 
@@ -170,6 +179,7 @@ pub enum Stack {
     Handler = 1,
     Fork = 2,
     Spill = 3,
+    Watch = 4,
 }
 
 impl Agent {
@@ -210,7 +220,52 @@ impl Agent {
         agent.alive.store(alive.cast(), Ordering::Relaxed);
         agent.set_alive();
         AGENT.store(agent, Ordering::Release);
-        agent.spawn_monitor().map(drop)
+        agent.note_program();
+        agent.spawn_process(crate::monitor::process_main).map(drop)
+    }
+
+    /// For the program's thread that the agent's process is started from.
+    pub fn note_program(&self) {
+        self.pid.store(proc::own_pid(), Ordering::Relaxed);
+        self.end_word.store(process::end_word().unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The program's process.
+    pub fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    /// The program, as the agent's process sees it.
+    pub fn program(&self) -> Program {
+        let word = self.end_word.load(Ordering::Relaxed);
+        // SAFETY: a word of the program's first thread, whose memory is the C library's for ever.
+        unsafe { Program::open(self.pid(), (word != 0).then_some(word)) }
+    }
+
+    /// The page that the program's first thread is watched by stays in memory: the kernel does not wait
+    /// for a missing one when a thread ends.
+    pub fn is_watched(&self, page: PageNumber) -> bool {
+        page::number_of(self.end_word.load(Ordering::Relaxed)) == page
+    }
+
+    /// Called by the first thread of the agent's process: makes it known to the others of the session.
+    pub fn begin_process(&self) {
+        // SAFETY: the place and the agent live for ever; no C library knows this thread.
+        let owned = unsafe { self.process().agent_lives.own(&self.robust_list) };
+        // Without it the place is taken for that of a living process for ever.
+        debug_assert!(owned.is_ok());
+        self.process().agent_pid.store(proc::own_pid(), Ordering::Release);
+        let _ = rustix::thread::set_name(c"ramfold-agent");
+        // What is sent to the program's group or terminal is not for this one; nor does it keep a
+        // folder in use.
+        let _ = rustix::process::setsid();
+        let _ = rustix::process::chdir(c"/");
+    }
+
+    /// The program is gone: ends the agent's process.
+    pub fn leave(&self) -> ! {
+        self.process().agent_lives.leave();
+        ramfold_sys::raw::exit_group(0)
     }
 
     /// Do the agent's threads run in this address space?
@@ -228,20 +283,15 @@ impl Agent {
         unsafe { &*self.alive.load(Ordering::Relaxed) }
     }
 
-    /// Starts the monitor thread: the first of the agent's threads in a process.
+    /// Starts the agent's process, and returns its number. Called by a thread of the program.
     ///
     /// # Errors
     /// What clone(2) says.
-    pub fn spawn_monitor(&'static self) -> Result<u32, Errno> {
-        // SAFETY: the stack is the monitor's alone; the agent lives for ever.
-        unsafe {
-            thread::spawn(
-                self.stack(Stack::Monitor),
-                Files::Own,
-                crate::monitor::thread_main,
-                ptr::from_ref(self).cast_mut().cast(),
-            )
-        }
+    pub fn spawn_process(&'static self, entry: thread::Entry) -> Result<u32, Errno> {
+        let argument = ptr::from_ref(self).cast_mut().cast();
+        let (stack, between) = (self.stack(Stack::Monitor), self.stack(Stack::Handler));
+        // SAFETY: the stacks are nobody's yet, and the agent lives for ever.
+        unsafe { process::spawn(stack, between, entry, argument) }
     }
 
     pub fn session(&self) -> &'static Session {
@@ -258,7 +308,7 @@ impl Agent {
     /// Gives a forked child an account of its own. Where the session has no place for it nobody
     /// counts what it costs, but its memory is looked after: parts of it are missing.
     pub fn begin_account(&'static self) {
-        let pid = proc::own_pid();
+        let pid = self.pid();
         let session = self.session();
         // SAFETY: a place in the session, or none.
         let prepared =
@@ -457,11 +507,13 @@ impl Agent {
             Once::Other,
             format_args!(
                 "ended the program (pid {}) rather than risk wrong data: {what}",
-                self.process().pid.load(Ordering::Relaxed)
+                self.pid()
             ),
         );
-        let me = rustix::process::getpid();
-        let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+        // No page reads as zeros meanwhile: see `Monitor::activate`.
+        if let Some(program) = Pid::from_raw(self.pid() as i32) {
+            let _ = rustix::process::kill_process(program, rustix::process::Signal::KILL);
+        }
         ramfold_sys::raw::exit_group(137)
     }
 }

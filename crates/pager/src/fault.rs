@@ -236,7 +236,7 @@ impl Handler {
             // It fails only for ranges that cannot be.
             let _ = active.uffd.wake(range);
         }
-        self.placement.follow(thread, took + KERNEL_NS, agent.monitor_thread());
+        self.placement.follow(agent, thread, took + KERNEL_NS);
         self.density.note_fault(agent.session(), started);
         self.privileges.follow(agent, started);
     }

@@ -1,4 +1,4 @@
-//! The monitor: the agent's first thread in a process.
+//! The monitor: the first thread of the agent's process.
 //!
 //! While there is memory enough it only sleeps and looks, at intervals that grow with the
 //! distance to the cap. When the cap comes near it makes the agent active, and from then on keeps
@@ -12,9 +12,10 @@ use ramfold_store::{Config, Recorder, Store};
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::{PageRegion, Pagemap};
 use ramfold_sys::proc::{self, Memory, Statm};
-use ramfold_sys::thread::{self, Files};
+use ramfold_sys::process::{Program, Waited};
 use ramfold_sys::uffd::{Uffd, feature, register_mode};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
+use ramfold_sys::{aio, thread};
 use rustix::thread::{Timespec, futex, sched_getaffinity, sched_yield};
 
 use crate::agent::{Active, Agent, STAGING_MODE, Stack};
@@ -94,8 +95,6 @@ const BACK_OFF_NS_MIN: u64 = 100_000_000;
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 /// Or until the program has grown by as much as the cap / this.
 const RETRY_SHARE: u64 = 16;
-/// Between two looks whether the program's last thread is gone.
-const THREAD_CHECK_NS: u64 = 1_000_000_000;
 
 /// Why the agent does not look after this process.
 enum GiveUp {
@@ -132,7 +131,9 @@ pub struct Monitor {
     /// had stayed the same.
     seen: (Memory, u64),
     quiet_looks: u32,
-    threads_checked_ns: u64,
+    /// While this thread is the only one: another watches it when the agent is active, because this one
+    /// may wait for a lock that a thread of the program held when it was killed.
+    program: Option<Program>,
     privileges: Privileges,
     /// Where pages are compressed that nobody touches.
     cold: Option<(Cold, Pace)>,
@@ -157,22 +158,40 @@ pub struct Monitor {
     memory: Memory,
 }
 
-/// Entry of the monitor's thread in a process where nothing is registered yet.
-pub extern "C" fn thread_main(agent: *mut ()) -> ! {
-    // SAFETY: whoever spawns the monitor passes the agent, which lives for ever.
+/// Entry of the agent's process where nothing is registered yet.
+pub extern "C" fn process_main(agent: *mut ()) -> ! {
+    // SAFETY: whoever spawns it passes the agent, which lives for ever.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
-    thread::close_all_files();
+    // Nothing depends on this process yet.
+    if thread::leave_files().is_err() {
+        agent.leave();
+    }
+    agent.begin_process();
     Monitor::new(agent).run()
 }
 
-/// Entry of the monitor's thread in a forked child that inherited evicted pages.
-pub extern "C" fn thread_main_in_child(agent: *mut ()) -> ! {
+/// Entry of the agent's process for a forked child that inherited evicted pages.
+pub extern "C" fn process_main_in_child(agent: *mut ()) -> ! {
     // SAFETY: as above.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
-    thread::close_all_files();
+    if let Err(errno) = thread::leave_files() {
+        agent.fail(format_args!("a forked child's agent has no files of its own: {errno}"));
+    }
+    agent.begin_process();
     let mut monitor = Monitor::new(agent);
     fork::take_over(agent, &mut monitor);
     monitor.run()
+}
+
+/// Entry of the thread that ends the agent's process when the program is gone.
+extern "C" fn watch_main(agent: *mut ()) -> ! {
+    // SAFETY: as above.
+    let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
+    let (program, mut privileges) = (agent.program(), Privileges::default());
+    while !program.wait_until_gone(Timespec { tv_sec: 1, tv_nsec: 0 }) {
+        privileges.follow(agent, time::monotonic_ns());
+    }
+    agent.leave()
 }
 
 impl Monitor {
@@ -195,7 +214,7 @@ impl Monitor {
                 growing_until_ns: 0,
                 seen: (memory, 0),
                 quiet_looks: 0,
-                threads_checked_ns: time::monotonic_ns(),
+                program: Some(agent.program()),
                 privileges: Privileges::default(),
                 cold: None,
                 recompress: Recompress::START,
@@ -215,8 +234,7 @@ impl Monitor {
                 if agent.active().is_some() {
                     agent.fail(format_args!("cannot read /proc/self/statm: {errno}"));
                 }
-                agent.gave_up.store(true, Ordering::Relaxed);
-                end_this_thread();
+                agent.leave();
             }
         }
     }
@@ -240,7 +258,6 @@ impl Monitor {
             }
             let now = time::monotonic_ns();
             self.privileges.follow(self.agent, now);
-            self.end_with_the_program(now);
             self.sleep();
         }
     }
@@ -469,6 +486,14 @@ impl Monitor {
     /// Starts the fault handler and makes the reclaimer ready, when the agent is active.
     pub fn start_handler(&mut self) {
         let agent = self.agent;
+        // Should this process be killed, the program's faults must not be answered by the kernel with
+        // zeros before the launcher ends it. Where the system has none of what it takes, that risk is
+        // all there is.
+        if let Some(active) = agent.active() {
+            let _ = aio::keep_open(&active.uffd);
+        }
+        self.start_thread(Stack::Watch, watch_main);
+        self.program = None;
         self.start_thread(Stack::Handler, crate::fault::thread_main);
         agent.spill_works.store(false, Ordering::Relaxed);
         if self.writes_spill() {
@@ -489,7 +514,7 @@ impl Monitor {
         let agent = self.agent;
         let argument = ptr::from_ref(agent).cast_mut().cast();
         // SAFETY: the stack is this thread's alone, and the agent lives for ever.
-        let spawned = unsafe { thread::spawn(agent.stack(stack), Files::Shared, entry, argument) };
+        let spawned = unsafe { thread::spawn(agent.stack(stack), entry, argument) };
         if let Err(errno) = spawned {
             agent.fail(format_args!("cannot start a thread of the agent: {errno}"));
         }
@@ -861,22 +886,6 @@ impl Monitor {
         self.scan_took_ns = self.scanned_ns - started;
     }
 
-    /// A process whose last thread makes the exit system call itself would live on with the
-    /// agent's threads alone.
-    fn end_with_the_program(&mut self, now: u64) {
-        if now - self.threads_checked_ns < THREAD_CHECK_NS {
-            return;
-        }
-        self.threads_checked_ns = now;
-        let own_threads = 1 + u64::from(self.reclaimer.is_some()) + u64::from(self.writes_spill());
-        // The first thread stays as a zombie until the others are gone.
-        if proc::thread_count() == Ok(own_threads + 1)
-            && let Ok(Some(status)) = proc::leader_exit_status()
-        {
-            ramfold_sys::raw::exit_group(status >> 8);
-        }
-    }
-
     fn sleep(&mut self) {
         let agent = self.agent;
         let process = agent.process();
@@ -910,7 +919,17 @@ impl Monitor {
             tv_nsec: (sleep_us % 1_000_000 * 1_000) as i64,
         };
         // Woken, timed out or interrupted: look again either way.
-        let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
+        match &self.program {
+            Some(program) => {
+                let waited = program.wait_beside(&process.wake, seen, timeout);
+                if waited == Waited::LookAgain && program.is_gone() {
+                    agent.leave();
+                }
+            }
+            None => {
+                let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
+            }
+        }
         agent.monitor_sleeps.store(false, Ordering::Relaxed);
     }
 }
@@ -954,12 +973,5 @@ pub fn open_uffd_or_fail(agent: &Agent) -> (Uffd, bool) {
     match open_uffd() {
         Ok(opened) => opened,
         Err(_) => agent.fail(format_args!("a forked child got no userfaultfd")),
-    }
-}
-
-fn end_this_thread() -> ! {
-    loop {
-        // SAFETY: ends the calling thread only, which holds nothing.
-        unsafe { ramfold_sys::raw::syscall2(ramfold_sys::raw::nr::EXIT, 0, 0) };
     }
 }

@@ -7,6 +7,8 @@
 //! itself the kernel likes to put it beside who wakes it, the handler.
 
 use ramfold_sys::proc;
+
+use crate::agent::Agent;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 /// Time spent on faults between two looks at where a thread runs, and when it is another thread's turn:
@@ -27,8 +29,8 @@ pub struct Placement {
 
 impl Placement {
     /// Takes note of a fault of this thread, which took so long, and moves after it when it is
-    /// elsewhere; `monitor` is sent away from there.
-    pub fn follow(&mut self, thread: u32, took_ns: u64, monitor: Option<Pid>) {
+    /// elsewhere; the monitor is sent away from there.
+    pub fn follow(&mut self, agent: &Agent, thread: u32, took_ns: u64) {
         self.fault_ns += took_ns;
         let patience = if thread == self.thread { NS_PER_LOOK } else { NS_PER_LOOK_AT_ANOTHER };
         if self.processor.is_some() && self.fault_ns < patience {
@@ -43,7 +45,7 @@ impl Placement {
         }
         let allowed = match &self.allowed {
             Some(allowed) => allowed,
-            None => match sched_getaffinity(None) {
+            None => match sched_getaffinity(Pid::from_raw(agent.pid() as i32)) {
                 Ok(set) => self.allowed.insert(set),
                 Err(_) => return,
             },
@@ -62,6 +64,9 @@ impl Placement {
         others.unset(processor);
         // With one processor there is nowhere else to go; a monitor that cannot be sent away only
         // costs time.
-        let _ = sched_setaffinity(monitor, if others.count() > 0 { &others } else { allowed });
+        let _ = sched_setaffinity(
+            agent.monitor_thread(),
+            if others.count() > 0 { &others } else { allowed },
+        );
     }
 }

@@ -1,11 +1,10 @@
 //! The agent's threads may do what the program may, and no more.
 //!
-//! A server that is started by root and then becomes an ordinary user does so for the threads that
-//! its C library knows. Whoever takes such a server over must not find a thread in it that is root
-//! still, so the agent's threads follow its first thread.
+//! A server that is started by root may become an ordinary user. Whoever takes such a server over can
+//! write to its memory, the agent's stacks included, and must not find a thread there that is root
+//! still. So the agent's threads follow the program's first thread.
 
 use ramfold_sys::credentials::Credentials;
-use ramfold_sys::proc;
 
 use crate::agent::Agent;
 use crate::session::Once;
@@ -29,7 +28,7 @@ impl Privileges {
         }
         self.looked_ns = now_ns;
         // Where /proc cannot be read (any more) nothing can be followed.
-        let Ok(first) = Credentials::of_first_thread() else { return };
+        let Ok(first) = Credentials::of_process(agent.pid()) else { return };
         if self.followed.as_ref() == Some(&first) {
             return;
         }
@@ -38,7 +37,7 @@ impl Privileges {
                 Once::Privileges,
                 format_args!(
                     "pid {}: the program changed its user, groups or capabilities, and ramfold's threads in it could not ({errno}): they can do what it could before",
-                    proc::own_pid()
+                    agent.pid()
                 ),
             );
         }

@@ -12,7 +12,8 @@ use core::ptr::{self, NonNull};
 
 use ramfold_codec::Choice;
 use ramfold_store::ObjectRing;
-use ramfold_sys::time;
+use ramfold_sys::robust::{OwnedWord, Owner};
+use ramfold_sys::{proc, time};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -49,8 +50,11 @@ pub use ramfold_store::SEGMENT_BYTES_MAX;
 
 /// In the place of a process that is about to be made: with its parent's number.
 const UNBORN: u32 = 1 << 31;
-/// A child that was made before its parent died has said so after this time.
-const UNBORN_NS: u64 = 60_000_000_000;
+/// In a place that somebody has just taken, until it is his.
+const TAKEN: u32 = u32::MAX - 1;
+/// A place for which no agent has spoken after this time is that of a process that is not there any
+/// more, or never was.
+const SILENT_NS: u64 = 60_000_000_000;
 
 const MESSAGES_MAX: usize = 16;
 const MESSAGE_BYTES: usize = 400;
@@ -186,8 +190,13 @@ counters! {
 pub struct Process {
     /// Zero: free. The process may be dead; its numbers stay until the place is taken again.
     pub pid: AtomicU32,
-    /// When a place was taken for a child that is about to be made.
-    unborn_ns: AtomicU64,
+    /// In which pid_namespaces(7) the numbers here count.
+    pid_namespace: AtomicU64,
+    /// When the place was taken.
+    taken_ns: AtomicU64,
+    /// The agent's process, and whether it lives: as long as it does this account counts.
+    pub agent_pid: AtomicU32,
+    pub agent_lives: OwnedWord,
     /// 1 from when the agent looks after memory (its ranges are registered).
     pub active: AtomicU32,
     /// Futex: raised to make the agent look at its account at once.
@@ -375,19 +384,22 @@ impl Session {
     /// process that is dead.
     pub fn claim(&self, pid: u32) -> Option<&Process> {
         // Several children of a process may be unborn at a time: each has a place of its own.
-        let own = |place: &&Process| pid & UNBORN == 0 && place.pid.load(Ordering::Acquire) == pid;
+        let namespace = proc::pid_namespace();
+        let own = |place: &&Process| pid & UNBORN == 0 && place.is_of(pid, namespace);
         let place = self
             .used_processes()
             .find(own)
-            .or_else(|| self.processes.iter().find(|place| place.becomes(pid, 0)))
+            .or_else(|| self.processes.iter().find(|place| place.becomes(TAKEN, 0)))
             .or_else(|| {
                 let takes = |place: &&Process| {
-                    place.dead_pid().is_some_and(|dead| place.becomes(pid, dead))
+                    place.dead_pid().is_some_and(|dead| place.becomes(TAKEN, dead))
                 };
                 self.used_processes().find(takes)
             })?;
         self.retire(place);
         place.segments.clear();
+        place.begin(namespace);
+        place.pid.store(pid, Ordering::Release);
         self.processes_started.fetch_add(1, Ordering::Relaxed);
         Some(place)
     }
@@ -399,7 +411,6 @@ impl Session {
         let unborn = self.claim(pid | UNBORN);
         match unborn {
             Some(place) => {
-                place.unborn_ns.store(time::monotonic_ns(), Ordering::Release);
                 place.segments.add_all(&parent.segments);
             }
             None => self.spill.pinned.add_all(&parent.segments),
@@ -409,6 +420,7 @@ impl Session {
 
     /// The child that a place was taken for is there.
     pub fn adopt(&self, place: &Process, pid: u32) {
+        place.begin(proc::pid_namespace());
         place.pid.store(pid, Ordering::Release);
     }
 
@@ -488,6 +500,39 @@ impl Session {
         }
     }
 
+    /// The agent's process of a program, or of the one that it was before it executed this one. It holds
+    /// the memory of that as long as it lives.
+    pub fn agent_of(&self, pid: u32) -> Option<u32> {
+        let namespace = proc::pid_namespace();
+        let place = self.used_processes().find(|place| place.is_of(pid, namespace))?;
+        Some(place.agent_pid.load(Ordering::Relaxed)).filter(|&agent| agent != 0)
+    }
+
+    /// Agents' processes that are about to end, because their programs have.
+    pub fn agents_without_program(&self) -> impl Iterator<Item = u32> {
+        let namespace = proc::pid_namespace();
+        self.used_processes().filter_map(move |place| {
+            let agent = place.agent_pid.load(Ordering::Relaxed);
+            let is_left = place.pid_namespace.load(Ordering::Relaxed) == namespace
+                && agent != 0
+                && !is_alive(place.pid.load(Ordering::Acquire))
+                && proc::has_ended(agent) == Ok(false);
+            is_left.then_some(agent)
+        })
+    }
+
+    /// The program's process whose agent, this one, has ended without a word. Its memory may be missing
+    /// in parts, and nobody brings them back.
+    pub fn deserted_by(&self, agent_pid: u32) -> Option<u32> {
+        let namespace = proc::pid_namespace();
+        let place = self.used_processes().find(|place| {
+            place.agent_pid.load(Ordering::Relaxed) == agent_pid
+                && place.pid_namespace.load(Ordering::Relaxed) == namespace
+                && place.agent_lives.owner() == Owner::Died
+        })?;
+        Some(place.pid.load(Ordering::Relaxed)).filter(|pid| pid & UNBORN == 0)
+    }
+
     /// [`Session::claim`]; when there is no place it says so.
     pub fn claim_or_say(&self, pid: u32) -> Option<&Process> {
         let place = self.claim(pid);
@@ -534,8 +579,10 @@ impl Session {
     /// not for hot paths.
     pub fn bury_the_dead(&self, but_for: u32) {
         for place in self.used_processes() {
-            let pid = place.pid.load(Ordering::Relaxed);
-            if pid != but_for && place.cost_bytes.load(Ordering::Relaxed) != 0 && !is_alive(pid) {
+            if place.pid.load(Ordering::Relaxed) != but_for
+                && place.cost_bytes.load(Ordering::Relaxed) != 0
+                && place.dead_pid().is_some()
+            {
                 place.clear_amounts();
             }
         }
@@ -714,10 +761,30 @@ impl Process {
     /// that was made. A child that was made speaks for itself, but may have to wait for a processor first.
     fn dead_pid(&self) -> Option<u32> {
         let pid = self.pid.load(Ordering::Acquire);
-        let age_ns = || time::monotonic_ns().saturating_sub(self.unborn_ns.load(Ordering::Acquire));
-        let is_unborn = pid & UNBORN != 0 && pid != u32::MAX;
-        let lives = is_alive(pid) || is_unborn && age_ns() < UNBORN_NS;
+        let lives = match self.agent_lives.owner() {
+            _ if pid == TAKEN => true,
+            Owner::Alive => true,
+            Owner::Left | Owner::Died => false,
+            Owner::Nobody => {
+                let taken_ns = self.taken_ns.load(Ordering::Acquire);
+                let is_new = time::monotonic_ns().saturating_sub(taken_ns) < SILENT_NS;
+                is_alive(pid) || pid != u32::MAX && is_new
+            }
+        };
         (!lives).then_some(pid)
+    }
+
+    fn is_of(&self, pid: u32, namespace: u64) -> bool {
+        self.pid.load(Ordering::Acquire) == pid
+            && self.pid_namespace.load(Ordering::Relaxed) == namespace
+    }
+
+    /// The place is somebody's from now on, who has not started an agent yet.
+    fn begin(&self, namespace: u64) {
+        self.pid_namespace.store(namespace, Ordering::Relaxed);
+        self.taken_ns.store(time::monotonic_ns(), Ordering::Release);
+        self.agent_pid.store(0, Ordering::Relaxed);
+        self.agent_lives.reset();
     }
 
     /// Takes the place for a process, if it is still that of the one `before`.
@@ -875,7 +942,7 @@ mod tests {
         let other = session.claim(1).unwrap();
         assert!(!ptr::eq(other, first) && !ptr::eq(other, second));
         // But not for ever, if they were never made.
-        first.unborn_ns.store(0, Ordering::Relaxed);
+        first.taken_ns.store(0, Ordering::Relaxed);
         session.clear_segments_of_the_dead();
         assert_eq!(session.segments_of(first).count(), 0);
     }

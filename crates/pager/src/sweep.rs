@@ -325,7 +325,12 @@ pub fn move_start(
 ) -> (Taken, usize) {
     let free = core.staging.free_slots();
     let first = page::number_of(run.start);
-    let range = run.start..run.start + pages.min(free.len()) * PAGE_SIZE;
+    let pages = pages.min(free.len());
+    let watched = (0..pages).find(|&index| agent.is_watched(first + index as u64));
+    if watched == Some(0) {
+        return (Taken::Passed, PAGE_SIZE);
+    }
+    let range = run.start..run.start + watched.unwrap_or(pages) * PAGE_SIZE;
     // What has left the list since the look must not be touched: it may be memory that the
     // program has just mapped and that nobody would bring back.
     if range.is_empty() || !core.regions.contains(&range) {

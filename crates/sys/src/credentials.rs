@@ -6,6 +6,7 @@
 use core::ffi::CStr;
 
 use crate::maps::number;
+use crate::path::Path;
 use crate::proc::read_file;
 use crate::{Errno, raw};
 
@@ -44,18 +45,18 @@ impl Capabilities {
 }
 
 impl Credentials {
-    /// Those of the first thread of the process.
+    /// Those of the first thread of a process.
     ///
     /// # Errors
-    /// What open(2) and read(2) say of `/proc/self/status`; `EPROTO` when a line is missing there.
-    pub fn of_first_thread() -> Result<Self, Errno> {
-        Self::read(c"/proc/self/status")
+    /// What open(2) and read(2) say of `/proc/PID/status`; `EPROTO` when a line is missing there.
+    pub fn of_process(pid: u32) -> Result<Self, Errno> {
+        Self::read(Path::new(format_args!("/proc/{pid}/status"))?.as_c_str())
     }
 
     /// Those of the calling thread.
     ///
     /// # Errors
-    /// As [`Credentials::of_first_thread`], of `/proc/thread-self/status`.
+    /// As [`Credentials::of_process`], of `/proc/thread-self/status`.
     pub fn of_this_thread() -> Result<Self, Errno> {
         Self::read(c"/proc/thread-self/status")
     }
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_thread_takes_on_what_the_first_is() {
-        let first = Credentials::of_first_thread().unwrap();
+        let first = Credentials::of_process(std::process::id()).unwrap();
         // A thread's credentials are its own when they are set by bare system calls.
         std::thread::spawn(move || {
             let before = Credentials::of_this_thread().unwrap();

@@ -13,6 +13,7 @@
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
 pub mod abi;
+pub mod aio;
 pub mod bytes;
 #[cfg(any(test, feature = "std"))]
 pub mod cgroup;
@@ -27,7 +28,9 @@ pub mod mem;
 pub mod pagemap;
 pub mod path;
 pub mod proc;
+pub mod process;
 pub mod raw;
+pub mod robust;
 pub mod sync;
 pub mod thread;
 pub mod time;

@@ -274,3 +274,15 @@ mod tests {
         let _ = r.commit(PAGE_SIZE, PAGE_SIZE);
     }
 }
+
+/// A word that a process of the test's has in common with its children.
+#[cfg(test)]
+pub(crate) fn tests_shared_word() -> &'static core::sync::atomic::AtomicU32 {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, zeroed, which is never removed.
+    unsafe {
+        let page =
+            mm::mmap_anonymous(ptr::null_mut(), PAGE_SIZE, access, MapFlags::SHARED).unwrap();
+        &*page.cast()
+    }
+}

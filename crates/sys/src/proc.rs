@@ -17,6 +17,12 @@ pub fn own_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
+/// In which namespace (pid_namespaces(7)) the numbers of this process and of others count; zero where
+/// that is not told.
+pub fn pid_namespace() -> u64 {
+    rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |file| file.st_ino)
+}
+
 /// `/proc/self/statm`, kept open.
 #[derive(Debug)]
 pub struct Statm {
@@ -75,25 +81,25 @@ pub fn proportional_anonymous_bytes() -> Result<u64, Errno> {
     Ok(kibibytes * 1024)
 }
 
-/// The processor a thread of this process last ran on.
+/// The processor a thread last ran on.
 ///
 /// # Errors
 /// `ENOENT` for a thread that is gone.
 pub fn last_processor(thread: u32) -> Result<usize, Errno> {
     let mut text = [0; 1024];
-    let length = read_at(format_args!("/proc/self/task/{thread}/stat"), &mut text)?;
+    let length = read_at(format_args!("/proc/{thread}/stat"), &mut text)?;
     // The processor is number 39 counting from 1, the state, which comes first here, number 3.
     let field = fields(&text[..length])?.nth(39 - 3).ok_or(Errno::PROTO)?;
     number(field, 10).map(|(processor, _)| processor as usize).ok_or(Errno::PROTO)
 }
 
-/// The system call that a thread of this process waits in, with its arguments; `None` when it runs.
+/// The system call that a thread waits in, with its arguments; `None` when it runs.
 ///
 /// # Errors
-/// What open(2) and read(2) say of `/proc/self/task/TID/syscall`.
+/// What open(2) and read(2) say of `/proc/TID/syscall`.
 pub fn system_call(thread: u32) -> Result<Option<(usize, [usize; 6])>, Errno> {
     let mut text = [0; 256];
-    let length = read_at(format_args!("/proc/self/task/{thread}/syscall"), &mut text)?;
+    let length = read_at(format_args!("/proc/{thread}/syscall"), &mut text)?;
     let mut words = text[..length].split(|b| b.is_ascii_whitespace());
     // "running", or -1 in a thread that waits outside of a system call.
     let Some((call, _)) = words.next().and_then(|word| number(word, 10)) else { return Ok(None) };
@@ -125,23 +131,6 @@ pub fn has_ended(process: u32) -> Result<bool, Errno> {
 pub fn thread_count() -> Result<u64, Errno> {
     // A folder has a link for itself, its parent and each folder in it; /proc keeps to that.
     Ok(rustix::fs::stat(c"/proc/self/task")?.st_nlink as u64 - 2)
-}
-
-/// Has the first thread of the process ended, and with what status for wait(2)? A process whose
-/// last thread ends takes the status of its first.
-///
-/// # Errors
-/// What open(2) and read(2) say of `/proc/self/stat`.
-pub fn leader_exit_status() -> Result<Option<i32>, Errno> {
-    let mut text = [0; 1024];
-    let length = read_file(c"/proc/self/stat", &mut text)?;
-    let mut fields = fields(&text[..length])?;
-    if fields.next() != Some(b"Z") {
-        return Ok(None);
-    }
-    // The exit code is the last field (number 52).
-    let status = fields.next_back().and_then(|field| number(field, 10)).ok_or(Errno::PROTO)?;
-    Ok(Some(status.0 as i32))
 }
 
 /// Where the arguments and the environment lie that the process was started with, at the end of its
@@ -250,11 +239,6 @@ mod tests {
         let here = last_processor(me).unwrap();
         assert!(here < 4096);
         assert!(last_processor(u32::MAX).is_err());
-    }
-
-    #[test]
-    fn this_process_has_not_ended() {
-        assert_eq!(leader_exit_status(), Ok(None));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod nr {
     pub const FORK: usize = 57;
     pub const VFORK: usize = 58;
     pub const EXIT: usize = 60;
+    pub const WAIT4: usize = 61;
     pub const SETGROUPS: usize = 116;
     pub const SETRESUID: usize = 117;
     pub const SETRESGID: usize = 119;
@@ -29,9 +30,14 @@ pub mod nr {
     pub const SETFSGID: usize = 123;
     pub const CAPSET: usize = 126;
     pub const PRCTL: usize = 157;
+    pub const IO_SETUP: usize = 206;
+    pub const IO_SUBMIT: usize = 209;
     pub const EXIT_GROUP: usize = 231;
+    pub const UNSHARE: usize = 272;
+    pub const SET_ROBUST_LIST: usize = 273;
     pub const NAME_TO_HANDLE_AT: usize = 303;
     pub const OPEN_BY_HANDLE_AT: usize = 304;
+    pub const KCMP: usize = 312;
     pub const SCHED_SETATTR: usize = 314;
     pub const SCHED_GETATTR: usize = 315;
     pub const USERFAULTFD: usize = 323;
@@ -40,11 +46,15 @@ pub mod nr {
 
 #[cfg(target_arch = "aarch64")]
 pub mod nr {
+    pub const IO_SETUP: usize = 0;
+    pub const IO_SUBMIT: usize = 2;
     pub const IOCTL: usize = 29;
     pub const CLOSE: usize = 57;
     pub const CAPSET: usize = 91;
     pub const EXIT: usize = 93;
     pub const EXIT_GROUP: usize = 94;
+    pub const UNSHARE: usize = 97;
+    pub const SET_ROBUST_LIST: usize = 99;
     pub const RT_SIGACTION: usize = 134;
     pub const RT_SIGPROCMASK: usize = 135;
     pub const RT_SIGRETURN: usize = 139;
@@ -58,8 +68,10 @@ pub mod nr {
     pub const CLONE: usize = 220;
     pub const MMAP: usize = 222;
     pub const MINCORE: usize = 232;
+    pub const WAIT4: usize = 260;
     pub const NAME_TO_HANDLE_AT: usize = 264;
     pub const OPEN_BY_HANDLE_AT: usize = 265;
+    pub const KCMP: usize = 272;
     pub const SCHED_SETATTR: usize = 274;
     pub const SCHED_GETATTR: usize = 275;
     pub const USERFAULTFD: usize = 282;

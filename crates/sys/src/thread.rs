@@ -1,10 +1,10 @@
 //! Threads that libc does not know.
 //!
-//! They belong to the process, so they live and die with it, but:
-//! - they have their **own table of file descriptors**: what the program closes does not close
-//!   theirs, the program never sees theirs, and none of the program's pipes is held open by them;
-//! - they take no signals;
-//! - they have no thread-local storage of their own, so nothing that uses errno may run on them.
+//! - They take no signals.
+//! - They have no thread-local storage of their own, so nothing that uses errno may run on them.
+//! - Those of a process of our own ([`crate::process`]) have their **own table of file descriptors**:
+//!   what the program closes does not close theirs, the program never sees theirs, and none of the
+//!   program's pipes is held open by them.
 
 use core::arch::naked_asm;
 use core::ops::Range;
@@ -22,17 +22,11 @@ const SIG_SETMASK: usize = 2;
 /// What a new thread runs. It must not return.
 pub type Entry = extern "C" fn(*mut ()) -> !;
 
-/// Which file descriptors a new thread has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Files {
-    /// A table of its own, a copy of the caller's: the new thread should call
-    /// [`close_all_files`] before anything else.
-    Own,
-    /// The caller's.
-    Shared,
-}
+/// Memory for a stack, which grows down from its end.
+pub type Stack = Range<*mut u8>;
 
-/// Starts a thread on the given stack and returns its id.
+/// Starts a thread of the calling process on the given stack and returns its id. It has the caller's
+/// files.
 ///
 /// # Errors
 /// `EAGAIN` or `ENOMEM` when there may be no more threads.
@@ -40,20 +34,12 @@ pub enum Files {
 /// # Safety
 /// `stack` must be writable memory that nobody else uses for as long as the thread lives, and
 /// `argument` must be what `entry` expects.
-pub unsafe fn spawn(
-    stack: Range<*mut u8>,
-    files: Files,
-    entry: Entry,
-    argument: *mut (),
-) -> Result<u32, Errno> {
-    let mut flags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD;
-    if files == Files::Shared {
-        flags |= CLONE_FILES;
-    }
+pub unsafe fn spawn(stack: Stack, entry: Entry, argument: *mut ()) -> Result<u32, Errno> {
+    let flags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_FILES;
     // The new thread inherits the mask; it must never run a handler of the program.
     let caller_mask = block_all_signals();
     // SAFETY: the caller vouches for stack and argument.
-    let result = unsafe { clone_thread(flags, stack.end, entry, argument) };
+    let result = unsafe { clone(flags, stack.end, entry, argument) };
     set_signal_mask(caller_mask);
     raw::check(result).map(|id| id as u32)
 }
@@ -84,29 +70,48 @@ fn exchange_signal_mask(mask: u64) -> u64 {
     old
 }
 
-/// Closes every file descriptor of the calling thread's table.
-pub fn close_all_files() {
-    #[cfg(target_arch = "x86_64")]
-    const CLOSE: usize = 3;
-    #[cfg(target_arch = "aarch64")]
-    const CLOSE: usize = 57;
+/// Leaves the table of file descriptors that the caller shares with others for an empty one of its
+/// own.
+///
+/// # Errors
+/// `ENOMEM`; what unshare(2) says before Linux 5.9, or where close_range(2) is not permitted.
+pub fn leave_files() -> Result<(), Errno> {
     const CLOSE_RANGE: usize = 436;
+    const CLOSE_RANGE_UNSHARE: usize = 2;
+    const HIGHEST: usize = u32::MAX as usize;
     const HIGHEST_FALLBACK: usize = 1 << 16;
 
-    // SAFETY: descriptors are numbers; the caller wants them all gone.
-    let result = unsafe { raw::syscall5(CLOSE_RANGE, 0, u32::MAX as usize, 0, 0, 0) };
-    if raw::check(result).is_err() {
-        // Before Linux 5.9.
-        for fd in 0..HIGHEST_FALLBACK {
-            // SAFETY: as above.
-            unsafe { raw::syscall2(CLOSE, fd, 0) };
-        }
+    // SAFETY: descriptors are numbers; the caller wants them all gone from its table.
+    let left = unsafe { raw::syscall5(CLOSE_RANGE, 0, HIGHEST, CLOSE_RANGE_UNSHARE, 0, 0) };
+    if raw::check(left).is_ok() {
+        return Ok(());
     }
+    // SAFETY: takes no pointers.
+    raw::check(unsafe { raw::syscall2(raw::nr::UNSHARE, CLONE_FILES, 0) })?;
+    for fd in 0..HIGHEST_FALLBACK {
+        // SAFETY: as above.
+        unsafe { raw::syscall2(raw::nr::CLOSE, fd, 0) };
+    }
+    Ok(())
+}
+
+/// Clones the caller: the new task runs `entry` on the given stack. Returns the kernel's word.
+///
+/// # Safety
+/// As [`spawn`]; `flags` must share memory, and must ask for nothing that takes another argument.
+pub(crate) unsafe fn clone(
+    flags: usize,
+    stack_end: *mut u8,
+    entry: Entry,
+    argument: *mut (),
+) -> isize {
+    // SAFETY: by the caller's word.
+    unsafe { clone_on(flags, stack_end, entry, argument) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-unsafe extern "C" fn clone_thread(
+unsafe extern "C" fn clone_on(
     flags: usize,
     stack_end: *mut u8,
     entry: Entry,
@@ -138,7 +143,7 @@ unsafe extern "C" fn clone_thread(
 
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-unsafe extern "C" fn clone_thread(
+unsafe extern "C" fn clone_on(
     flags: usize,
     stack_end: *mut u8,
     entry: Entry,
@@ -250,31 +255,19 @@ mod tests {
     use super::*;
     use crate::PAGE_SIZE;
     use crate::mem::Reservation;
-    use core::sync::atomic::{AtomicU32, Ordering};
+    use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     use rustix::fd::AsRawFd;
     use rustix::thread::futex;
 
-    #[repr(C)]
     struct Meeting {
-        fd: i32,
-        fd_open_in_thread: AtomicU32,
-        mask_full: AtomicU32,
+        mask: AtomicU64,
         done: AtomicU32,
     }
 
     extern "C" fn entry(argument: *mut ()) -> ! {
-        // SAFETY: the test passes a meeting that lives until `done`.
+        // SAFETY: the test leaks it.
         let meeting = unsafe { &*argument.cast::<Meeting>() };
-        close_all_files();
-        // SAFETY: only asked whether the number is open in this thread's table.
-        let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(meeting.fd) };
-        meeting
-            .fd_open_in_thread
-            .store(u32::from(rustix::io::fcntl_getfd(fd).is_ok()), Ordering::SeqCst);
-        let mask = block_all_signals();
-        // KILL and STOP cannot be blocked.
-        let full = !(1u64 << 8 | 1 << 18);
-        meeting.mask_full.store(u32::from(mask & full == full), Ordering::SeqCst);
+        meeting.mask.store(block_all_signals(), Ordering::SeqCst);
         meeting.done.store(1, Ordering::SeqCst);
         let _ = futex::wake(&meeting.done, futex::Flags::PRIVATE, 1);
         loop {
@@ -284,34 +277,37 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_its_own_files_and_takes_no_signals() {
-        let file = std::fs::File::open("/dev/null").unwrap();
+    fn a_thread_takes_no_signals() {
         let stack = Reservation::new(16 * PAGE_SIZE).unwrap();
         stack.commit(0, stack.len()).unwrap();
-        let meeting = Box::leak(Box::new(Meeting {
-            fd: file.as_raw_fd(),
-            fd_open_in_thread: AtomicU32::new(9),
-            mask_full: AtomicU32::new(9),
-            done: AtomicU32::new(0),
-        }));
+        let meeting =
+            Box::leak(Box::new(Meeting { mask: AtomicU64::new(0), done: AtomicU32::new(0) }));
         let start = stack.as_ptr();
+        let argument = (&raw mut *meeting).cast();
         // SAFETY: the stack is leaked below, the meeting is leaked.
-        let id = unsafe {
-            spawn(
-                start..start.add(stack.len()),
-                Files::Own,
-                entry,
-                (meeting as *mut Meeting).cast(),
-            )
-        };
+        let id = unsafe { spawn(start..start.add(stack.len()), entry, argument) };
         assert!(id.unwrap() > 0);
         while meeting.done.load(Ordering::SeqCst) == 0 {
             let _ = futex::wait(&meeting.done, futex::Flags::PRIVATE, 0, None);
         }
         std::mem::forget(stack);
-        assert_eq!(meeting.fd_open_in_thread.load(Ordering::SeqCst), 0);
-        assert_eq!(meeting.mask_full.load(Ordering::SeqCst), 1);
-        // Closing in the thread left ours alone.
+        // KILL and STOP cannot be blocked.
+        let full = !(1u64 << 8 | 1 << 18);
+        assert_eq!(meeting.mask.load(Ordering::SeqCst) & full, full);
+    }
+
+    #[test]
+    fn a_thread_that_leaves_its_files_has_none_and_closes_none() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let fd = file.as_raw_fd();
+        std::thread::spawn(move || {
+            leave_files().unwrap();
+            // SAFETY: only asked whether the number is open in this thread's table.
+            let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
+            assert_eq!(rustix::io::fcntl_getfd(fd), Err(Errno::BADF));
+        })
+        .join()
+        .unwrap();
         assert!(rustix::io::fcntl_getfd(&file).is_ok());
     }
 

@@ -2,20 +2,21 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use ramfold_codec::Choice;
 use ramfold_pager::session::{Once, OwnedSession, SESSION_VARIABLE};
-use ramfold_sys::cgroup;
+use ramfold_sys::{cgroup, process};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Sent};
@@ -36,6 +37,9 @@ use crate::stats;
 /// Of the limit around the program, what is left for all that is not its anonymous memory: page
 /// tables, the kernel's buffers, file pages in use.
 const MARGIN: f64 = 0.1;
+
+/// How long the end of agents is waited for, in which they give memory back.
+const AGENTS_END: Duration = Duration::from_secs(10);
 
 /// Run a program, and all it starts, in less memory than it needs.
 ///
@@ -187,8 +191,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     let (fd, key) = session.fd_and_key();
     command.env(SESSION_VARIABLE, format!("{}:{fd}:{key:016x}", std::process::id()));
 
+    // The agents' processes, which are nobody's children, come to this one when they end; so do others
+    // that lose their parent, as they would come to init.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .context("becoming the reaper of the program's processes")?;
     let mut signals = SignalsInfo::<WithOrigin>::new(FORWARDED).context("handling signals")?;
-    let mut child = match command.spawn() {
+    let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(not_started(&path, &error)),
     };
@@ -234,7 +242,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         }
     });
 
-    let status = child.wait().context("waiting for the program")?;
+    let status = wait_for_program(&session, Pid::from_raw(program as i32))?;
     ended.store(true, Ordering::Release);
     watcher.thread().unpark();
     tracer.thread().unpark();
@@ -250,11 +258,64 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     if let Err(error) = write_stats() {
         say(format_args!("{error:#}"));
     }
-    let code = status.code().or(status.signal().map(|signal| 128 + signal));
-    if status.signal() == Some(Signal::SIGKILL as i32) {
-        explain_kill(&session);
+    Ok(match status {
+        Ended::Exit(code) => code,
+        Ended::Signal(signal) => {
+            if signal == Signal::SIGKILL {
+                explain_kill(&session);
+            }
+            128 + signal as i32
+        }
+    })
+}
+
+/// How a program has ended.
+enum Ended {
+    Exit(i32),
+    Signal(Signal),
+}
+
+/// Waits for the program, and for whatever else ends meanwhile and is this process's to wait for.
+fn wait_for_program(session: &OwnedSession, program: Pid) -> anyhow::Result<Ended> {
+    let ended = loop {
+        let (pid, ended) = match waitpid(None, None).context("waiting for the program")? {
+            WaitStatus::Exited(pid, code) => (pid, Ended::Exit(code)),
+            WaitStatus::Signaled(pid, signal, _) => (pid, Ended::Signal(signal)),
+            _ => continue,
+        };
+        if pid == program {
+            break ended;
+        }
+        end_deserted(session, pid);
+    };
+    reap_agents(session);
+    Ok(ended)
+}
+
+/// Waits for the agents of processes that have ended, each of which holds the memory of its process
+/// until it has ended itself.
+fn reap_agents(session: &OwnedSession) {
+    let deadline = Instant::now() + AGENTS_END;
+    while let Some(agent) = session.agents_without_program().next() {
+        let Some(patience) = deadline.checked_duration_since(Instant::now()) else { break };
+        process::wait_for_end(agent, patience);
+        // It may be the child of a process that lives on.
+        let _ = waitpid(Pid::from_raw(agent as i32), Some(WaitPidFlag::WNOHANG));
     }
-    code.context("the program's status is neither an exit nor a signal")
+    // What is left is alive, or nobody's child here.
+    while let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) =
+        waitpid(None, Some(WaitPidFlag::WNOHANG))
+    {}
+}
+
+/// Without its agent a program cannot go on: parts of its memory may be missing.
+fn end_deserted(session: &OwnedSession, agent: Pid) {
+    let Some(program) = session.deserted_by(agent.as_raw() as u32) else { return };
+    if kill(Pid::from_raw(program as i32), Signal::SIGKILL).is_ok() {
+        say(format_args!(
+            "ended the program (pid {program}): its agent (pid {agent}), which has parts of its memory, was killed"
+        ));
+    }
 }
 
 fn no_trace(place: &SizedPath) -> impl Fn() -> String {

@@ -32,9 +32,10 @@ mod preload {
     use core::ops::Range;
     use core::ptr;
     use core::sync::atomic::{AtomicIsize, Ordering};
+    use core::time::Duration;
 
     use ramfold_sys::path::Path;
-    use ramfold_sys::{Errno, PAGE_SIZE, proc};
+    use ramfold_sys::{Errno, PAGE_SIZE, proc, process};
     use rustix::fs::{Mode, OFlags};
     use rustix::mm::{MapFlags, ProtFlags, mmap};
 
@@ -54,6 +55,9 @@ mod preload {
         let end = (&raw const _end) as usize;
         start..end.next_multiple_of(PAGE_SIZE)
     }
+
+    /// How long a program waits for the memory to go of the one that executed it.
+    const AGENT_BEFORE: Duration = Duration::from_secs(1);
 
     static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
 
@@ -83,6 +87,9 @@ mod preload {
             let _ = ramfold_sys::thread::set_huge_pages_off(false);
         }
         let pid = proc::own_pid();
+        if let Some(agent) = session.agent_of(pid) {
+            process::wait_for_end(agent, AGENT_BEFORE);
+        }
         let Some(process) = session.claim_or_say(pid) else { return };
         RSEQ_OFFSET.store(find_rseq_offset(), Ordering::Relaxed);
         if !library.follow_forks(before_fork, after_fork_in_parent, after_fork_in_child) {

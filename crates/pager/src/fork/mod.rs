@@ -17,13 +17,11 @@ use core::sync::atomic::Ordering;
 
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::pagemap::Pagemap;
-use ramfold_sys::proc::own_pid;
-use ramfold_sys::thread::{self, Files};
 use ramfold_sys::uffd::register_mode;
-use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
+use ramfold_sys::{Errno, PAGE_SIZE, maps, proc, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
-use crate::agent::{Active, Agent, Core, STAGING_MODE, Stack};
+use crate::agent::{Active, Agent, Core, STAGING_MODE};
 use crate::cost::{self, Watermarks};
 use crate::monitor::Monitor;
 use crate::page;
@@ -39,6 +37,8 @@ pub use trap::{CAN_TAKE_OVER, Trap};
 
 /// How long a fork waits for room.
 const ROOM_NS_MAX: u64 = 1_000_000_000;
+/// Between two looks whether the agent of a child lives.
+const TAKE_OVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How long a child waits for its parent to let go of the child's registrations.
 const HAND_OVER_NS: u64 = 30_000_000_000;
 
@@ -128,11 +128,12 @@ fn start_asleep(agent: &'static Agent) {
     begin_process(agent);
     agent.trap_forks.store(false, Ordering::SeqCst);
     // Where there may be no more threads the child runs without ramfold.
-    let _ = agent.spawn_monitor();
+    let _ = agent.spawn_process(crate::monitor::process_main);
 }
 
 /// What a child's agent must not take from its parent's.
 fn begin_process(agent: &'static Agent) {
+    agent.note_program();
     agent.set_alive();
     agent.plain_forks.store(0, Ordering::SeqCst);
     agent.fork_waits.store(0, Ordering::Relaxed);
@@ -146,28 +147,25 @@ fn begin_process(agent: &'static Agent) {
 pub(super) fn begin_child(agent: &'static Agent) {
     let Some(active) = agent.active() else { return start_asleep(agent) };
     begin_process(agent);
-    let pid = own_pid();
     // SAFETY: the threads that may have held them are not in this process; what they guard was
     // at rest, because every change is made under `core`.
     unsafe { active.store.reset_locks_after_fork() };
-    // SAFETY: the monitor's stack holds only what the parent's monitor left.
-    let spawned = unsafe {
-        thread::spawn(
-            agent.stack(Stack::Monitor),
-            Files::Own,
-            crate::monitor::thread_main_in_child,
-            core::ptr::from_ref(agent).cast_mut().cast(),
-        )
+    let spawned = agent.spawn_process(crate::monitor::process_main_in_child);
+    let process = match spawned {
+        Ok(process) => process,
+        Err(errno) => agent.fail(format_args!("cannot start the agent of a forked child: {errno}")),
     };
-    if let Err(errno) = spawned {
-        agent.fail(format_args!("cannot start the agent of a forked child: {errno}"));
-    }
+    let pid = agent.pid();
     loop {
         let seen = agent.taken_over.load(Ordering::Acquire);
         if seen == pid {
             return;
         }
-        let _ = futex::wait(&agent.taken_over, futex::Flags::PRIVATE, seen, None);
+        let _ = futex::wait(&agent.taken_over, futex::Flags::PRIVATE, seen, Some(&TAKE_OVER));
+        // A filter of the program's (seccomp) may have ended it.
+        if proc::has_ended(process) == Ok(true) {
+            agent.fail(format_args!("the agent of a forked child has ended"));
+        }
     }
 }
 
@@ -213,7 +211,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     monitor.start_handler();
     agent.trap_forks.store(true, Ordering::SeqCst);
     agent.process().active.store(1, Ordering::Relaxed);
-    agent.taken_over.store(own_pid(), Ordering::Release);
+    agent.taken_over.store(agent.pid(), Ordering::Release);
     let _ = futex::wake(&agent.taken_over, futex::Flags::PRIVATE, 1);
 }
 

@@ -1,0 +1,135 @@
+//! What a program sees under `ramfold run` is what it sees without.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{needs_userfaultfd, ramfold, run, text, tree};
+
+/// Compiles a program of `tests/unnoticed`.
+fn compile(source: &str, options: &[&str], folder: &Path) -> PathBuf {
+    let program = folder.join(Path::new(source).file_stem().unwrap());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unnoticed").join(source);
+    let compiled = Command::new("cc")
+        .args(["-O1", "-g", "-rdynamic", "-Wall", "-pthread"])
+        .args(options)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status();
+    assert!(compiled.unwrap().success(), "{}", source.display());
+    program
+}
+
+/// What a program prints, and its exit status, without ramfold and with it at each cap.
+fn observe(program: &Path, argument: &str, caps: &[&str]) {
+    let shown = |command: &mut Command| {
+        let ended = run(command);
+        let output = ended.output;
+        // What forked processes share cannot be taken out: that may be said.
+        let said: Vec<String> = text(&output.stderr)
+            .lines()
+            .filter(|line| !line.contains("MiB cannot be held"))
+            .map(str::to_owned)
+            .collect();
+        (output.status.code(), text(&output.stdout), said)
+    };
+    let without = shown(Command::new(program).arg(argument));
+    assert!(without.0.is_some(), "{argument}: {without:?}");
+    for cap in caps {
+        let with = shown(ramfold(["--memory", cap, "--"]).arg(program).arg(argument));
+        assert_eq!(with, without, "{argument} at {cap}");
+    }
+}
+
+#[test]
+fn a_program_prints_the_same() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("observe.c", &[], folder.path());
+    let listed = run(&mut Command::new(&program)).output;
+    let sections: Vec<String> = text(&listed.stdout).lines().skip(1).map(str::to_owned).collect();
+    assert!(sections.len() > 5, "{sections:?}");
+    for section in &sections {
+        observe(&program, section, &["40M", "8G"]);
+    }
+}
+
+/// Missing pages would read as zeros where nobody answers faults.
+#[test]
+fn a_program_whose_agent_is_killed_ends() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = "
+import sys
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+print('begun', flush=True)
+while True:
+    for i, page in enumerate(pages):
+        if page != bytes([i % 7]) * 4000:
+            print('wrong', flush=True)
+            sys.exit(1)
+";
+    let mut command = ramfold(["--memory", "30M", "--", "/usr/bin/python3", "-c", SCRIPT]);
+    let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(launcher.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "begun\n");
+    let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let agent = tree(launcher.id()).into_iter().find(|pid| name(pid) == "ramfold-agent\n").unwrap();
+    let killed = Command::new("kill").args(["-9", &agent.to_string()]).status();
+    assert!(killed.unwrap().success());
+    let ended = launcher.wait_with_output().unwrap();
+    line.clear();
+    output.read_to_string(&mut line).unwrap();
+    let said = text(&ended.stderr);
+    assert_eq!((ended.status.code(), line.as_str()), (Some(137), ""), "{said}");
+    assert!(said.contains("its agent"), "{said}");
+}
+
+/// Neither the memory of a program that has ended nor the process that looked after it is left.
+#[test]
+fn nothing_is_left_of_a_program() {
+    needs_userfaultfd!();
+    // Processes that end, execute others, and outlive their parents.
+    const SCRIPT: &str = "
+import os, sys
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+for round in range(20):
+    if os.fork() == 0:
+        if round % 4 == 0: os.execv('/bin/true', ['true'])
+        if round % 4 == 1: os.kill(os.getpid(), 9)
+        if round % 4 == 2 and os.fork() == 0:
+            assert len(pages[-1]) == 4000
+        os._exit(0)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+os.execv('/bin/echo', ['echo', 'right'])
+";
+    let mut command = ramfold(["--memory", "30M", "--", "/usr/bin/python3", "-c", SCRIPT]);
+    let launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let session = launcher.id();
+    let ended = launcher.wait_with_output().unwrap();
+    assert_eq!(text(&ended.stdout), "right\n", "{}", text(&ended.stderr));
+    // What outlived the program may take a moment; what is dead and not waited for stays.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let agents: Vec<String> = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("environ")).ok())
+            .filter(|environment| environment.contains(&format!("RAMFOLD_SESSION={session}:")))
+            .collect();
+        if agents.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{} processes are left", agents.len());
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,462 @@
+//! A process of our own that shares the address space of the program, and what it knows of that.
+//!
+//! It is a process and no thread of the program's: so it is not listed among the program's threads,
+//! does not stand in the way of what only a process of one thread may do (`unshare`, `setns`), is not
+//! stopped with the program, and does not keep the program alive when its last thread ends. The
+//! memory lives as long as either of the two: so the process must end when the program has ended, or
+//! has executed another.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::{ClockId, Timespec, futex};
+
+use crate::path::Path;
+use crate::proc::{self, read_file};
+use crate::thread::{self, Entry, Stack};
+use crate::{Errno, raw};
+
+const CLONE_VM: usize = 0x100;
+const CLONE_FILES: usize = 0x400;
+/// A tracer of the program gets nothing to do with the process.
+const CLONE_UNTRACED: usize = 0x80_0000;
+const FLAGS: usize = CLONE_VM | CLONE_FILES | CLONE_UNTRACED;
+
+/// wait4(2): children that send no SIGCHLD too.
+const WALL: usize = 0x4000_0000;
+const PR_GET_CHILD_SUBREAPER: usize = 37;
+const PR_GET_TID_ADDRESS: usize = 40;
+const KCMP_VM: usize = 1;
+
+/// Between two looks where nothing tells of a change.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+
+/// How often it is looked at once more, before it is slept, whether all threads have ended.
+const YIELDS: u32 = 16;
+
+/// What the process between the two is to do.
+struct Between {
+    stack: Stack,
+    entry: Entry,
+    argument: *mut (),
+    /// The number of the process, or a negative errno.
+    result: AtomicU32,
+}
+
+/// Starts a process in this address space, on the given stack, and returns its number. It has the
+/// caller's table of file descriptors, and should call [`thread::leave_files`] before anything else.
+///
+/// It is nobody's child: who waits for all its children does not wait for it, and is not told when it
+/// ends. A process in between starts it and ends at once, so that the next reaper above (launcher or
+/// init) inherits it. Only a program that is such a reaper itself has it as a child, one that wait(2)
+/// leaves out (`__WCLONE`).
+///
+/// # Errors
+/// What clone(2) says.
+///
+/// # Safety
+/// As [`thread::spawn`]; `between` is a stack as well, free again on return.
+pub unsafe fn spawn(
+    stack: Stack,
+    between: Stack,
+    entry: Entry,
+    argument: *mut (),
+) -> Result<u32, Errno> {
+    let caller_mask = thread::block_all_signals();
+    let result = if inherits_orphans() {
+        // SAFETY: by the caller's word.
+        raw::check(unsafe { thread::clone(FLAGS, stack.end, entry, argument) }).map(|id| id as u32)
+    } else {
+        let plan = Between { stack, entry, argument, result: AtomicU32::new(0) };
+        let plan_address = (&raw const plan).cast_mut().cast();
+        // SAFETY: the stack is free, and the plan lives until the process has ended.
+        raw::check(unsafe { thread::clone(FLAGS, between.end, run_between, plan_address) })
+            .and_then(wait_for_child)
+            .and_then(|()| {
+                let word = plan.result.load(Ordering::Acquire) as i32;
+                raw::check(word as isize).map(|id| id as u32)
+            })
+    };
+    thread::set_signal_mask(caller_mask);
+    match result {
+        Ok(0) => Err(Errno::AGAIN),
+        result => result,
+    }
+}
+
+extern "C" fn run_between(plan: *mut ()) -> ! {
+    // SAFETY: `spawn` waits for this to end.
+    let plan = unsafe { &*plan.cast::<Between>() };
+    // SAFETY: by the word of the caller of `spawn`.
+    let result = unsafe { thread::clone(FLAGS, plan.stack.end, plan.entry, plan.argument) };
+    plan.result.store(result as i32 as u32, Ordering::Release);
+    raw::exit_group(0)
+}
+
+/// Do processes whose parent ends become this one's children?
+fn inherits_orphans() -> bool {
+    let mut is_subreaper = 0i32;
+    let place = (&raw mut is_subreaper) as usize;
+    // SAFETY: the kernel writes one integer.
+    unsafe { raw::syscall2(raw::nr::PRCTL, PR_GET_CHILD_SUBREAPER, place) };
+    is_subreaper != 0 || proc::own_pid() == 1
+}
+
+/// Waits for a process, of whatever kind, to end; for so long at most.
+pub fn wait_for_end(pid: u32, patience: Duration) {
+    let patience =
+        Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+    let descriptor = Pid::from_raw(pid as i32).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    if let Some(Ok(descriptor)) = descriptor {
+        let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&patience));
+    }
+}
+
+fn wait_for_child(child: usize) -> Result<(), Errno> {
+    loop {
+        // SAFETY: nothing is written anywhere.
+        match raw::check(unsafe { raw::syscall5(raw::nr::WAIT4, child, 0, WALL, 0, 0) }) {
+            Err(Errno::INTR) => {}
+            result => return result.map(drop),
+        }
+    }
+}
+
+/// The word that the kernel clears when the calling thread ends, for pthread_join; `None` where there
+/// is none, or the kernel does not tell.
+pub fn end_word() -> Option<usize> {
+    let mut address = 0usize;
+    let place = (&raw mut address) as usize;
+    // SAFETY: the kernel writes one address.
+    let told = raw::check(unsafe { raw::syscall2(raw::nr::PRCTL, PR_GET_TID_ADDRESS, place) });
+    (told.is_ok() && address != 0 && address.is_multiple_of(4)).then_some(address)
+}
+
+/// The program, as seen by a process that shares its address space.
+#[derive(Debug)]
+pub struct Program {
+    pid: u32,
+    descriptor: Option<OwnedFd>,
+    /// See [`end_word`], of the first thread, and what it holds while that lives. The kernel also
+    /// clears it and wakes who waits when the program executes another, because memory is shared.
+    word: Option<(&'static AtomicU32, u32)>,
+}
+
+/// What a wait came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// The program may have ended, or it was waited for long enough.
+    LookAgain,
+    Woken,
+}
+
+impl Program {
+    /// # Safety
+    /// `word` must be a thread's [`end_word`] that stays mapped.
+    pub unsafe fn open(pid: u32, word: Option<usize>) -> Program {
+        let descriptor =
+            Pid::from_raw(pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let word = word.and_then(|address| {
+            // SAFETY: by the caller's word.
+            let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
+            let alive = word.load(Ordering::Acquire);
+            (alive != 0).then_some((word, alive))
+        });
+        Program { pid, descriptor, word }
+    }
+
+    /// Is it gone from this address space: ended, every thread of it, or executing another program?
+    pub fn is_gone(&self) -> bool {
+        self.has_ended() || !shares_memory(self.pid)
+    }
+
+    fn has_ended(&self) -> bool {
+        const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match &self.descriptor {
+            Some(descriptor) => {
+                let mut polled = [PollFd::new(descriptor, PollFlags::IN)];
+                matches!(poll(&mut polled, Some(&NOW)), Ok(1..))
+            }
+            None => proc::has_ended(self.pid) == Ok(true),
+        }
+    }
+
+    /// Sleeps until it is gone, for so long at most; `true` when it is.
+    pub fn wait_until_gone(&self, patience: Timespec) -> bool {
+        if let Some((word, alive)) = self.word
+            && word.load(Ordering::Acquire) == alive
+        {
+            // As the kernel wakes: by an address that others could share.
+            let _ = futex::wait(word, futex::Flags::empty(), alive, Some(&patience));
+            if word.load(Ordering::Acquire) == alive {
+                return false;
+            }
+        }
+        // The first thread has ended or executes. The others may be about to end, or live on.
+        for _ in 0..YIELDS {
+            if self.is_gone() {
+                return true;
+            }
+            rustix::thread::sched_yield();
+        }
+        let patience = if patience < LOOK_AGAIN { patience } else { LOOK_AGAIN };
+        match &self.descriptor {
+            Some(descriptor) => {
+                let _ = poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&patience));
+            }
+            None => {
+                let never = AtomicU32::new(0);
+                let _ = futex::wait(&never, futex::Flags::PRIVATE, 0, Some(&patience));
+            }
+        }
+        self.is_gone()
+    }
+
+    /// Sleeps until `wake` is not `seen` any more, for so long at most, or until the program may be
+    /// gone.
+    pub fn wait_beside(&self, wake: &AtomicU32, seen: u32, patience: Timespec) -> Waited {
+        let Some((word, alive)) = self.word.filter(|_| !self.first_thread_has_ended()) else {
+            // Of the two one is waited for, and the other looked at: first, because it may have been
+            // gone before this began.
+            if self.is_gone() {
+                return Waited::LookAgain;
+            }
+            let patience = if patience < LOOK_AGAIN { patience } else { LOOK_AGAIN };
+            let _ = futex::wait(wake, futex::Flags::empty(), seen, Some(&patience));
+            return Waited::LookAgain;
+        };
+        let mut until = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        until.tv_sec += patience.tv_sec;
+        until.tv_nsec += patience.tv_nsec;
+        if until.tv_nsec >= 1_000_000_000 {
+            until.tv_sec += 1;
+            until.tv_nsec -= 1_000_000_000;
+        }
+        let waiter = |word: &AtomicU32, value: u32| {
+            let mut waiter = futex::Wait::new();
+            waiter.uaddr = futex::WaitPtr::new(word.as_ptr().cast());
+            waiter.val = u64::from(value);
+            waiter.flags = futex::WaitFlags::SIZE_U32;
+            waiter
+        };
+        let waiters = [waiter(wake, seen), waiter(word, alive)];
+        let flags = futex::WaitvFlags::empty();
+        let woken = futex::waitv(&waiters, flags, Some(&until), ClockId::Monotonic);
+        match woken {
+            // Before Linux 5.16.
+            Err(Errno::NOSYS) => {
+                let _ = futex::wait(wake, futex::Flags::empty(), seen, Some(&patience));
+                Waited::LookAgain
+            }
+            _ if self.first_thread_has_ended() => Waited::LookAgain,
+            _ => Waited::Woken,
+        }
+    }
+
+    fn first_thread_has_ended(&self) -> bool {
+        self.word.is_none_or(|(word, alive)| word.load(Ordering::Acquire) != alive)
+    }
+}
+
+/// Has a thread of this process the address space of the caller? Where that cannot be told it counts as
+/// so. The first thread has none when it has ended.
+fn shares_memory(pid: u32) -> bool {
+    is_in_this_memory(pid) || any_thread(pid, |thread| thread != pid && is_in_this_memory(thread))
+}
+
+fn is_in_this_memory(thread: u32) -> bool {
+    let own = proc::own_pid() as usize;
+    // SAFETY: takes no pointers.
+    let order =
+        raw::check(unsafe { raw::syscall5(raw::nr::KCMP, own, thread as usize, KCMP_VM, 0, 0) });
+    match order {
+        Ok(order) => order == 0,
+        Err(Errno::SRCH) => false,
+        // Not built into this kernel, or not permitted (it has become another user, or executes a
+        // program of another's): what everybody may see of both is compared.
+        Err(_) => !(0..3).all(|_| has_other_size(thread)),
+    }
+}
+
+/// Is the size of the address space another than the caller's? While it changes it can seem so.
+fn has_other_size(thread: u32) -> bool {
+    let size = |path: Path| {
+        let mut text = [0; 128];
+        let length = read_file(path.as_c_str(), &mut text)?;
+        crate::maps::number(&text[..length], 10).map(|(pages, _)| pages).ok_or(Errno::PROTO)
+    };
+    let own = Path::new(format_args!("/proc/self/statm")).and_then(size);
+    let other = Path::new(format_args!("/proc/{thread}/statm")).and_then(size);
+    own.is_ok() && other.is_ok() && own != other
+}
+
+/// Is it so for any of the threads that `/proc/PID/task` lists?
+fn any_thread(pid: u32, is_so: impl Fn(u32) -> bool) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(folder) = Path::new(format_args!("/proc/{pid}/task"))
+        .and_then(|path| rustix::fs::open(path.as_c_str(), flags, Mode::empty()))
+    else {
+        return false;
+    };
+    let mut buffer = [MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(&folder, &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        let thread = crate::maps::number(entry.file_name().to_bytes(), 10);
+        if thread.is_some_and(|(thread, _)| is_so(thread as u32)) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::PAGE_SIZE;
+    use crate::mem::Reservation;
+
+    /// Two stacks for a process, which it may need for ever.
+    fn stacks() -> [Stack; 2] {
+        [(); 2].map(|()| {
+            let stack = Reservation::new(16 * PAGE_SIZE).unwrap();
+            stack.commit(0, stack.len()).unwrap();
+            let start = stack.as_ptr();
+            let end = start.wrapping_add(stack.len());
+            std::mem::forget(stack);
+            start..end
+        })
+    }
+
+    struct Shared {
+        program: u32,
+        word: Option<usize>,
+        ready: AtomicU32,
+        gone: AtomicBool,
+    }
+
+    extern "C" fn watch(shared: *mut ()) -> ! {
+        // SAFETY: the tests leak it.
+        let shared = unsafe { &*shared.cast::<Shared>() };
+        if thread::leave_files().is_err() {
+            raw::exit_group(1);
+        }
+        // SAFETY: of the test's first thread.
+        let program = unsafe { Program::open(shared.program, shared.word) };
+        shared.ready.store(proc::own_pid(), Ordering::Release);
+        while !program.wait_until_gone(Timespec { tv_sec: 1, tv_nsec: 0 }) {}
+        shared.gone.store(true, Ordering::Release);
+        raw::exit_group(0)
+    }
+
+    fn start(shared: &'static Shared) -> u32 {
+        let [stack, between] = stacks();
+        let argument = ptr_of(shared);
+        // SAFETY: stacks of its own, and what it is passed lives for ever.
+        let pid = unsafe { spawn(stack, between, watch, argument) }.unwrap();
+        while shared.ready.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(shared.ready.load(Ordering::Acquire), pid);
+        pid
+    }
+
+    fn ptr_of(shared: &'static Shared) -> *mut () {
+        core::ptr::from_ref(shared).cast_mut().cast()
+    }
+
+    fn new_shared() -> &'static Shared {
+        Box::leak(Box::new(Shared {
+            program: proc::own_pid(),
+            word: end_word(),
+            ready: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
+        }))
+    }
+
+    fn wait_until(what: &str, condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !condition() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Runs in a child of the test's process, which has one thread. Reports by its exit status.
+    fn in_a_child(f: impl FnOnce()) -> i32 {
+        // SAFETY: the child calls what is safe in a copy of a process with several threads.
+        match unsafe { libc::fork() } {
+            0 => {
+                f();
+                raw::exit_group(7)
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: one integer is written.
+                assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+                status
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_no_thread_and_no_child_and_ends_with_the_program() {
+        // Where the child tells of its companion, in memory that both this test and it have.
+        let told = crate::mem::tests_shared_word();
+        let status = in_a_child(|| {
+            let shared = new_shared();
+            let pid = start(shared);
+            assert_eq!(proc::thread_count(), Ok(1));
+            // SAFETY: nothing is written.
+            let waited = unsafe { libc::waitpid(-1, core::ptr::null_mut(), 0) };
+            assert_eq!((waited, std::io::Error::last_os_error().raw_os_error()), (-1, Some(10)));
+            // SAFETY: takes no pointers.
+            let unshared = unsafe { libc::unshare(libc::CLONE_NEWUSER) };
+            let refused = std::io::Error::last_os_error().raw_os_error();
+            assert!(unshared == 0 || refused != Some(libc::EINVAL), "{refused:?}");
+            told.store(pid, Ordering::SeqCst);
+        });
+        assert_eq!(status, 7 << 8);
+        let pid = told.load(Ordering::SeqCst);
+        wait_until("it lives on", || proc::has_ended(pid) == Ok(true));
+    }
+
+    #[test]
+    fn it_ends_when_the_program_executes_another_or_is_killed() {
+        for execute in [true, false] {
+            let told = crate::mem::tests_shared_word();
+            let status = in_a_child(|| {
+                told.store(start(new_shared()), Ordering::SeqCst);
+                // SAFETY: strings that end with zero, and a list that ends with null.
+                unsafe {
+                    if execute {
+                        let list = [c"true".as_ptr(), core::ptr::null()];
+                        libc::execv(c"/bin/true".as_ptr(), list.as_ptr());
+                    }
+                    libc::kill(libc::getpid(), libc::SIGKILL);
+                }
+            });
+            assert_eq!(status, if execute { 0 } else { 9 });
+            let pid = told.load(Ordering::SeqCst);
+            assert_ne!(pid, 0);
+            wait_until("it lives on", || proc::has_ended(pid) == Ok(true));
+        }
+    }
+
+    #[test]
+    fn another_process_has_other_memory() {
+        assert!(shares_memory(proc::own_pid()));
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        assert!(!shares_memory(child.id()));
+        wait_until("it looks alike", || has_other_size(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
