@@ -218,6 +218,18 @@ pub fn is_resident(address: usize) -> Result<bool, Errno> {
     raw::check(result).map(|_| residency & 1 != 0)
 }
 
+/// A word that a process of the test's has in common with its children.
+#[cfg(test)]
+pub(crate) fn tests_shared_word() -> &'static core::sync::atomic::AtomicU32 {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, zeroed, which is never removed.
+    unsafe {
+        let page =
+            mm::mmap_anonymous(ptr::null_mut(), PAGE_SIZE, access, MapFlags::SHARED).unwrap();
+        &*page.cast()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,17 +284,5 @@ mod tests {
     fn a_part_beyond_the_end_is_refused() {
         let r = Reservation::new(PAGE_SIZE).unwrap();
         let _ = r.commit(PAGE_SIZE, PAGE_SIZE);
-    }
-}
-
-/// A word that a process of the test's has in common with its children.
-#[cfg(test)]
-pub(crate) fn tests_shared_word() -> &'static core::sync::atomic::AtomicU32 {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping, zeroed, which is never removed.
-    unsafe {
-        let page =
-            mm::mmap_anonymous(ptr::null_mut(), PAGE_SIZE, access, MapFlags::SHARED).unwrap();
-        &*page.cast()
     }
 }
