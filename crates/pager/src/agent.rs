@@ -24,7 +24,8 @@ use rustix::mm::{Advice, madvise};
 use rustix::thread::{Pid, sched_yield};
 
 use crate::aim::Aims;
-use crate::cost::Watermarks;
+use crate::announce::Announcements;
+use crate::cost::{self, Watermarks};
 use crate::dropped::DroppedRanges;
 use crate::fault::Handler;
 use crate::page::{self, PageNumber};
@@ -114,6 +115,12 @@ pub struct Agent {
     /// What the process costs now, as far as known: the kernel's count when it was last asked,
     /// corrected by what was brought in and freed since.
     pub cost_estimate: AtomicU64,
+    /// Writable memory that the program makes.
+    pub announcements: Announcements,
+    /// Memory that the fault handler has let go since the monitor looked at the mappings.
+    pub released_bytes: AtomicU64,
+    /// The C library's calls pass through the agent, so that growth announces itself.
+    pub announces: AtomicBool,
     /// Reclaim found nothing more to take: faults need not wait for it.
     pub stuck: AtomicBool,
     /// The program grows faster than reclaim follows, in memory not registered yet.
@@ -189,11 +196,16 @@ impl Agent {
         unsafe { AGENT.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Makes the agent of this process, asleep, and starts its monitor.
+    /// Makes the agent of this process, asleep, and starts its process. `announces`: the program's calls
+    /// pass through it.
     ///
     /// # Errors
-    /// What the kernel says when there is no address space or no thread to be had.
-    pub fn start(session: &'static Session, process: &'static Process) -> Result<(), Errno> {
+    /// What the kernel says when there is no address space or no process to be had.
+    pub fn start(
+        session: &'static Session,
+        process: &'static Process,
+        announces: bool,
+    ) -> Result<(), Errno> {
         let bytes = AGENT_OFFSET
             + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
             + 2 * compress_scratch_bytes(session)
@@ -219,9 +231,38 @@ impl Agent {
         agent.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
         agent.alive.store(alive.cast(), Ordering::Relaxed);
         agent.set_alive();
-        AGENT.store(agent, Ordering::Release);
+        agent.announces.store(announces, Ordering::Relaxed);
         agent.note_program();
-        agent.spawn_process(crate::monitor::process_main).map(drop)
+        let agent: &'static Agent = agent;
+        agent.spawn_process(crate::monitor::process_main)?;
+        AGENT.store(ptr::from_ref(agent).cast_mut(), Ordering::Release);
+        agent.announce_what_there_is();
+        Ok(())
+    }
+
+    /// Before the program begins: where it has been given more memory than it may touch unasked, the
+    /// agent looks first.
+    fn announce_what_there_is(&self) {
+        let memory = proc::Statm::open().and_then(|statm| statm.read());
+        let Ok(memory) = memory else { return };
+        let own = (self.home_end - self.home_start) as u64;
+        let marks = Watermarks::of(self.session());
+        let rest = memory.writable_bytes.saturating_sub(own) + cost::others_claim(self);
+        if rest > marks.activation {
+            self.announce(0);
+        }
+    }
+
+    /// Is there an agent's process to announce growth to?
+    pub fn listens(&self) -> bool {
+        self.is_alive()
+            && !self.gave_up.load(Ordering::Relaxed)
+            && !self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// For a thread of the program: it has just made so much writable memory.
+    pub fn announce(&self, bytes: usize) {
+        self.announcements.grow(bytes, || self.process().wake_agent());
     }
 
     /// For the program's thread that the agent's process is started from.
@@ -256,9 +297,9 @@ impl Agent {
         debug_assert!(owned.is_ok());
         self.process().agent_pid.store(proc::own_pid(), Ordering::Release);
         let _ = rustix::thread::set_name(c"ramfold-agent");
-        // What is sent to the program's group or terminal is not for this one; nor does it keep a
-        // folder in use.
-        let _ = rustix::process::setsid();
+        // What is sent to the program's group is not for this one; nor does it keep a folder in use.
+        // The session stays the program's: the scheduler weighs sessions against each other.
+        let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(c"/");
     }
 

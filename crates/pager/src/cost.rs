@@ -80,6 +80,16 @@ pub fn others_cost(agent: &Agent) -> u64 {
     agent.session().used_processes().filter(others).map(cost).sum()
 }
 
+/// What the other processes of the session cost, or could come to without asking.
+pub fn others_claim(agent: &Agent) -> u64 {
+    let others = |process: &&Process| !ptr::eq(*process, agent.process());
+    let claim = |process: &Process| {
+        let cost = process.cost_bytes.load(Ordering::Relaxed);
+        cost.max(process.claim_bytes.load(Ordering::Relaxed))
+    };
+    agent.session().used_processes().filter(others).map(claim).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -58,6 +58,12 @@ const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 /// reaches, past pages that are in memory. A look at many places far apart takes longer than it spares.
 const NEAR_STRIDE: i64 = 8;
 
+/// Of memory that may be touched unasked as much is let go at a time as all of that / this, but between
+/// one huge page and some.
+const LET_GO_SHARE: i64 = 8;
+const LET_GO_MIN: i64 = 2 << 20;
+const LET_GO_MAX: i64 = 32 << 20;
+
 /// Pages copied to the program at a time.
 const BATCH_PAGES: usize = 8;
 
@@ -702,6 +708,9 @@ impl Handler {
     ) -> Served {
         let counters = &agent.process().counters;
         counters.faults_zero_filled.fetch_add(1, Ordering::Relaxed);
+        if let_go(agent, active, core, address) {
+            return Served::Done;
+        }
         if !write {
             return settle(agent, active, address, active.uffd.zeropage(address, PAGE_SIZE));
         }
@@ -825,6 +834,27 @@ impl Handler {
             direct.release(core);
         }
     }
+}
+
+/// As long as there is much room, memory that is touched for the first time need not be known: some of
+/// it is taken out of the registration, and the kernel fills it, with huge pages where it has any. Only
+/// before anything was ever taken, so that nothing is missing there.
+fn let_go(agent: &Agent, active: &Active, core: &mut Core, address: usize) -> bool {
+    if agent.process().counters.pages_staged.load(Ordering::Relaxed) > 0 {
+        return false;
+    }
+    let Some(region) = core.regions.at_or_after(address) else { return false };
+    let Some(bytes) = agent.announcements.take(LET_GO_SHARE, LET_GO_MIN, LET_GO_MAX) else {
+        return false;
+    };
+    let start = (address & !(LET_GO_MIN as usize - 1)).max(region.start);
+    let end = (start + (bytes as usize & !(LET_GO_MIN as usize - 1))).min(region.end);
+    if !(start..end).contains(&address) || active.uffd.unregister(start..end).is_err() {
+        return false;
+    }
+    core.regions.remove(&(start..end));
+    agent.released_bytes.fetch_add((end - start) as u64, Ordering::Relaxed);
+    true
 }
 
 /// A page is in memory again, for itself or as one of a stream. Where streams go over more than there

@@ -19,6 +19,7 @@ compile_error!("ramfold's agent knows the system calls of x86_64 and aarch64 onl
 
 pub mod agent;
 pub mod aim;
+pub mod announce;
 #[cfg(all(feature = "preload", target_arch = "x86_64"))]
 mod calls;
 pub mod cold;

@@ -16,7 +16,7 @@ use ramfold_sys::process::{Program, Waited};
 use ramfold_sys::uffd::{Uffd, feature, register_mode};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
 use ramfold_sys::{aio, thread};
-use rustix::thread::{Timespec, futex, sched_getaffinity, sched_yield};
+use rustix::thread::{Timespec, futex, sched_getaffinity};
 
 use crate::agent::{Active, Agent, STAGING_MODE, Stack};
 use crate::cold::{self, Cold, Pace};
@@ -60,6 +60,8 @@ const SLEEP_US_MIN_QUIET: u64 = 1_000;
 /// Looks at which nothing had changed that make a program quiet.
 const QUIET_LOOKS: u32 = 16;
 const SLEEP_US_MAX: u64 = 100_000;
+/// Where nothing happens that must be noticed by looking.
+const SLEEP_US_MAX_QUIET: u64 = 500_000;
 /// The monitor must not wait for the end of the program's turn: a program that fills fresh memory
 /// meanwhile grows by 3 MB in a millisecond, and a turn can last for several.
 const TURN_NS: u64 = 100_000;
@@ -76,6 +78,12 @@ const STOPS_MAX: u32 = 8;
 /// How long such a program is watched closely, and room is kept for what it grows by unnoticed. A
 /// program that fills blocks of 30 MB passed caps of 24 to 96 MB by 0 to 15 % with a tenth of this.
 const GROWING_NS: u64 = 500_000_000;
+/// See [`Monitor::tolerated_bytes`].
+const TOLERATED_BYTES_MAX: u64 = 2 << 20;
+/// Calls that nobody announces are made by programs that do so again.
+const UNANNOUNCED_NS: u64 = 2_000_000_000;
+/// And are no rounding.
+const UNANNOUNCED_BYTES: u64 = 256 << 10;
 /// Share of the monitor's time that may go into looking at mappings, as 1 / this.
 const SCAN_SHARE: u64 = 20;
 /// Looks at mappings, in proactive mode, in the time in which all memory is looked at once.
@@ -127,6 +135,16 @@ pub struct Monitor {
     stops: u32,
     /// The program has outrun reclaim lately: look more often until then.
     growing_until_ns: u64,
+    /// Writable memory that was not registered when the mappings were last looked at, and all that the
+    /// program had then.
+    unregistered_bytes: u64,
+    writable_at_scan: u64,
+    /// What the program had at the last look, and how much of that it had announced.
+    writable_before: u64,
+    /// Memory comes by calls that nobody announces, or did until lately: look often until then.
+    unannounced_until_ns: u64,
+    /// The program may have huge pages, as far as the agent knows.
+    has_huge_pages: bool,
     /// What there was to see before the last sleep (memory, and faults so far), and how often that
     /// had stayed the same.
     seen: (Memory, u64),
@@ -212,6 +230,11 @@ impl Monitor {
                 progress: 0,
                 stops: 0,
                 growing_until_ns: 0,
+                unregistered_bytes: 0,
+                writable_at_scan: 0,
+                writable_before: 0,
+                unannounced_until_ns: time::monotonic_ns() + UNANNOUNCED_NS,
+                has_huge_pages: true,
                 seen: (memory, 0),
                 quiet_looks: 0,
                 program: Some(agent.program()),
@@ -245,16 +268,18 @@ impl Monitor {
         // known they wait for their turns like others.
         let _ = run_soon();
         loop {
+            let asked = self.agent.announcements.asked();
             self.look();
+            if self.reclaimer.is_none() && self.should_activate() && self.forks_are_done() {
+                if let Err(reason) = self.activate() {
+                    self.give_up(&reason);
+                }
+            }
+            self.provide(asked);
             if self.reclaimer.is_some() {
                 self.keep_below_cap();
                 self.compress_cold();
                 self.recompress();
-            } else if self.should_activate() {
-                match self.activate() {
-                    Ok(()) => continue,
-                    Err(reason) => self.give_up(&reason),
-                }
             }
             let now = time::monotonic_ns();
             self.privileges.follow(self.agent, now);
@@ -265,6 +290,7 @@ impl Monitor {
     /// Asks the kernel what the process costs, and publishes it.
     pub fn look(&mut self) {
         self.ask();
+        self.notice_unannounced();
         self.measure_sharing();
         self.correct_estimate();
         self.publish();
@@ -295,6 +321,17 @@ impl Monitor {
         if self.agent.progress.load(Ordering::Acquire) == self.progress {
             let grown = (cost + store_before) as i64 - (before + most) as i64;
             self.growth.note(time::monotonic_ns(), grown);
+        }
+    }
+
+    /// Has the program made memory that it did not announce?
+    fn notice_unannounced(&mut self) {
+        let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
+        let grown = writable.saturating_sub(self.writable_before);
+        self.writable_before = writable;
+        let announced = self.agent.announcements.take_announced();
+        if grown > announced + UNANNOUNCED_BYTES {
+            self.unannounced_until_ns = time::monotonic_ns() + UNANNOUNCED_NS;
         }
     }
 
@@ -414,10 +451,99 @@ impl Monitor {
     fn should_activate(&self) -> bool {
         let marks = Watermarks::of(self.agent.session());
         let kept = self.agent.session().unused_pool_bytes();
-        let total = cost::others_cost(self.agent) + self.cost_bytes() + kept;
+        let own = self.cost_bytes().max(self.unasked_bytes());
+        let total = cost::others_claim(self.agent) + own + kept;
         (total > marks.activation || self.cold_after_ns() > 0)
-            && self.cost_bytes() > PROCESS_BYTES_MIN.min(marks.cap / 4)
+            && own > PROCESS_BYTES_MIN.min(marks.cap / 4)
             && !self.agent.gave_up.load(Ordering::Relaxed)
+    }
+
+    /// No fork may copy the process half-way between asleep and active: those that began before are let
+    /// through, new ones wait for the lock. It is not taken earlier: a fork that waits for it has locks of
+    /// libc's, which one of the others may need to go on. Nor are they waited for here: a thread that
+    /// waits for an answer may have such a lock.
+    fn forks_are_done(&self) -> bool {
+        self.agent.trap_forks.store(true, Ordering::SeqCst);
+        self.agent.plain_forks.load(Ordering::SeqCst) == 0
+    }
+
+    /// Memory of the agent's own that counts as writable.
+    fn own_bytes(&self) -> u64 {
+        let agent = self.agent;
+        let active = agent.active().map_or(0, |active| {
+            let spill = active.spill.as_ref().map_or(0, |spill| {
+                spill.memory_ranges().iter().map(|range| range.len() as u64).sum()
+            });
+            active.staging_memory.len() as u64 + active.store.cost_bytes() as u64 + spill
+        });
+        agent.home_range().len() as u64 + active
+    }
+
+    /// What the program has made since the mappings were last looked at, and what the fault handler has
+    /// let go.
+    fn fresh_bytes(&self) -> u64 {
+        let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
+        let released = self.agent.released_bytes.load(Ordering::Relaxed);
+        released + writable.saturating_sub(self.writable_at_scan)
+    }
+
+    /// The program's writable memory that is not registered, touched or not.
+    fn unasked_bytes(&self) -> u64 {
+        self.unregistered_bytes + self.fresh_bytes()
+    }
+
+    /// What the program costs, or could come to without asking.
+    fn claim_bytes(&self) -> u64 {
+        let cost = if self.reclaimer.is_some() { self.cost_bytes() } else { 0 };
+        cost + self.unasked_bytes()
+    }
+
+    /// How much of a claim like that there is room for.
+    fn room_bytes(&self) -> u64 {
+        let (agent, session) = (self.agent, self.agent.session());
+        let others = cost::others_claim(agent) + session.unused_pool_bytes();
+        let marks = Watermarks::of(session);
+        marks.activation.saturating_sub(others + self.claim_bytes())
+    }
+
+    /// How much may be mapped and not registered where there is no room any more: to look at each new
+    /// mapping would take too long.
+    fn tolerated_bytes(&self) -> u64 {
+        let marks = Watermarks::of(self.agent.session());
+        ((marks.cap - marks.high) / 4).min(TOLERATED_BYTES_MAX)
+    }
+
+    /// Registers what the program could touch unasked for which there is no room, says how much it may,
+    /// and answers who has `asked` before the last look.
+    fn provide(&mut self, asked: u32) {
+        let (agent, session) = (self.agent, self.agent.session());
+        let tolerated = if self.reclaimer.is_some() { self.tolerated_bytes() } else { 0 };
+        if self.reclaimer.is_some()
+            && self.room_bytes() < tolerated
+            && self.fresh_bytes() > tolerated / 2
+        {
+            self.scan_mappings();
+        }
+        let allowance = if agent.gave_up.load(Ordering::Relaxed) {
+            u64::MAX
+        } else {
+            // Others want their part of the room.
+            let processes = session.used_processes().count() as u64;
+            (self.room_bytes() / (2 * processes.max(1))).max(tolerated)
+        };
+        agent.announcements.allow(allowance);
+        let claim = self.claim_bytes().saturating_add(allowance);
+        agent.process().claim_bytes.store(claim, Ordering::Relaxed);
+        agent.announcements.answer(asked);
+    }
+
+    /// For what takes long: answers who waits.
+    fn provide_if_asked(&mut self) {
+        let asked = self.agent.announcements.asked();
+        if self.agent.announcements.is_waited_for() {
+            self.ask();
+            self.provide(asked);
+        }
     }
 
     /// From here on memory is looked after: opens a userfaultfd, sets the reserve aside, starts
@@ -427,13 +553,6 @@ impl Monitor {
         let marks = Watermarks::of(agent.session());
         if marks.cap < CAP_BYTES_MIN {
             return Err(GiveUp::Cap(marks.cap));
-        }
-        // No fork may copy the process half-way between asleep and active: those that began before
-        // are let through, new ones wait for the lock. It is not taken earlier: a fork that waits
-        // for it has locks of libc's, which one of the others may need to go on.
-        agent.trap_forks.store(true, Ordering::SeqCst);
-        while agent.plain_forks.load(Ordering::SeqCst) > 0 {
-            sched_yield();
         }
         let mut core = agent.lock_core();
         let (uffd, told_of_forks) = open_uffd()?;
@@ -468,11 +587,6 @@ impl Monitor {
         core.staging.set_size(chunks, chunk_pages);
         // The monitor has not been sent anywhere yet.
         core.aims.set_processors(sched_getaffinity(None).map_or(1, |set| set.count().into()));
-        // Registered memory gets none; what is not registered yet grows by gigabytes a second with
-        // them, more than is noticed in time.
-        if thread::huge_pages_off() == Ok(false) && thread::set_huge_pages_off(true).is_ok() {
-            agent.session().huge_pages_off.store(1, Ordering::Relaxed);
-        }
         self.start_handler();
         drop(core);
         self.scan_mappings();
@@ -566,9 +680,26 @@ impl Monitor {
         }
     }
 
+    /// Registered memory gets no huge pages; what is not registered yet grows by gigabytes a second with
+    /// them, more than is noticed in time.
+    fn turn_huge_pages_off(&mut self) {
+        if thread::huge_pages_off() == Ok(false) && thread::set_huge_pages_off(true).is_ok() {
+            self.agent.session().huge_pages_off.store(1, Ordering::Relaxed);
+        }
+        self.has_huge_pages = false;
+    }
+
     fn keep_below_cap(&mut self) {
         let agent = self.agent;
-        self.scan_mappings_if_changed();
+        let is_near = cost::others_cost(agent) + self.cost_bytes()
+            > Watermarks::of(agent.session()).activation;
+        if is_near && self.has_huge_pages {
+            self.turn_huge_pages_off();
+        }
+        // As long as there is room, what is new need not be known.
+        if is_near || self.cold_after_ns() > 0 || !agent.announces.load(Ordering::Relaxed) {
+            self.scan_mappings_if_changed();
+        }
         if let Some(active) = agent.active() {
             kept::drop_unneeded(agent, active);
         }
@@ -726,8 +857,9 @@ impl Monitor {
         let Some(reclaimer) = self.reclaimer.take() else { return };
         if reclaimer.has_aims() {
             let (statm, before) = (&self.statm, self.memory);
-            self.recompress
-                .go_on(agent, active, reclaimer, || is_short() && !has_grown(statm, before));
+            self.recompress.go_on(agent, active, reclaimer, || {
+                is_short() && !has_grown(statm, before) && !agent.announcements.is_waited_for()
+            });
         }
         self.reclaimer = Some(reclaimer);
     }
@@ -739,6 +871,7 @@ impl Monitor {
         self.correct_estimate();
         // What the program maps meanwhile grows unseen until it is registered.
         self.scan_mappings_if_grown();
+        self.provide_if_asked();
         if self.cost_bytes() > hard && self.growth.is_fast() && self.stops < STOPS_MAX {
             self.growth = Growth::default();
             self.stops += 1;
@@ -763,7 +896,8 @@ impl Monitor {
         let mut leaves = 0u32;
         active.store.compact(|| {
             leaves += 1;
-            !leaves.is_multiple_of(COMPACTION_LEAVES) || !has_grown(statm, before)
+            !leaves.is_multiple_of(COMPACTION_LEAVES)
+                || !has_grown(statm, before) && !self.agent.announcements.is_waited_for()
         });
         self.agent.process().counters.compactions.fetch_add(1, Ordering::Relaxed);
         self.compacted_ns = time::monotonic_ns();
@@ -815,6 +949,11 @@ impl Monitor {
         let agent = self.agent;
         let Some(active) = agent.active() else { return };
         let started = time::monotonic_ns();
+        // Before the mappings are looked at: what is made meanwhile counts as unknown.
+        agent.released_bytes.store(0, Ordering::Relaxed);
+        self.ask();
+        self.writable_at_scan = self.memory.writable_bytes.saturating_sub(self.own_bytes());
+        let mut unregistered = 0;
         agent.process().counters.mapping_scans.fetch_add(1, Ordering::Relaxed);
         agent.lock_core().rescan_wanted = false;
         let arguments = proc::arguments().unwrap_or_default();
@@ -823,10 +962,12 @@ impl Monitor {
         let mut full = false;
         let mut buffer = [0; 8192];
         let result = maps::for_each(&mut buffer, |mapping| {
-            if !mapping.is_private_anonymous()
-                || mapping.range.len() < MAPPING_BYTES_MIN
-                || agent.owns(&mapping.range)
-            {
+            if !mapping.is_private_anonymous() || agent.owns(&mapping.range) {
+                return;
+            }
+            let writable = if mapping.writable { mapping.range.len() as u64 } else { 0 };
+            unregistered += writable;
+            if mapping.range.len() < MAPPING_BYTES_MIN {
                 return;
             }
             // What others read by `/proc/PID/cmdline` stays: for them it does not fault.
@@ -842,6 +983,7 @@ impl Monitor {
             }
             let mut core = agent.lock_core();
             if core.regions.contains(&range) {
+                unregistered -= writable;
                 return;
             }
             // What cannot be taken for its access is registered all the same: what is reserved
@@ -860,6 +1002,7 @@ impl Monitor {
             }
             if active.uffd.is_registered_anonymous(range.clone()) == Ok(true) {
                 full |= !core.regions.insert(range.clone());
+                unregistered -= writable;
             } else {
                 core.rescan_wanted = true;
             }
@@ -881,9 +1024,40 @@ impl Monitor {
                 ),
             );
         }
+        self.unregistered_bytes = unregistered;
         self.mapped_bytes_at_scan = self.memory.mapped_bytes;
         self.scanned_ns = time::monotonic_ns();
         self.scan_took_ns = self.scanned_ns - started;
+    }
+
+    /// How long to sleep unless something happens.
+    fn sleep_us(&self, headroom: u64) -> u64 {
+        let agent = self.agent;
+        let now = time::monotonic_ns();
+        let is_active = self.reclaimer.is_some();
+        if agent.gave_up.load(Ordering::Relaxed) {
+            return SLEEP_US_MAX_QUIET;
+        }
+        let is_growing = now < self.growing_until_ns;
+        let is_quiet = self.quiet_looks >= QUIET_LOOKS && !is_growing;
+        let shortest = if is_quiet { SLEEP_US_MIN_QUIET } else { SLEEP_US_MIN };
+        let usual = if agent.stuck.load(Ordering::Relaxed) {
+            SLEEP_US_MAX
+        } else {
+            (headroom / GROWTH_BYTES_PER_US).clamp(shortest, SLEEP_US_MAX)
+        };
+        // Growth announces itself, faults and relatives wake this thread: what is left to look for may
+        // take longer from look to look.
+        let announces = agent.announces.load(Ordering::Relaxed) && now > self.unannounced_until_ns;
+        let goes_round = is_active && self.cold_after_ns() > 0;
+        if !announces || goes_round {
+            usual
+        } else if !is_active {
+            SLEEP_US_MAX_QUIET
+        } else {
+            let doublings = self.quiet_looks.saturating_sub(QUIET_LOOKS).min(16);
+            (usual << doublings).min(SLEEP_US_MAX_QUIET)
+        }
     }
 
     fn sleep(&mut self) {
@@ -895,22 +1069,17 @@ impl Monitor {
         let total = agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
         let limit = if active { marks.high } else { marks.activation };
         let headroom = limit.saturating_sub(total);
-        let now = time::monotonic_ns();
-        let growing = now < self.growing_until_ns;
         let faults = process.counters.faults.load(Ordering::Relaxed);
         let seen_now = (self.memory, faults);
         self.quiet_looks =
             if self.seen == seen_now { self.quiet_looks.saturating_add(1) } else { 0 };
         self.seen = seen_now;
-        let quiet = self.quiet_looks >= QUIET_LOOKS && !growing;
-        let shortest = if quiet { SLEEP_US_MIN_QUIET } else { SLEEP_US_MIN };
-        let mut sleep_us = (headroom / GROWTH_BYTES_PER_US).clamp(shortest, SLEEP_US_MAX);
-        if agent.gave_up.load(Ordering::Relaxed) || agent.stuck.load(Ordering::Relaxed) {
-            sleep_us = SLEEP_US_MAX;
-        }
+        let sleep_us = self.sleep_us(headroom);
         agent.monitor_sleeps.store(true, Ordering::SeqCst);
-        // What was staged after the last look, by a handler that did not see this thread asleep.
-        if active && headroom == 0 && agent.lock_core().staging.oldest().is_some() {
+        // What was asked after the last look, or staged by a handler that did not see this thread asleep.
+        if agent.announcements.is_waited_for()
+            || active && headroom == 0 && agent.lock_core().staging.oldest().is_some()
+        {
             agent.monitor_sleeps.store(false, Ordering::Relaxed);
             return;
         }

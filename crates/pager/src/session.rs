@@ -205,7 +205,9 @@ pub struct Process {
     pub sharing_unknown: AtomicU32,
     /// All anonymous memory of the process in RAM, what ramfold itself takes included.
     pub cost_bytes: AtomicU64,
-    /// The most of it that was seen.
+    /// What that can come to before anybody is asked.
+    pub claim_bytes: AtomicU64,
+    /// The most of `cost_bytes` that was seen.
     pub cost_bytes_max: AtomicU64,
     pub pool_used_bytes: AtomicU64,
     /// Free spans kept ready, and what else of the pool's memory is in no slot in use.
@@ -579,8 +581,9 @@ impl Session {
     /// not for hot paths.
     pub fn bury_the_dead(&self, but_for: u32) {
         for place in self.used_processes() {
+            let amounts = [&place.cost_bytes, &place.claim_bytes];
             if place.pid.load(Ordering::Relaxed) != but_for
-                && place.cost_bytes.load(Ordering::Relaxed) != 0
+                && amounts.iter().any(|amount| amount.load(Ordering::Relaxed) != 0)
                 && place.dead_pid().is_some()
             {
                 place.clear_amounts();
@@ -767,8 +770,12 @@ impl Process {
             Owner::Left | Owner::Died => false,
             Owner::Nobody => {
                 let taken_ns = self.taken_ns.load(Ordering::Acquire);
-                let is_new = time::monotonic_ns().saturating_sub(taken_ns) < SILENT_NS;
-                is_alive(pid) || pid != u32::MAX && is_new
+                let is_new = || time::monotonic_ns().saturating_sub(taken_ns) < SILENT_NS;
+                // Of a child that is not there yet its parent's number is known; in another namespace
+                // the number says nothing.
+                let is_known = pid & UNBORN == 0
+                    && self.pid_namespace.load(Ordering::Relaxed) == proc::pid_namespace();
+                is_alive(pid) || pid != u32::MAX && !is_known && is_new()
             }
         };
         (!lives).then_some(pid)
@@ -796,6 +803,7 @@ impl Process {
     fn clear_amounts(&self) {
         for amount in [
             &self.cost_bytes,
+            &self.claim_bytes,
             &self.pool_used_bytes,
             &self.pool_reserve_bytes,
             &self.pool_fragmentation_bytes,

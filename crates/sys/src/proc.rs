@@ -49,8 +49,10 @@ impl Statm {
             let (pages, _) = fields.next().flatten().ok_or(Errno::PROTO)?;
             Ok(pages * PAGE_SIZE as u64)
         };
-        let (mapped_bytes, resident, shared) = (bytes()?, bytes()?, bytes()?);
-        Ok(Memory { mapped_bytes, anonymous_bytes: resident.saturating_sub(shared) })
+        let [mapped_bytes, resident, shared, _, _, writable_bytes] =
+            [bytes()?, bytes()?, bytes()?, bytes()?, bytes()?, bytes()?];
+        let anonymous_bytes = resident.saturating_sub(shared);
+        Ok(Memory { mapped_bytes, anonymous_bytes, writable_bytes })
     }
 }
 
@@ -63,6 +65,9 @@ pub struct Memory {
     /// kernel keeps the counters per processor and adds them up loosely (within a few hundred
     /// KiB).
     pub anonymous_bytes: u64,
+    /// Mappings that the process may write to and that are its own, whether or not there is memory
+    /// behind them: more anonymous memory than this it cannot have.
+    pub writable_bytes: u64,
 }
 
 /// Proportional share of anonymous memory: a page that `fork` left shared counts by the fraction

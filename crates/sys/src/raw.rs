@@ -12,6 +12,8 @@ use crate::Errno;
 pub mod nr {
     pub const CLOSE: usize = 3;
     pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
+    pub const BRK: usize = 12;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const RT_SIGRETURN: usize = 15;
@@ -64,9 +66,11 @@ pub mod nr {
     pub const SETFSGID: usize = 152;
     pub const SETGROUPS: usize = 159;
     pub const PRCTL: usize = 167;
+    pub const BRK: usize = 214;
     pub const MREMAP: usize = 216;
     pub const CLONE: usize = 220;
     pub const MMAP: usize = 222;
+    pub const MPROTECT: usize = 226;
     pub const MINCORE: usize = 232;
     pub const WAIT4: usize = 260;
     pub const NAME_TO_HANDLE_AT: usize = 264;

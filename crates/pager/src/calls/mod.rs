@@ -11,10 +11,9 @@
 
 use ramfold_sys::raw::nr;
 
-use crate::entry::CLibrary;
-
 mod divert;
 mod fork;
+mod memory;
 mod stubs;
 
 pub use divert::divert;
@@ -46,6 +45,10 @@ impl Answer {
 extern "C" fn on_call(call: &Call) -> Answer {
     match call.number {
         nr::CLONE | nr::CLONE3 | nr::FORK => fork::on_clone(call),
+        nr::MMAP => memory::on_mmap(call),
+        nr::MPROTECT => memory::on_mprotect(call),
+        nr::MREMAP => memory::on_mremap(call),
+        nr::BRK => memory::on_brk(call),
         _ => Answer::AS_IT_IS,
     }
 }

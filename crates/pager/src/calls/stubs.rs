@@ -22,6 +22,46 @@ unsafe extern "C" {
     pub fn stub_syscall();
 }
 
+/// The call and its arguments go into an array on the stack, [`on_call`] is called with it, and the
+/// registers are as before, rax the result if the call was made. The flags tell: zero when it was not.
+macro_rules! pass_on {
+    () => {
+        concat!(
+            "push rbp\n",
+            ".cfi_def_cfa_offset 16\n",
+            ".cfi_offset rbp, -16\n",
+            "mov rbp, rsp\n",
+            ".cfi_def_cfa_register rbp\n",
+            "push r9\n",
+            "push r8\n",
+            "push r10\n",
+            "push rdx\n",
+            "push rsi\n",
+            "push rdi\n",
+            "push rax\n",
+            "mov rdi, rsp\n",
+            "and rsp, -16\n",
+            "call {on_call}\n",
+            "lea rsp, [rbp - 56]\n",
+            // Nothing from here on changes what this finds.
+            "test rdx, rdx\n",
+            "jz 9f\n",
+            "mov [rsp], rax\n",
+            "9:\n",
+            "pop rax\n",
+            "pop rdi\n",
+            "pop rsi\n",
+            "pop rdx\n",
+            "pop r10\n",
+            "pop r8\n",
+            "pop r9\n",
+            "pop rbp\n",
+            ".cfi_def_cfa rsp, 8\n",
+            ".cfi_restore rbp\n",
+        )
+    };
+}
+
 global_asm!(
     ".pushsection .text",
     ".globl ramfold_stub_syscall",
@@ -30,6 +70,14 @@ global_asm!(
     "ramfold_stub_syscall:",
     ".cfi_startproc",
     "mov r9, [rsp + 8]",
+    "cmp rax, {mmap}",
+    "je 2f",
+    "cmp rax, {mprotect}",
+    "je 2f",
+    "cmp rax, {brk}",
+    "je 2f",
+    "cmp rax, {mremap}",
+    "je 2f",
     "cmp rax, {clone}",
     "je 2f",
     "cmp rax, {fork}",
@@ -39,47 +87,57 @@ global_asm!(
     "1:",
     "syscall",
     "jmp qword ptr [rip + {return_from_syscall}]",
-    // The call and its arguments, in an array that begins where the stack ends.
     "2:",
-    "push rbp",
-    ".cfi_def_cfa_offset 16",
-    ".cfi_offset rbp, -16",
-    "mov rbp, rsp",
-    ".cfi_def_cfa_register rbp",
-    "push r9",
-    "push r8",
-    "push r10",
-    "push rdx",
-    "push rsi",
-    "push rdi",
-    "push rax",
-    "mov rdi, rsp",
-    "and rsp, -16",
-    "call {on_call}",
-    "lea rsp, [rbp - 56]",
-    // Nothing until the jump changes what this finds.
-    "test rdx, rdx",
-    "jz 3f",
-    "mov [rsp], rax",
-    "3:",
-    "pop rax",
-    "pop rdi",
-    "pop rsi",
-    "pop rdx",
-    "pop r10",
-    "pop r8",
-    "pop r9",
-    "pop rbp",
-    ".cfi_def_cfa rsp, 8",
-    ".cfi_restore rbp",
+    pass_on!(),
     "jz 1b",
     "jmp qword ptr [rip + {return_from_syscall}]",
     ".cfi_endproc",
     ".size ramfold_stub_syscall, . - ramfold_stub_syscall",
     ".popsection",
+    mmap = const nr::MMAP,
+    mprotect = const nr::MPROTECT,
+    brk = const nr::BRK,
+    mremap = const nr::MREMAP,
     clone = const nr::CLONE,
     fork = const nr::FORK,
     clone3 = const nr::CLONE3,
     on_call = sym on_call,
     return_from_syscall = sym RETURN_FROM_SYSCALL,
 );
+
+/// A stub that is called in the place of the last two instructions before a function's return from the
+/// kernel: the load of the call's number, and the entry.
+macro_rules! stub {
+    ($name:literal, $function:ident, $number:expr) => {
+        unsafe extern "C" {
+            #[link_name = $name]
+            pub fn $function();
+        }
+
+        global_asm!(
+            ".pushsection .text",
+            concat!(".globl ", $name),
+            concat!(".hidden ", $name),
+            concat!(".type ", $name, ", @function"),
+            concat!($name, ":"),
+            ".cfi_startproc",
+            "mov eax, {number}",
+            pass_on!(),
+            "jz 1f",
+            "ret",
+            "1:",
+            "syscall",
+            "ret",
+            ".cfi_endproc",
+            concat!(".size ", $name, ", . - ", $name),
+            ".popsection",
+            number = const $number,
+            on_call = sym on_call,
+        );
+    };
+}
+
+stub!("ramfold_stub_mmap", stub_mmap, nr::MMAP);
+stub!("ramfold_stub_mprotect", stub_mprotect, nr::MPROTECT);
+stub!("ramfold_stub_mremap", stub_mremap, nr::MREMAP);
+stub!("ramfold_stub_brk", stub_brk, nr::BRK);

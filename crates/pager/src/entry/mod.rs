@@ -1,6 +1,7 @@
 //! Where the program's loader meets the agent: the constructor of the preloaded library, and what
 //! it needs from the C library, found without depending on one.
 
+#[cfg(not(feature = "preload"))]
 use core::ops::Range;
 
 /// Addresses of this library. What it keeps in its writable parts must stay in memory.
@@ -102,8 +103,10 @@ mod preload {
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        crate::calls::divert(&library);
-        if let Err(errno) = Agent::start(session, process) {
+        let announces = crate::calls::divert(&library);
+        #[cfg(not(target_arch = "x86_64"))]
+        let announces = false;
+        if let Err(errno) = Agent::start(session, process, announces) {
             process.pid.store(u32::MAX, Ordering::Release);
             session.say(
                 Once::NoAddressSpace,

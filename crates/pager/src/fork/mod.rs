@@ -136,6 +136,7 @@ fn begin_process(agent: &'static Agent) {
     agent.note_program();
     agent.set_alive();
     agent.plain_forks.store(0, Ordering::SeqCst);
+    agent.announcements.begin_child();
     agent.fork_waits.store(0, Ordering::Relaxed);
     agent.delayed.store(false, Ordering::Relaxed);
     agent.faults_wait.store(false, Ordering::Relaxed);

@@ -1,0 +1,102 @@
+//! Calls that make writable memory: announced before the program can touch it.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use ramfold_sys::PAGE_SIZE;
+use ramfold_sys::raw::{self, nr};
+use rustix::mm::{Advice, madvise};
+
+use super::{Answer, Call};
+use crate::agent::Agent;
+
+const PROT_WRITE: usize = 2;
+const MAP_PRIVATE: usize = 2;
+const MAP_TYPE: usize = 15;
+const MAP_LOCKED: usize = 0x2000;
+const MAP_POPULATE: usize = 0x8000;
+const MAP_NONBLOCK: usize = 0x1_0000;
+const MAP_HUGETLB: usize = 0x4_0000;
+
+/// The end of the data segment, as the kernel said last.
+static PROGRAM_BREAK: AtomicUsize = AtomicUsize::new(0);
+
+/// The agent, where there is one to announce to.
+fn listener() -> Option<&'static Agent> {
+    Agent::get().filter(|agent| agent.listens())
+}
+
+fn make(number: usize, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    // SAFETY: the program asked for this very call.
+    unsafe { raw::syscall6(number, a, b, c, d, e, f) }
+}
+
+fn is_error(result: isize) -> bool {
+    (-4095..0).contains(&result)
+}
+
+/// What is populated at once is announced in between: the fault handler then fills it, with room made
+/// for it.
+pub fn on_mmap(call: &Call) -> Answer {
+    let [_, bytes, access, flags, ..] = call.arguments;
+    let is_growth =
+        access & PROT_WRITE != 0 && flags & MAP_TYPE == MAP_PRIVATE && flags & MAP_HUGETLB == 0;
+    let Some(agent) = listener().filter(|_| is_growth) else { return Answer::AS_IT_IS };
+    let populates = flags & (MAP_POPULATE | MAP_NONBLOCK | MAP_LOCKED) == MAP_POPULATE
+        && agent.announcements.exceeds(bytes);
+    let mut arguments = call.arguments;
+    if populates {
+        arguments[3] &= !MAP_POPULATE;
+    }
+    let result = make(nr::MMAP, arguments);
+    if !is_error(result) {
+        agent.announce(bytes);
+        if populates {
+            // What cannot be populated is left to be touched, as by mmap.
+            // SAFETY: memory that was just made, and holds nothing.
+            let _ = unsafe {
+                madvise(
+                    result as *mut _,
+                    bytes.next_multiple_of(PAGE_SIZE),
+                    Advice::LinuxPopulateWrite,
+                )
+            };
+        }
+    }
+    Answer::made(result)
+}
+
+pub fn on_mprotect(call: &Call) -> Answer {
+    let [_, bytes, access, ..] = call.arguments;
+    let Some(agent) = listener().filter(|_| access & PROT_WRITE != 0) else {
+        return Answer::AS_IT_IS;
+    };
+    let result = make(nr::MPROTECT, call.arguments);
+    if !is_error(result) {
+        agent.announce(bytes);
+    }
+    Answer::made(result)
+}
+
+pub fn on_mremap(call: &Call) -> Answer {
+    let [_, old_bytes, new_bytes, ..] = call.arguments;
+    let Some(agent) = listener() else { return Answer::AS_IT_IS };
+    let result = make(nr::MREMAP, call.arguments);
+    if !is_error(result) && new_bytes > old_bytes {
+        agent.announce(new_bytes - old_bytes);
+    }
+    Answer::made(result)
+}
+
+pub fn on_brk(call: &Call) -> Answer {
+    let Some(agent) = listener() else { return Answer::AS_IT_IS };
+    let mut before = PROGRAM_BREAK.load(Ordering::Relaxed);
+    if before == 0 {
+        before = make(nr::BRK, [0; 6]) as usize;
+    }
+    let result = make(nr::BRK, call.arguments);
+    PROGRAM_BREAK.store(result as usize, Ordering::Relaxed);
+    if result as usize > before {
+        agent.announce(result as usize - before);
+    }
+    Answer::made(result)
+}
