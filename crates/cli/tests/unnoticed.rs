@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{needs_userfaultfd, ramfold, run, text, tree};
+use support::{RAMFOLD, needs_userfaultfd, ramfold, run, text, tree};
 
 /// Compiles a program of `tests/unnoticed`.
 fn compile(source: &str, options: &[&str], folder: &Path) -> PathBuf {
@@ -131,5 +131,83 @@ os.execv('/bin/echo', ['echo', 'right'])
         }
         assert!(Instant::now() < deadline, "{} processes are left", agents.len());
         std::thread::yield_now();
+    }
+}
+
+/// Prints whether it is held at 30 MiB, and its environment.
+const WHAT_IT_IS_GIVEN: &str = "
+import os
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+[line] = [line for line in open('/proc/self/status') if line.startswith('RssAnon')]
+# Python itself sets a variable where no locale is given.
+environment = sorted(item for item in os.environ.items() if item[0] != 'LC_CTYPE')
+print(int(line.split()[1]) < 45 << 10, environment)
+";
+
+#[test]
+fn the_agent_comes_along_whatever_the_environment_and_leaves_it_as_it_is() {
+    needs_userfaultfd!();
+    for (command, environment) in [
+        (&["env", "-i"][..], "[]"),
+        (&["env", "-i", "A=b", "C=d"], "[('A', 'b'), ('C', 'd')]"),
+        (&["env", "-i", "LD_PRELOAD=libm.so.6"], "[('LD_PRELOAD', 'libm.so.6')]"),
+        (&["env", "-i", "sh", "-c", "unset PWD; exec \"$@\"", "sh"], "[]"),
+        (&["env", "-i", "sh", "-c", "unset PWD; \"$@\"; exit 0", "sh"], "[]"),
+    ] {
+        let mut ramfold = ramfold(["--memory", "30M", "--"]);
+        ramfold.args(command).args(["/usr/bin/python3", "-S", "-E", "-c", WHAT_IT_IS_GIVEN]);
+        let ended = run(&mut ramfold);
+        let (printed, said) = (text(&ended.output.stdout), text(&ended.output.stderr));
+        assert_eq!(printed, format!("True {environment}\n"), "{command:?}: {said}");
+        assert_eq!(said, "", "{command:?}");
+    }
+}
+
+#[test]
+fn a_program_that_ramfold_cannot_come_along_to_is_named() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("hello.c", &["-static"], folder.path());
+    let ended = run(ramfold(["--", "sh", "-c", "\"$0\"; \"$0\""]).arg(&program));
+    assert_eq!(text(&ended.output.stdout), "hello\nhello\n");
+    let said = text(&ended.output.stderr);
+    let expected = format!("ramfold: {} runs without ramfold: it is statically", program.display());
+    assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn sanitizers_find_what_they_find_without() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    for (options, expected) in [
+        (&["-fsanitize=address"][..], "byte(s) leaked"),
+        (&["-fsanitize=address", "-static-libasan"], "byte(s) leaked"),
+        (&["-fsanitize=leak"], "byte(s) leaked"),
+        (&["-fsanitize=thread"], "data race"),
+    ] {
+        let program = compile("faulty.c", &[options, &["-O0"]].concat(), folder.path());
+        for by_shell in [false, true] {
+            let mut ramfold = ramfold(["--memory", "60M", "--"]);
+            if by_shell {
+                ramfold.args(["sh", "-c", "exec \"$0\""]);
+            }
+            let ended = run(ramfold.arg(&program));
+            let said = text(&ended.output.stderr);
+            assert!(said.contains(expected), "{options:?}: {said}");
+            assert!(!said.contains("ramfold:"), "{options:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_ignored_stays_ignored_and_nothing_else_is() {
+    for script in ["exec \"$@\"", "trap '' INT HUP USR1; exec \"$@\""] {
+        let shown = |command: &[&str]| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script, "sh"]).args(command);
+            let ended = run(shell.args(["grep", "Sig[BIC]", "/proc/self/status"]));
+            text(&ended.output.stdout)
+        };
+        assert_eq!(shown(&[RAMFOLD, "run", "--"]), shown(&["env"]), "{script}");
     }
 }

@@ -5,6 +5,7 @@
 //! sleeps, and the store's and staging's reservations, made when memory runs short.
 
 use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -20,13 +21,15 @@ use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::thread;
 use ramfold_sys::uffd::{Uffd, register_mode};
 use ramfold_sys::{Errno, PAGE_SIZE, proc};
+use rustix::fd::OwnedFd;
 use rustix::mm::{Advice, madvise};
-use rustix::thread::{Pid, sched_yield};
+use rustix::thread::{Pid, Timespec, futex, sched_yield};
 
 use crate::aim::Aims;
 use crate::announce::Announcements;
 use crate::cost::{self, Watermarks};
 use crate::dropped::DroppedRanges;
+use crate::entry::session_place::{SessionHolders, SessionPlace};
 use crate::fault::Handler;
 use crate::page::{self, PageNumber};
 use crate::probation::Probation;
@@ -76,6 +79,8 @@ pub struct Agent {
     home_end: usize,
     /// The program's process.
     pid: AtomicU32,
+    /// In which its number counts.
+    pid_namespace: AtomicU64,
     /// See [`process::end_word`], of the program's first thread; zero where it is not known.
     end_word: AtomicUsize,
     /// Of the first thread of the agent's process.
@@ -119,6 +124,12 @@ pub struct Agent {
     pub announcements: Announcements,
     /// Memory that the fault handler has let go since the monitor looked at the mappings.
     pub released_bytes: AtomicU64,
+    /// From whom the session can be had.
+    pub session_holders: SessionHolders,
+    /// The program executes another, and what the agent's process may do is in the way.
+    pub executes: AtomicBool,
+    /// The path of the agent's library, or null.
+    library: AtomicPtr<c_char>,
     /// The C library's calls pass through the agent, so that growth announces itself.
     pub announces: AtomicBool,
     /// Reclaim found nothing more to take: faults need not wait for it.
@@ -164,6 +175,11 @@ static AGENT: AtomicPtr<Agent> = AtomicPtr::new(ptr::null_mut());
 /// How long the handler waits for the lock before it looks whether a fork holds it.
 pub const LOCK_PATIENCE_NS: u32 = 200_000;
 
+/// How long a program that executes another waits for the agent's process, where only that has the
+/// session.
+const EXECUTION_LOOKS: u32 = 300;
+const EXECUTION_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
+
 const STACK_BYTES: usize = 256 << 10;
 /// Stacks, in the order of [`Stack`]. A page that cannot be touched lies above each.
 const STACKS: usize = 5;
@@ -205,6 +221,8 @@ impl Agent {
         session: &'static Session,
         process: &'static Process,
         announces: bool,
+        place: &SessionPlace,
+        library: &'static CStr,
     ) -> Result<(), Errno> {
         let bytes = AGENT_OFFSET
             + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
@@ -232,6 +250,8 @@ impl Agent {
         agent.alive.store(alive.cast(), Ordering::Relaxed);
         agent.set_alive();
         agent.announces.store(announces, Ordering::Relaxed);
+        agent.session_holders.begin(place);
+        agent.library.store(library.as_ptr().cast_mut(), Ordering::Relaxed);
         agent.note_program();
         let agent: &'static Agent = agent;
         agent.spawn_process(crate::monitor::process_main)?;
@@ -253,6 +273,34 @@ impl Agent {
         }
     }
 
+    /// Where a program finds the session that this process is about to execute: see
+    /// [`SessionHolders::for_execution`].
+    ///
+    /// # Errors
+    /// What open(2) says where it cannot be reached in any way.
+    pub fn session_for_execution(&self) -> Result<(SessionPlace, Option<OwnedFd>), Errno> {
+        let holders = &self.session_holders;
+        for _ in 0..EXECUTION_LOOKS {
+            if let Ok(found) = holders.for_execution() {
+                return Ok(found);
+            }
+            // The agent's process may be as young as this one, and about to open it; or be permitted more
+            // than this one is any more, until it has noticed.
+            self.executes.store(true, Ordering::Relaxed);
+            self.process().wake_agent();
+            let never = AtomicU32::new(0);
+            let _ = futex::wait(&never, futex::Flags::PRIVATE, 0, Some(&EXECUTION_LOOK));
+        }
+        holders.for_execution()
+    }
+
+    /// The path of the agent's library, as the loader was asked for it.
+    pub fn library(&self) -> Option<&'static CStr> {
+        let path = self.library.load(Ordering::Relaxed);
+        // SAFETY: set at start to a string of the loader's that is never freed.
+        (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }).filter(|path| !path.is_empty())
+    }
+
     /// Is there an agent's process to announce growth to?
     pub fn listens(&self) -> bool {
         self.is_alive()
@@ -267,6 +315,7 @@ impl Agent {
 
     /// For the program's thread that the agent's process is started from.
     pub fn note_program(&self) {
+        self.pid_namespace.store(proc::pid_namespace(), Ordering::Relaxed);
         self.pid.store(proc::own_pid(), Ordering::Relaxed);
         self.end_word.store(process::end_word().unwrap_or(0), Ordering::Relaxed);
     }
@@ -295,7 +344,10 @@ impl Agent {
         let owned = unsafe { self.process().agent_lives.own(&self.robust_list) };
         // Without it the place is taken for that of a living process for ever.
         debug_assert!(owned.is_ok());
-        self.process().agent_pid.store(proc::own_pid(), Ordering::Release);
+        self.session_holders.hold();
+        let pid = &self.process().agent_pid;
+        pid.store(proc::own_pid(), Ordering::Release);
+        let _ = futex::wake(pid, futex::Flags::empty(), u32::MAX);
         let _ = rustix::thread::set_name(c"ramfold-agent");
         // What is sent to the program's group is not for this one; nor does it keep a folder in use.
         // The session stays the program's: the scheduler weighs sessions against each other.
@@ -333,6 +385,23 @@ impl Agent {
         let (stack, between) = (self.stack(Stack::Monitor), self.stack(Stack::Handler));
         // SAFETY: the stacks are nobody's yet, and the agent lives for ever.
         unsafe { process::spawn(stack, between, entry, argument) }
+    }
+
+    /// For a forked child: is it the first in another namespace of processes? Then it is about to put its
+    /// own /proc in the place of the one by which the session is found.
+    pub fn is_in_new_namespace(&self) -> bool {
+        proc::pid_namespace() != self.pid_namespace.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the agent's process, just started, to have what it needs.
+    pub fn wait_for_process(&self) {
+        for _ in 0..EXECUTION_LOOKS {
+            let pid = &self.process().agent_pid;
+            if pid.load(Ordering::Acquire) != 0 {
+                break;
+            }
+            let _ = futex::wait(pid, futex::Flags::empty(), 0, Some(&EXECUTION_LOOK));
+        }
     }
 
     pub fn session(&self) -> &'static Session {

@@ -270,10 +270,12 @@ impl Monitor {
         loop {
             let asked = self.agent.announcements.asked();
             self.look();
-            if self.reclaimer.is_none() && self.should_activate() && self.forks_are_done() {
-                if let Err(reason) = self.activate() {
-                    self.give_up(&reason);
-                }
+            if self.reclaimer.is_none()
+                && self.should_activate()
+                && self.forks_are_done()
+                && let Err(reason) = self.activate()
+            {
+                self.give_up(&reason);
             }
             self.provide(asked);
             if self.reclaimer.is_some() {
@@ -283,6 +285,7 @@ impl Monitor {
             }
             let now = time::monotonic_ns();
             self.privileges.follow(self.agent, now);
+            self.agent.session_holders.hold();
             self.sleep();
         }
     }

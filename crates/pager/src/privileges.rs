@@ -4,6 +4,9 @@
 //! write to its memory, the agent's stacks included, and must not find a thread there that is root
 //! still. So the agent's threads follow the program's first thread.
 
+use core::sync::atomic::Ordering;
+
+use ramfold_sys::Errno;
 use ramfold_sys::credentials::Credentials;
 
 use crate::agent::Agent;
@@ -23,7 +26,7 @@ impl Privileges {
     /// Looks, when it is time to, whether the first thread's credentials have changed, and takes
     /// them on.
     pub fn follow(&mut self, agent: &Agent, now_ns: u64) {
-        if now_ns - self.looked_ns < LOOK_NS {
+        if now_ns - self.looked_ns < LOOK_NS && !agent.executes.swap(false, Ordering::Relaxed) {
             return;
         }
         self.looked_ns = now_ns;
@@ -32,14 +35,17 @@ impl Privileges {
         if self.followed.as_ref() == Some(&first) {
             return;
         }
-        if let Err(errno) = first.take_on() {
-            agent.session().say(
+        match first.take_on() {
+            Ok(()) => {}
+            // Where /proc has gone meanwhile it is tried again.
+            Err(errno) if errno != Errno::PERM => return,
+            Err(_) => agent.session().say(
                 Once::Privileges,
                 format_args!(
-                    "pid {}: the program changed its user, groups or capabilities, and ramfold's threads in it could not ({errno}): they can do what it could before",
+                    "pid {}: the program changed its user, groups or capabilities, and its agent's process could not: that can do what the program could before",
                     agent.pid()
                 ),
-            );
+            ),
         }
         self.followed = Some(first);
     }

@@ -306,7 +306,8 @@ pub enum Once {
     Privileges = 1 << 6,
     SpillFull = 1 << 7,
     SpillFailed = 1 << 8,
-    Other = 1 << 9,
+    NotAlong = 1 << 9,
+    Other = 1 << 10,
 }
 
 /// The shared memory. All fields are atomics: every process may write at any time.

@@ -19,6 +19,7 @@ pub mod bytes;
 pub mod cgroup;
 pub mod code;
 pub mod credentials;
+pub mod executable;
 pub mod file;
 #[cfg(any(test, feature = "std"))]
 pub mod file_server;

@@ -72,6 +72,7 @@ struct SymbolEntry {
 #[derive(Clone, Copy)]
 pub struct Object {
     base: usize,
+    name: *const c_char,
     dynamic: *const Dynamic,
 }
 
@@ -101,7 +102,8 @@ pub unsafe fn objects() -> Result<impl Iterator<Item = Object>, Errno> {
     let find = |kind| headers.iter().find(|header| header.kind == kind);
     let base = find(PT_PHDR).map_or(0, |own| (start - own.address) as usize);
     let program = find(PT_DYNAMIC)
-        .map(|header| Object { base, dynamic: (base + header.address as usize) as *const _ });
+        .map(|header| (base + header.address as usize) as *const Dynamic)
+        .map(|dynamic| Object { base, name: core::ptr::null(), dynamic });
     let debug = program.and_then(|program| program.dynamic_value(DT_DEBUG)).unwrap_or(0);
     // SAFETY: the loader has put its structure's address there, or nothing.
     let first = unsafe { (debug as *const Debug).as_ref() }.map_or(core::ptr::null(), |d| d.first);
@@ -110,11 +112,22 @@ pub unsafe fn objects() -> Result<impl Iterator<Item = Object>, Errno> {
         // SAFETY: the list is as the loader made it, which does not change it meanwhile.
         let map = unsafe { next.as_ref() }?;
         next = map.next;
-        Some(Object { base: map.base, dynamic: map.dynamic })
+        Some(Object { base: map.base, name: map.name, dynamic: map.dynamic })
     }))
 }
 
 impl Object {
+    /// Where it begins in memory.
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    /// By what name the loader was asked for it, or where that found it; empty for the program.
+    pub fn name(&self) -> &'static CStr {
+        // SAFETY: the loader's string, which stays as long as the object; null for what it has not told.
+        unsafe { self.name.as_ref().map_or(c"", |name| CStr::from_ptr(name)) }
+    }
+
     fn dynamic_value(&self, tag: u64) -> Option<usize> {
         let mut at = self.dynamic;
         loop {

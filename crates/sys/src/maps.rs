@@ -145,7 +145,7 @@ fn parse(line: &[u8]) -> Option<Mapping<'_>> {
 }
 
 /// A number at the start of the text, and what follows it.
-pub(crate) fn number(text: &[u8], radix: u32) -> Option<(u64, &[u8])> {
+pub fn number(text: &[u8], radix: u32) -> Option<(u64, &[u8])> {
     let digits = text.iter().take_while(|&&b| (b as char).is_digit(radix)).count();
     let (digits, rest) = text.split_at(digits);
     let value = core::str::from_utf8(digits).ok()?;

@@ -23,6 +23,7 @@ pub mod nr {
     pub const CLONE: usize = 56;
     pub const FORK: usize = 57;
     pub const VFORK: usize = 58;
+    pub const EXECVE: usize = 59;
     pub const EXIT: usize = 60;
     pub const WAIT4: usize = 61;
     pub const SETGROUPS: usize = 116;
@@ -42,6 +43,7 @@ pub mod nr {
     pub const KCMP: usize = 312;
     pub const SCHED_SETATTR: usize = 314;
     pub const SCHED_GETATTR: usize = 315;
+    pub const EXECVEAT: usize = 322;
     pub const USERFAULTFD: usize = 323;
     pub const CLONE3: usize = 435;
 }

@@ -16,6 +16,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use ramfold_codec::Choice;
 use ramfold_pager::session::{Once, OwnedSession, SESSION_VARIABLE};
+use ramfold_sys::executable::Executable;
 use ramfold_sys::{cgroup, process};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -138,6 +139,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     };
     let mut command = Command::new(&path);
     command.arg0(&arguments.program[0]).args(&arguments.program[1..]);
+    // It is this one's anyway. But glibc's posix_spawn, which is used otherwise, leaves two signals of its
+    // own ignored in the program.
+    command.gid(rustix::process::getgid().as_raw());
 
     if let Some(file) = &arguments.stats {
         output_file::check(file)
@@ -182,12 +186,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     if let Some(recompress_after) = arguments.recompress_after {
         session.recompress_after_ns.store(nanoseconds(recompress_after), Ordering::Relaxed);
     }
-    if let Some(reason) = reason_to_run_without(&path) {
+    let executable = program::look(&path);
+    if let Some(reason) = reason_to_run_without(&path, &executable) {
         say(format_args!("runs without ramfold: {reason}"));
         session.note_said(Once::NoUserfaultfd);
     }
     let library = agent_library::place()?;
-    command.env("LD_PRELOAD", preload_list(library.path()));
+    command.env("LD_PRELOAD", preload_list(library.path(), executable.first_library()));
     let (fd, key) = session.fd_and_key();
     command.env(SESSION_VARIABLE, format!("{}:{fd}:{key:016x}", std::process::id()));
 
@@ -195,7 +200,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     // that lose their parent, as they would come to init.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .context("becoming the reaper of the program's processes")?;
-    let mut signals = SignalsInfo::<WithOrigin>::new(FORWARDED).context("handling signals")?;
+    let ignored = ignored_signals();
+    let forwarded = FORWARDED.iter().filter(|signal| !ignored.contains(signal));
+    let mut signals = SignalsInfo::<WithOrigin>::new(forwarded).context("handling signals")?;
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(not_started(&path, &error)),
@@ -353,17 +360,25 @@ fn not_started(path: &Path, error: &std::io::Error) -> i32 {
     if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
-fn reason_to_run_without(path: &Path) -> Option<String> {
-    if let Err(closed) = program::is_open(path) {
-        return Some(closed.to_string());
+fn reason_to_run_without(path: &Path, executable: &Executable) -> Option<String> {
+    if let Some(reason) = executable.reason() {
+        return Some(format!("{}: {reason}", path.display()));
     }
     doctor::userfaultfd_problem()
 }
 
-/// The agent last, behind what the caller has there already.
-fn preload_list(library: &Path) -> OsString {
-    let mut list = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    if !list.is_empty() {
+/// The agent last, behind what the caller has there already, and what must come first.
+fn preload_list(library: &Path, first: Option<&str>) -> OsString {
+    let mut list = OsString::new();
+    let given = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if let Some(first) = first
+        && !given.to_string_lossy().split([':', ' ']).any(|name| name == first)
+    {
+        list.push(first);
+        list.push(":");
+    }
+    list.push(given);
+    if !list.is_empty() && !list.as_encoded_bytes().ends_with(b":") {
         list.push(":");
     }
     list.push(library);
@@ -379,6 +394,16 @@ const FORWARDED: &[i32] = &[
     signal_hook::consts::SIGUSR2,
     signal_hook::consts::SIGWINCH,
 ];
+
+/// Signals that this process was started to ignore, as by nohup(1): the program ignores them too.
+fn ignored_signals() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok())
+        .unwrap_or(0);
+    (1..=64).filter(|signal| mask & 1 << (signal - 1) != 0).collect()
+}
 
 /// Passes on what was sent to this process alone. What the terminal sends reaches the program by
 /// itself.

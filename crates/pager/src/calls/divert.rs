@@ -26,15 +26,18 @@ const CALL: u8 = 0xe8;
 const NOTHING: [u8; 2] = [0x66, 0x90];
 
 /// Functions of the C library that enter the kernel, and where they are to arrive.
-const FUNCTIONS: [(&CStr, usize, unsafe extern "C" fn()); 4] = [
+const FUNCTIONS: [(&CStr, usize, unsafe extern "C" fn()); 7] = [
     (c"mmap", nr::MMAP, stubs::stub_mmap),
     (c"mprotect", nr::MPROTECT, stubs::stub_mprotect),
     (c"mremap", nr::MREMAP, stubs::stub_mremap),
     (c"brk", nr::BRK, stubs::stub_brk),
+    (c"execve", nr::EXECVE, stubs::stub_execve),
+    (c"execveat", nr::EXECVEAT, stubs::stub_execveat),
+    (c"fexecve", nr::EXECVEAT, stubs::stub_execveat),
 ];
 
-/// Diverts the system calls of this C library; `true` when all that make memory are. What is not found in
-/// it as expected stays as it is.
+/// Diverts the system calls of this C library; `true` when all are. What is not found in it as expected
+/// stays as it is.
 pub fn divert(library: &CLibrary) -> bool {
     if let Some(function) = library.function(c"syscall")
         && let Some(site) = find(function, LOAD_SIXTH)

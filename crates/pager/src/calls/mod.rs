@@ -12,6 +12,7 @@
 use ramfold_sys::raw::nr;
 
 mod divert;
+mod exec;
 mod fork;
 mod memory;
 mod stubs;
@@ -49,6 +50,8 @@ extern "C" fn on_call(call: &Call) -> Answer {
         nr::MPROTECT => memory::on_mprotect(call),
         nr::MREMAP => memory::on_mremap(call),
         nr::BRK => memory::on_brk(call),
+        nr::EXECVE => exec::on_execve(call),
+        nr::EXECVEAT => exec::on_execveat(call),
         _ => Answer::AS_IT_IS,
     }
 }

@@ -84,6 +84,10 @@ global_asm!(
     "je 2f",
     "cmp rax, {clone3}",
     "je 2f",
+    "cmp rax, {execve}",
+    "je 2f",
+    "cmp rax, {execveat}",
+    "je 2f",
     "1:",
     "syscall",
     "jmp qword ptr [rip + {return_from_syscall}]",
@@ -101,6 +105,8 @@ global_asm!(
     clone = const nr::CLONE,
     fork = const nr::FORK,
     clone3 = const nr::CLONE3,
+    execve = const nr::EXECVE,
+    execveat = const nr::EXECVEAT,
     on_call = sym on_call,
     return_from_syscall = sym RETURN_FROM_SYSCALL,
 );
@@ -141,3 +147,5 @@ stub!("ramfold_stub_mmap", stub_mmap, nr::MMAP);
 stub!("ramfold_stub_mprotect", stub_mprotect, nr::MPROTECT);
 stub!("ramfold_stub_mremap", stub_mremap, nr::MREMAP);
 stub!("ramfold_stub_brk", stub_brk, nr::BRK);
+stub!("ramfold_stub_execve", stub_execve, nr::EXECVE);
+stub!("ramfold_stub_execveat", stub_execveat, nr::EXECVEAT);

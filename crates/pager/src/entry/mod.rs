@@ -21,6 +21,9 @@ pub fn rseq_offset() -> isize {
 mod builtins;
 #[cfg(feature = "preload")]
 mod c_library;
+#[cfg(any(test, feature = "preload"))]
+pub mod environment;
+pub mod session_place;
 
 #[cfg(feature = "preload")]
 pub use c_library::CLibrary;
@@ -29,18 +32,19 @@ pub use preload::{library_range, rseq_offset};
 
 #[cfg(feature = "preload")]
 mod preload {
-    use core::ffi::{CStr, c_char};
     use core::ops::Range;
     use core::ptr;
     use core::sync::atomic::{AtomicIsize, Ordering};
     use core::time::Duration;
 
-    use ramfold_sys::path::Path;
     use ramfold_sys::{Errno, PAGE_SIZE, proc, process};
-    use rustix::fs::{Mode, OFlags};
     use rustix::mm::{MapFlags, ProtFlags, mmap};
 
     use super::c_library::{CLibrary, find_rseq_offset};
+    #[cfg(target_arch = "x86_64")]
+    use super::environment::restore;
+    use super::environment::{PRELOAD_VARIABLE, Strings, strings, value_of};
+    use super::session_place::SessionPlace;
     use crate::agent::Agent;
     use crate::fork::{after_fork_in_child, after_fork_in_parent, before_fork};
     use crate::session::{Once, SEALS, SESSION_MAGIC, SESSION_VARIABLE, Session};
@@ -60,14 +64,14 @@ mod preload {
     /// How long a program waits for the memory to go of the one that executed it.
     const AGENT_BEFORE: Duration = Duration::from_secs(1);
 
+    /// In the names of valgrind's own preloaded libraries.
+    const VALGRIND: &[u8] = b"/vgpreload_";
+
     static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
 
     pub fn rseq_offset() -> isize {
         RSEQ_OFFSET.load(Ordering::Relaxed)
     }
-
-    /// A list of strings that ends with null: an environment.
-    type Strings = *const *const c_char;
 
     #[used]
     #[unsafe(link_section = ".init_array")]
@@ -78,14 +82,28 @@ mod preload {
         let Some(library) = CLibrary::find() else { return };
         // Only glibc passes it.
         let environment = library.environment().unwrap_or(environment);
-        // SAFETY: the environment of the program.
-        let Some(variable) = (unsafe { value_of(environment, SESSION_VARIABLE) }) else { return };
+        let variable = strings(environment).find_map(|text| value_of(text, SESSION_VARIABLE));
+        let Some(place) = variable.and_then(SessionPlace::parse) else { return };
+        // SAFETY: as the kernel made it, and the program has not begun.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            restore(environment)
+        };
         // Without its session an agent has no cap to hold and nobody to tell: the program runs
         // as it would without ramfold.
-        let Ok(session) = open_session(variable) else { return };
+        let Ok(session) = map_session(&place) else { return };
         // Below the cap nothing is to be other than without ramfold.
         if session.huge_pages_off.load(Ordering::Relaxed) == 1 {
             let _ = ramfold_sys::thread::set_huge_pages_off(false);
+        }
+        // It runs the program on a processor of its own making, which knows neither how a process is
+        // made that shares memory, nor userfaultfd.
+        let is_checked = strings(environment)
+            .filter_map(|text| value_of(text, PRELOAD_VARIABLE))
+            .any(|list| list.windows(VALGRIND.len()).any(|part| part == VALGRIND));
+        if is_checked {
+            let text = format_args!("what valgrind checks runs without ramfold");
+            return session.say(Once::NotAlong, text);
         }
         let pid = proc::own_pid();
         if let Some(agent) = session.agent_of(pid) {
@@ -106,7 +124,12 @@ mod preload {
         let announces = crate::calls::divert(&library);
         #[cfg(not(target_arch = "x86_64"))]
         let announces = false;
-        if let Err(errno) = Agent::start(session, process, announces) {
+        // SAFETY: the loader waits for this constructor.
+        let library_path = unsafe { ramfold_sys::loaded::objects() }
+            .ok()
+            .and_then(|mut objects| objects.find(|object| object.base() == library_range().start))
+            .map_or(c"", |own| own.name());
+        if let Err(errno) = Agent::start(session, process, announces, &place, library_path) {
             process.pid.store(u32::MAX, Ordering::Release);
             session.say(
                 Once::NoAddressSpace,
@@ -115,15 +138,9 @@ mod preload {
         }
     }
 
-    /// Maps the session that `PID:FD:KEY` names.
-    fn open_session(variable: &CStr) -> Result<&'static Session, Errno> {
-        let mut parts = variable.to_str().map_err(|_| Errno::INVAL)?.split(':');
-        let mut next = || parts.next().ok_or(Errno::INVAL);
-        let (pid, fd, key) = (next()?, next()?, next()?);
-        let key = u64::from_str_radix(key, 16).ok();
-        let path = Path::new(format_args!("/proc/{pid}/fd/{fd}"))?;
-        let file =
-            rustix::fs::open(path.as_c_str(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    /// Maps the session that is found at this place.
+    fn map_session(place: &SessionPlace) -> Result<&'static Session, Errno> {
+        let file = place.open()?;
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SEALS);
         if !sealed || rustix::fs::fstat(&file)?.st_size as usize != size_of::<Session>() {
             return Err(Errno::INVAL);
@@ -141,31 +158,11 @@ mod preload {
             &*address.cast::<Session>()
         };
         if session.magic.load(Ordering::Acquire) != SESSION_MAGIC
-            || key != Some(session.key.load(Ordering::Relaxed))
+            || place.key != session.key.load(Ordering::Relaxed)
         {
             return Err(Errno::PROTO);
         }
         Ok(session)
-    }
-
-    /// The value of a variable.
-    ///
-    /// # Safety
-    /// It must be an environment, whose strings stay.
-    unsafe fn value_of(environment: Strings, name: &str) -> Option<&'static CStr> {
-        let mut entry = environment;
-        loop {
-            // SAFETY: not past the null that ends the list.
-            let text = unsafe { entry.as_ref()?.as_ref() }?;
-            // SAFETY: a string of the environment.
-            let text = unsafe { CStr::from_ptr(text) };
-            let value = text.to_bytes_with_nul().strip_prefix(name.as_bytes());
-            if let Some(value) = value.and_then(|rest| rest.strip_prefix(b"=")) {
-                return CStr::from_bytes_with_nul(value).ok();
-            }
-            // SAFETY: as above.
-            entry = unsafe { entry.add(1) };
-        }
     }
 
     #[panic_handler]

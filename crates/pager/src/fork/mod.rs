@@ -125,10 +125,13 @@ pub extern "C" fn after_fork_in_child() {
 
 /// Starts an agent in a child that inherits nothing evicted.
 fn start_asleep(agent: &'static Agent) {
+    let waits = agent.is_in_new_namespace();
     begin_process(agent);
     agent.trap_forks.store(false, Ordering::SeqCst);
-    // Where there may be no more threads the child runs without ramfold.
-    let _ = agent.spawn_process(crate::monitor::process_main);
+    // Where there may be no more processes the child runs without ramfold.
+    if agent.spawn_process(crate::monitor::process_main).is_ok() && waits {
+        agent.wait_for_process();
+    }
 }
 
 /// What a child's agent must not take from its parent's.

@@ -1,0 +1,177 @@
+//! Where a session is found: in the launcher, or in whoever else has it open.
+
+use core::fmt;
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use ramfold_sys::path::Path;
+use ramfold_sys::{Errno, proc};
+use rustix::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use rustix::fs::{Access, Mode, OFlags, access, open};
+
+/// The value of the session's variable: `PID:FD:KEY`, or `fd:FD:KEY` for a descriptor that was handed
+/// down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionPlace {
+    /// Zero: the descriptor is this process's.
+    pub pid: u32,
+    pub fd: i32,
+    pub key: u64,
+}
+
+const HANDED_DOWN: &str = "fd";
+
+impl SessionPlace {
+    pub fn parse(value: &[u8]) -> Option<SessionPlace> {
+        let mut parts = core::str::from_utf8(value).ok()?.split(':');
+        let pid = parts.next()?;
+        Some(SessionPlace {
+            pid: if pid == HANDED_DOWN { 0 } else { pid.parse().ok()? },
+            fd: parts.next()?.parse().ok()?,
+            key: u64::from_str_radix(parts.next()?, 16).ok()?,
+        })
+    }
+
+    /// # Errors
+    /// What open(2) says. What was handed down is the caller's from now on.
+    pub fn open(&self) -> Result<OwnedFd, Errno> {
+        if self.pid == 0 {
+            // SAFETY: opened for this process by the one before it in it, and known to nobody else.
+            return Ok(unsafe { OwnedFd::from_raw_fd(self.fd) });
+        }
+        open(self.path()?.as_c_str(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    fn path(&self) -> Result<Path, Errno> {
+        Path::new(format_args!("/proc/{}/fd/{}", self.pid, self.fd))
+    }
+
+    /// Can it be opened from here?
+    fn is_reachable(&self) -> bool {
+        self.pid != 0
+            && self.path().is_ok_and(|path| {
+                access(path.as_c_str(), Access::READ_OK | Access::WRITE_OK).is_ok()
+            })
+    }
+}
+
+impl fmt::Display for SessionPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            0 => write!(f, "{HANDED_DOWN}:{}:{:016x}", self.fd, self.key),
+            pid => write!(f, "{pid}:{}:{:016x}", self.fd, self.key),
+        }
+    }
+}
+
+/// Whom a process can have the session from: the launcher, or its own agent's process, which keeps it
+/// open. The first may be out of sight, in another namespace of processes or behind chroot(2). Zeroed
+/// memory: nobody.
+#[repr(C)]
+pub struct SessionHolders {
+    launcher: Holder,
+    agent: Holder,
+    key: AtomicU64,
+}
+
+#[repr(C)]
+struct Holder {
+    pid: AtomicU32,
+    fd: AtomicI32,
+}
+
+impl SessionHolders {
+    /// At the start of the agent.
+    pub fn begin(&self, place: &SessionPlace) {
+        self.launcher.pid.store(place.pid, Ordering::Relaxed);
+        self.launcher.fd.store(place.fd, Ordering::Relaxed);
+        self.key.store(place.key, Ordering::Relaxed);
+    }
+
+    fn of(&self, holder: &Holder) -> SessionPlace {
+        SessionPlace {
+            pid: holder.pid.load(Ordering::Relaxed),
+            fd: holder.fd.load(Ordering::Relaxed),
+            key: self.key.load(Ordering::Relaxed),
+        }
+    }
+
+    fn open_any(&self) -> Result<OwnedFd, Errno> {
+        let places = [self.of(&self.launcher), self.of(&self.agent)];
+        // What was handed down is closed since.
+        let mut held = places.iter().filter(|place| place.pid != 0);
+        held.find_map(|place| place.open().ok()).ok_or(Errno::NOENT)
+    }
+
+    /// For the agent's process: keeps the session open, if it does not yet. A forked child has it from its
+    /// parent's.
+    pub fn hold(&self) {
+        if self.agent.pid.load(Ordering::Relaxed) == proc::own_pid() {
+            return;
+        }
+        if let Ok(file) = self.open_any() {
+            // As long as this process lives.
+            self.agent.fd.store(file.into_raw_fd(), Ordering::Relaxed);
+            self.agent.pid.store(proc::own_pid(), Ordering::Release);
+        }
+    }
+
+    /// Where a program finds the session that is about to be executed in this process. The descriptor, if
+    /// one is returned, is for that program, and is to be closed if it is not executed after all.
+    ///
+    /// # Errors
+    /// What open(2) says where it cannot be reached in any way.
+    pub fn for_execution(&self) -> Result<(SessionPlace, Option<OwnedFd>), Errno> {
+        let launcher = self.of(&self.launcher);
+        if launcher.is_reachable() {
+            return Ok((launcher, None));
+        }
+        let holder = self.of(&self.agent);
+        if holder.pid == 0 {
+            return Err(Errno::NOENT);
+        }
+        let file = open(holder.path()?.as_c_str(), OFlags::RDWR, Mode::empty())?;
+        Ok((SessionPlace { pid: 0, fd: file.as_raw_fd(), ..holder }, Some(file)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_was_written() {
+        for place in [
+            SessionPlace { pid: 123, fd: 4, key: 0xabc },
+            SessionPlace { pid: 0, fd: 7, key: u64::MAX },
+        ] {
+            let text = place.to_string();
+            assert_eq!(SessionPlace::parse(text.as_bytes()), Some(place));
+            assert_eq!(SessionPlace::parse(format!("{text}:spd").as_bytes()), Some(place));
+        }
+        for bad in ["", "1:2", "x:2:3", "1:2:xyz", "fd::0"] {
+            assert_eq!(SessionPlace::parse(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn who_is_out_of_sight_is_passed_by() {
+        // SAFETY: zeroed memory is valid.
+        let holders: SessionHolders = unsafe { core::mem::zeroed() };
+        let file = tempfile_descriptor();
+        let me = proc::own_pid();
+        holders.begin(&SessionPlace { pid: me, fd: file.as_raw_fd(), key: 5 });
+        let (place, handed_down) = holders.for_execution().unwrap();
+        assert_eq!((place.pid, place.key), (me, 5));
+        assert!(handed_down.is_none());
+        holders.hold();
+        holders.begin(&SessionPlace { pid: u32::MAX >> 2, fd: 3, key: 5 });
+        let (place, handed_down) = holders.for_execution().unwrap();
+        let handed_down = handed_down.unwrap();
+        assert_eq!((place.pid, place.fd), (0, handed_down.as_raw_fd()));
+        assert!(rustix::io::fcntl_getfd(&handed_down).unwrap().is_empty());
+    }
+
+    fn tempfile_descriptor() -> OwnedFd {
+        rustix::fs::memfd_create(c"session", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    }
+}
