@@ -15,8 +15,9 @@ use anyhow::{Result, bail};
 use crate::progress;
 use crate::size::Size;
 
-/// How far the cost of a run may be from the total, as a share of the total.
-const TOLERANCE: f64 = 0.02;
+/// How far the cost of a run may be from the total where nothing else is asked, in percent of the
+/// total.
+pub const TOLERANCE_PERCENT: f64 = 2.0;
 /// Enough for a slope that is off by half at each step.
 const STEP_LIMIT: usize = 8;
 /// Below this share of the total the pool has eaten the memory it should extend.
@@ -38,12 +39,14 @@ impl Cost {
 }
 
 /// Finds the limit for a program that needs `need_bytes`, starting from
-/// `compressed_size` (compressed / original). `run` runs it under a limit and
-/// gives `None` if the program was killed for want of memory.
+/// `compressed_size` (compressed / original), with which a run costs the total
+/// to `tolerance` of it. `run` runs it under a limit and gives `None` if the
+/// program was killed for want of memory.
 pub fn find_limit(
     total_bytes: u64,
     need_bytes: u64,
     compressed_size: f64,
+    tolerance: f64,
     mut run: impl FnMut(u64) -> Result<Option<Cost>>,
 ) -> Result<u64> {
     let (total, need) = (total_bytes as f64, need_bytes as f64);
@@ -61,7 +64,7 @@ pub fn find_limit(
         };
         let (pool, cost_bytes) = (cost.pool_bytes_peak as f64, cost.total_bytes() as f64);
         let excess = cost_bytes - total;
-        if excess.abs() <= TOLERANCE * total {
+        if excess.abs() <= tolerance * total {
             return Ok(limit_bytes);
         }
         // All is allowed and it costs less: it needs less than that.
@@ -99,9 +102,9 @@ pub fn find_limit(
 }
 
 /// Tells a person that a peer drifted from the total after its calibration.
-pub fn warn_of_drift(what: &str, total_bytes: u64, cost_bytes: u64) {
+pub fn warn_of_drift(what: &str, total_bytes: u64, cost_bytes: u64, tolerance: f64) {
     let drift = cost_bytes as f64 / total_bytes as f64 - 1.0;
-    if drift.abs() > 2.0 * TOLERANCE {
+    if drift.abs() > 2.0 * tolerance {
         progress::say(&format!(
             "ramfold-bench: {what} cost {} where {} was asked ({:+.1} %)",
             Size(cost_bytes),
@@ -121,6 +124,7 @@ mod tests {
     use super::*;
 
     const MIB: f64 = 1048576.0;
+    const TOLERANCE: f64 = 0.02;
 
     /// A program of `need` whose pages compress to `c`, with the last pages
     /// compressing worse.
@@ -144,7 +148,7 @@ mod tests {
                     for share in [0.6, 0.75, 0.9] {
                         let total = (need * share) as u64;
                         let run = model(need, compressed, curve);
-                        let limit = find_limit(total, need as u64, 0.35, &run).unwrap();
+                        let limit = find_limit(total, need as u64, 0.35, TOLERANCE, &run).unwrap();
                         let cost = run(limit).unwrap().unwrap().total_bytes() as f64;
                         assert!((cost / total as f64 - 1.0).abs() <= TOLERANCE, "{limit} {cost}");
                     }
@@ -158,7 +162,7 @@ mod tests {
         let need = 256.0 * MIB;
         let mut runs = 0;
         let run = model(need, 0.37, 0.0);
-        find_limit((need / 2.0) as u64, need as u64, 0.37, |limit| {
+        find_limit((need / 2.0) as u64, need as u64, 0.37, TOLERANCE, |limit| {
             runs += 1;
             run(limit)
         })
@@ -167,20 +171,30 @@ mod tests {
     }
 
     #[test]
+    fn any_cost_will_do_where_that_is_asked() {
+        let (need, total) = (256.0 * MIB, 128.0 * MIB);
+        let limit = find_limit(total as u64, need as u64, 0.2, 10.0, model(need, 0.45, 0.0));
+        let expected = (total - 0.2 * need) / 0.8;
+        assert_eq!(limit.unwrap(), round_to_page(expected));
+    }
+
+    #[test]
     fn a_program_that_fits_needs_no_search() {
         let run = model(100.0 * MIB, 0.4, 0.0);
         let total = (150.0 * MIB) as u64;
-        assert_eq!(find_limit(total, (100.0 * MIB) as u64, 0.4, run).unwrap(), total);
+        assert_eq!(find_limit(total, (100.0 * MIB) as u64, 0.4, TOLERANCE, run).unwrap(), total);
     }
 
     #[test]
     fn an_impossible_total_is_an_error() {
         let run = model(256.0 * MIB, 0.8, 0.0);
-        assert!(find_limit((100.0 * MIB) as u64, (256.0 * MIB) as u64, 0.4, run).is_err());
+        assert!(
+            find_limit((100.0 * MIB) as u64, (256.0 * MIB) as u64, 0.4, TOLERANCE, run).is_err()
+        );
         let fails = |_| bail!("no");
-        assert!(find_limit(1 << 20, 1 << 21, 0.4, fails).is_err());
+        assert!(find_limit(1 << 20, 1 << 21, 0.4, TOLERANCE, fails).is_err());
         let killed = |_| Ok(None);
-        let error = find_limit(1 << 20, 1 << 21, 0.4, killed).unwrap_err();
+        let error = find_limit(1 << 20, 1 << 21, 0.4, TOLERANCE, killed).unwrap_err();
         assert!(error.to_string().contains("killed"), "{error}");
     }
 
@@ -189,7 +203,7 @@ mod tests {
         let (need, total) = (256.0 * MIB, 140.0 * MIB);
         let run = model(need, 0.3, 0.0);
         // The first guess is far too small, and small limits kill.
-        let limit = find_limit(total as u64, need as u64, 0.5, |limit| {
+        let limit = find_limit(total as u64, need as u64, 0.5, TOLERANCE, |limit| {
             if (limit as f64) < 60.0 * MIB { Ok(None) } else { run(limit) }
         })
         .unwrap();

@@ -35,6 +35,9 @@ pub struct Harness<'a> {
     pub memories: &'a [Memory],
     pub runs: usize,
     pub keep_going: bool,
+    /// How far the total of a run with a pool outside of its cgroup may be from what is asked when
+    /// the limit is looked for, as a share.
+    pub tolerance: f64,
     pub time_limit: Duration,
 }
 
@@ -225,10 +228,11 @@ impl Harness<'_> {
         progress: &Progress,
     ) -> Result<u64> {
         let mut step = 0;
-        find_limit(total_bytes, reference.need_bytes, reference.compressed_size, |limit_bytes| {
+        let (need_bytes, size) = (reference.need_bytes, reference.compressed_size);
+        find_limit(total_bytes, need_bytes, size, self.tolerance, |limit_bytes| {
             step += 1;
             progress.show(&format!("{name} under {}: finding the limit, step {step}", peer.name()));
-            match self.attempt(peer, prepared, reference.need_bytes, limit_bytes).0 {
+            match self.attempt(peer, prepared, need_bytes, limit_bytes).0 {
                 Ok(sample) => Ok(Some(sample.cost)),
                 Err(error) if error.is::<OutOfMemory>() => Ok(None),
                 Err(error) => Err(error),
@@ -323,7 +327,8 @@ impl Harness<'_> {
         let capped = budget != Budget::Unlimited;
         let cost = samples.iter().map(|sample| sample.cost.total_bytes()).max().unwrap_or(0);
         if budget == Budget::LimitAndPool && !samples.is_empty() && limit_bytes < total_bytes {
-            warn_of_drift(&format!("{workload} under {}", peer.name()), total_bytes, cost);
+            let what = format!("{workload} under {}", peer.name());
+            warn_of_drift(&what, total_bytes, cost, self.tolerance);
         }
         let swaps = peer.name() != NONE;
         let pages = |own: fn(&Account) -> Option<u64>, machine: fn(&Sample) -> u64| {

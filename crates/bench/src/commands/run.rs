@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::workload::positive;
+use crate::calibrate::TOLERANCE_PERCENT;
 use crate::harness::Harness;
 use crate::host::Host;
 use crate::interrupt::Interrupted;
@@ -86,6 +87,11 @@ pub struct Options {
     /// Folder for generated files and the swap file [root: /var/lib/ramfold-bench]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
+    /// How far the measured total of zram and zswap may be from the asked one when the limit is
+    /// looked for, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = TOLERANCE_PERCENT,
+          value_parser = positive)]
+    tolerance: f64,
     /// Longest time for a single run
     #[arg(long, value_name = "SECONDS", default_value = "900", value_parser = positive)]
     time_limit: f64,
@@ -149,6 +155,7 @@ pub fn execute(options: Options) -> Result<ExitCode> {
         memories,
         runs: usize::from(options.runs),
         keep_going,
+        tolerance: options.tolerance / 100.0,
         time_limit: Duration::try_from_secs_f64(options.time_limit)
             .context("--time-limit is too long")?,
     };
