@@ -199,7 +199,7 @@ impl Bulk {
     }
 }
 
-/// Compresses pages over and over, for so long or until it is told to stop.
+/// Compresses pages over and over, at least once, for so long or until it is told to stop.
 fn bulk(engine: &dyn Engine, pages: &[Page], length: Duration, stop: &AtomicBool) -> Result<Bulk> {
     let mailbox = Arc::new(Mailbox::new());
     let mut rooms: Vec<Room> = (0..UNDER_WAY).map(|_| Room::for_page()).collect();
@@ -207,7 +207,7 @@ fn bulk(engine: &dyn Engine, pages: &[Page], length: Duration, stop: &AtomicBool
     let mut done: Vec<Done> = Vec::new();
     let (mut finished, mut next, mut workers) = (0, 0, 0);
     let started = Instant::now();
-    while started.elapsed() < length && !stop.load(Ordering::Relaxed) {
+    loop {
         while jobs.len() < CHUNK
             && let Some(mut room) = rooms.pop()
         {
@@ -220,13 +220,16 @@ fn bulk(engine: &dyn Engine, pages: &[Page], length: Duration, stop: &AtomicBool
         mailbox.collect(&mut done, if rooms.is_empty() { CHUNK } else { 0 });
         finished += done.len() as u64;
         rooms.extend(done.drain(..).map(|done| done.room));
+        if started.elapsed() >= length || stop.load(Ordering::Relaxed) {
+            break;
+        }
     }
     mailbox.collect(&mut done, usize::MAX);
     finished += done.len() as u64;
     Ok(Bulk { pages: finished, seconds: started.elapsed().as_secs_f64(), workers })
 }
 
-/// Asks for objects at random times, one after the other, and checks each page.
+/// Asks for objects at random times, one after the other and at least one, and checks each page.
 fn ask(
     engine: &dyn Engine,
     load: &Load,
@@ -239,7 +242,7 @@ fn ask(
     let mut times = Histogram::default();
     let (mut done, mut room) = (Vec::new(), Room::for_page());
     let started = Instant::now();
-    while started.elapsed() < load.length {
+    loop {
         // Uniform up to twice the mean.
         thread::sleep(load.every.mul_f64(2.0 * random.unit()));
         let object = &objects[random.below(objects.len())];
@@ -257,8 +260,10 @@ fn ask(
         ensure!(answer.outcome == Outcome::Decompressed, "an object is {:?}", answer.outcome);
         ensure!(*answer.room.content == pages[object.page], "a page is not what was compressed");
         room = answer.room;
+        if started.elapsed() >= load.length {
+            return Ok(times);
+        }
     }
-    Ok(times)
 }
 
 /// Processor time of this process.
