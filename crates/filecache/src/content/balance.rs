@@ -179,16 +179,21 @@ impl Balance {
 
     /// Lets memory go from one level to the other where that is due.
     pub fn adjust(&self, held: impl FnOnce() -> Held) {
+        self.adjust_at(Instant::now, held);
+    }
+
+    fn adjust_at(&self, now: impl FnOnce() -> Instant, held: impl FnOnce() -> Held) {
         if self.is_fixed {
             return;
         }
         let mut turn = locked(&self.turn);
-        let went_by = turn.began.elapsed();
+        let now = now();
+        let went_by = now.saturating_duration_since(turn.began);
         if went_by < TURN {
             return;
         }
+        turn.began = now;
         let Held { kernel_bytes, lower_bytes, lost_bytes } = held();
-        turn.began = Instant::now();
         let (read_ns, asked_for) = self.misses.take();
         let compress_ns = taken(&self.read_pages) * self.compressions.take_mean();
         let miss_ns = (read_ns + compress_ns) / asked_for.max(1.0);
@@ -298,8 +303,8 @@ mod tests {
     }
 
     fn end_turn(balance: &Balance, lower_bytes: u64) {
-        balance.turn.lock().unwrap().began -= TURN;
-        balance.adjust(|| held(lower_bytes));
+        let began = balance.turn.lock().unwrap().began;
+        balance.adjust_at(|| began + TURN, || held(lower_bytes));
     }
 
     fn miss(balance: &Balance, pages: u64, level: Level) {
@@ -330,7 +335,8 @@ mod tests {
         // Not twice within a turn.
         after(&balance, 20, 1500, 0);
         let now = balance.compressed_bytes_max();
-        balance.adjust(|| held(now));
+        let began = balance.turn.lock().unwrap().began;
+        balance.adjust_at(|| began + TURN - Duration::from_nanos(1), || held(now));
         assert_eq!(balance.compressed_bytes_max(), now);
     }
 

@@ -158,6 +158,19 @@ impl Speed {
 
     /// A read has taken so long, beside others that were under way.
     pub fn note(&self, ns: u64, bytes: u64, under_way: u64) {
+        self.add(ns, bytes, under_way);
+        // Somebody else is looking.
+        let Ok(mut began) = self.window_began.try_lock() else { return };
+        let elapsed = began.elapsed();
+        if elapsed >= WINDOW {
+            *began = Instant::now();
+            drop(began);
+            self.end_window(elapsed);
+        }
+    }
+
+    /// The same within a window.
+    fn add(&self, ns: u64, bytes: u64, under_way: u64) {
         let own_ns = ns / under_way.max(1);
         let fast_ns = FAST_READ_NS + bytes * FAST_PS_PER_BYTE / 1000;
         self.given_ns.fetch_add(fast_ns, Ordering::Relaxed);
@@ -168,14 +181,6 @@ impl Speed {
             let (weight, all) = (u128::from(bytes.min(1 << 20)), u128::from(MEAN_OF_BYTES));
             let mixed = (before * (all - weight) + own * weight) / all;
             self.ps_per_byte.store(mixed as u64, Ordering::Relaxed);
-        }
-        // Somebody else is looking.
-        let Ok(mut began) = self.window_began.try_lock() else { return };
-        let elapsed = began.elapsed();
-        if elapsed >= WINDOW {
-            *began = Instant::now();
-            drop(began);
-            self.end_window(elapsed);
         }
     }
 
@@ -231,7 +236,7 @@ mod tests {
     /// Notes reads, each of which has taken so long, as many as are done in a second.
     fn second_of(speed: &Speed, ns: u64, bytes: u64, under_way: u64) -> bool {
         let own_ns = ns / under_way;
-        (0..1_000_000_000 / own_ns).for_each(|_| speed.note(ns, bytes, under_way));
+        (0..1_000_000_000 / own_ns).for_each(|_| speed.add(ns, bytes, under_way));
         speed.end_window(Duration::from_secs(1));
         speed.is_slow()
     }
@@ -252,7 +257,7 @@ mod tests {
         assert!(second_of(&speed, 125_000, 4096, 1));
         assert!(!second_of(&speed, 60_000, 4096, 4));
         assert!(!second_of(&speed, 125_000, 4096, 1));
-        (0..20).for_each(|_| speed.note(2_000_000, 4096, 1));
+        (0..20).for_each(|_| speed.add(2_000_000, 4096, 1));
         speed.end_window(Duration::from_secs(1));
         assert!(!speed.is_slow());
     }
@@ -262,7 +267,7 @@ mod tests {
         let speed = Speed::default();
         // It is throttled to 3,000 reads a second, but most are found here.
         for _ in 0..100 {
-            (0..1000).for_each(|_| speed.note(40_000, 16384, 1));
+            (0..1000).for_each(|_| speed.add(40_000, 16384, 1));
             speed.end_window(Duration::from_secs(1));
             assert!(speed.is_slow());
         }
@@ -274,8 +279,8 @@ mod tests {
         // 125 MB/s: in each tenth of a second first 11 MiB at once, then nothing.
         for _ in 0..20 {
             for _ in 0..10 {
-                (0..11).for_each(|_| speed.note(500_000, 1 << 20, 1));
-                speed.note(90_000_000, 1 << 20, 1);
+                (0..11).for_each(|_| speed.add(500_000, 1 << 20, 1));
+                speed.add(90_000_000, 1 << 20, 1);
             }
             speed.end_window(Duration::from_secs(1));
             assert!(speed.is_slow());
@@ -286,11 +291,11 @@ mod tests {
     fn reads_in_order_say_how_long_a_byte_takes() {
         let speed = Speed::default();
         let first = speed.ns_per_byte();
-        speed.note(40_000, 4096, 1);
+        speed.add(40_000, 4096, 1);
         assert_eq!(speed.ns_per_byte(), first);
-        (0..100).for_each(|_| speed.note(2_097_152, 1 << 20, 4));
+        (0..100).for_each(|_| speed.add(2_097_152, 1 << 20, 4));
         assert!((speed.ns_per_byte() - 0.5).abs() < 0.05, "{}", speed.ns_per_byte());
-        (0..100).for_each(|_| speed.note(8_388_608, 1 << 20, 1));
+        (0..100).for_each(|_| speed.add(8_388_608, 1 << 20, 1));
         assert!((speed.ns_per_byte() - 8.0).abs() < 0.1, "{}", speed.ns_per_byte());
     }
 }

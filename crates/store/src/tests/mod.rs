@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ramfold_sys::PAGE_SIZE;
 
@@ -42,6 +42,12 @@ pub(crate) fn present_bytes(range: &Range<usize>) -> usize {
 fn test_duration() -> Duration {
     let seconds = std::env::var("RAMFOLD_TEST_SECONDS").ok();
     Duration::from_secs_f64(seconds.map_or(1.5, |s| s.parse().expect("a number of seconds")))
+}
+
+/// Whether such a test goes on: on a busy machine it takes longer until it has done enough.
+fn goes_on(started: Instant, enough: bool) -> bool {
+    let went_by = started.elapsed();
+    went_by < test_duration() || !enough && went_by < test_duration() + Duration::from_secs(300)
 }
 
 /// Where the random operations begin: 1, or what RAMFOLD_TEST_SEED says.

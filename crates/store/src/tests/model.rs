@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use super::recompression::Halves;
 use super::spill_file::Spilling;
-use super::{MIB, Page, Random, content, store_of, test_duration, test_seed};
+use super::{MIB, Page, Random, content, goes_on, store_of, test_seed};
 use crate::{
-    Choose, Key, Kind, Loaded, Recompressed, Recompression, SpillError, Store, StoreError,
+    Choose, Key, Kind, Loaded, Recompressed, Recompression, SpillCounts, SpillError, Store,
+    StoreError,
 };
 
 /// What is known of a key: its page, or that it was taken; and its mark.
@@ -347,12 +348,13 @@ fn step(world: &mut World, model: &mut Model, random: &mut Random) {
     }
 }
 
-fn run(world: &mut World, seed: u64) {
-    let (start, duration) = (Instant::now(), test_duration());
+/// For a while, and until something was made smaller and `enough` has happened.
+fn run(world: &mut World, seed: u64, enough: impl Fn(&World) -> bool) {
+    let started = Instant::now();
     let mut random = Random::new(seed);
     let mut model = Model::new();
     let mut steps = 0u64;
-    while start.elapsed() < duration {
+    while goes_on(started, model.replaced > 0 && enough(world)) {
         for _ in 0..5000 {
             step(world, &mut model, &mut random);
         }
@@ -378,19 +380,20 @@ fn run(world: &mut World, seed: u64) {
 fn agrees_with_a_map() {
     let store = store_of(64 * MIB, MIB);
     store.refill_reserve().unwrap();
-    run(&mut World::Pool(Box::new(store)), test_seed());
+    run(&mut World::Pool(Box::new(store)), test_seed(), |_| true);
 }
 
 #[test]
 fn agrees_with_a_map_without_a_reserve() {
-    run(&mut World::Pool(Box::new(store_of(64 * MIB, 0))), test_seed() + 1);
+    run(&mut World::Pool(Box::new(store_of(64 * MIB, 0))), test_seed() + 1, |_| true);
 }
 
 #[test]
 fn agrees_with_a_map_while_the_pool_is_full() {
     let mut world = World::Pool(Box::new(store_of(MIB, MIB / 4)));
-    run(&mut world, test_seed() + 2);
-    assert!(world.store().statistics().rejects.pool_full > 0);
+    let was_full = |world: &World| world.store().statistics().rejects.pool_full > 0;
+    run(&mut world, test_seed() + 2, was_full);
+    assert!(was_full(&world));
 }
 
 #[test]
@@ -412,9 +415,13 @@ fn agrees_with_a_map_while_the_disk_fails() {
 
 fn run_spilling(spilling: Spilling, seed: u64) {
     let mut world = World::Spilling(Box::new(spilling));
-    run(&mut world, seed);
-    let World::Spilling(spilling) = world else { unreachable!() };
-    let counts = spilling.spill.counts();
+    let counts = |world: &World| match world {
+        World::Pool(_) => unreachable!(),
+        World::Spilling(spilling) => spilling.spill.counts(),
+    };
+    let enough = |counts: SpillCounts| counts.pages_written > 500 && counts.pages_moved > 0;
+    run(&mut world, seed, |world| enough(counts(world)));
+    let counts = counts(&world);
     println!("{counts:?}");
-    assert!(counts.pages_written > 500 && counts.pages_moved > 0, "{counts:?}");
+    assert!(enough(counts), "{counts:?}");
 }

@@ -50,22 +50,29 @@ fn a_trace_says_what_is_in_the_pool() {
     assert!(!RING.is_used());
     let (mut moved, mut compactions) = (0, 0);
     let mut words = Vec::new();
-    let threads = std::sync::atomic::AtomicU32::new(3);
+    // All parts together are more than the ring has room for; two are much less.
+    const PARTS: usize = 14;
+    let end_of_part = std::sync::Barrier::new(4);
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
-            let (store, threads) = (&store, &threads);
+            let (store, end_of_part) = (&store, &end_of_part);
             scope.spawn(move || {
-                let keys = thread * 1000..(thread + 1) * 1000;
-                change(store, keys, &mut Random::new(thread + 1), 140_000);
-                threads.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                let mut random = Random::new(thread + 1);
+                for _ in 0..PARTS {
+                    let keys = thread * 1000..(thread + 1) * 1000;
+                    change(store, keys, &mut random, 10_000);
+                    end_of_part.wait();
+                }
             });
         }
-        // More than the ring has room for.
-        while threads.load(std::sync::atomic::Ordering::Relaxed) > 0 {
-            words.extend(RING.take());
-            moved += store.compact(|| true);
-            compactions += 1;
-            std::thread::sleep(std::time::Duration::from_millis(10));
+        for _ in 0..PARTS {
+            // Each before a compaction, so that nobody waits for all of it.
+            for _ in 0..4 {
+                words.extend(RING.take());
+                moved += store.compact(|| true);
+                compactions += 1;
+            }
+            end_of_part.wait();
         }
     });
     for key in 0..2500 {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{MIB, Page, content, store_of, test_duration, use_pages};
+use super::{MIB, Page, content, goes_on, store_of, use_pages};
 use crate::{Denser, Key, Recompressed, Recompression, Store};
 
 /// Makes half of an object, under another encoding; of two of three.
@@ -200,9 +200,7 @@ fn threads_store_and_load_while_everything_becomes_smaller() {
         }
         let started = Instant::now();
         let mut recompression = Recompression::START;
-        while started.elapsed() < test_duration()
-            || (replaced < 100 && started.elapsed() < 20 * test_duration())
-        {
+        while goes_on(started, replaced >= 100) {
             recompression.begin_round(&store);
             loop {
                 match recompression.step(&store, &mut Halves::default()) {

@@ -11,7 +11,7 @@ use ramfold_sys::mem::Reservation;
 
 use super::recompression::Halves;
 use super::spill_file::{Medium, Spilling, TestDisk};
-use super::{MIB, Page, Random, content, test_duration, use_pages};
+use super::{MIB, Page, Random, content, goes_on, use_pages};
 use crate::{
     Choose, Claims, Config, Disk, KEY_BYTES, Key, Kind, LoadError, Loaded, Recompressed,
     Recompression, Spill, SpillCipher, SpillCounts, SpillError, SpillMemory, SpillShape,
@@ -440,10 +440,7 @@ fn threads_store_and_load_while_everything_becomes_smaller_is_spilled_and_moved(
             });
         }
         let started = Instant::now();
-        // On a busy machine it takes longer until segments have become empty enough to be moved.
-        while started.elapsed() < test_duration()
-            || (!enough(spill.counts()) && started.elapsed() < 20 * test_duration())
-        {
+        while goes_on(started, enough(spill.counts())) {
             let written = spill.write(store, cipher, Choose::Oldest).map(drop);
             let cleaned = spill.clean(store, cipher).map(drop);
             for done in [written, cleaned] {
