@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::calibrate::{Cost, find_limit, warn_of_drift};
 use crate::cgroup::Swapping;
 use crate::host::Host;
+use crate::idle::{self, Idle};
 use crate::interrupt::{self, Interrupted};
 use crate::measure::{Launch, OutOfMemory, Outcome, measure};
 use crate::peers::{Account, Budget, NONE, Peer};
@@ -56,6 +57,7 @@ struct Sample {
 struct Cell<'a> {
     peer: &'a dyn Peer,
     limit_bytes: u64,
+    ends_over_cap: bool,
     samples: Vec<Sample>,
     /// Runs repeated because the kernel had killed the program.
     killed_count: usize,
@@ -77,8 +79,7 @@ impl Harness<'_> {
 
     /// Some workloads have a total of their own, whatever is asked.
     fn memories_for(&self, workload: &dyn Workload) -> Vec<Memory> {
-        let mut memories: Vec<_> =
-            self.memories.iter().map(|&asked| workload.memory(asked)).collect();
+        let mut memories = workload.memories(self.memories);
         memories.dedup();
         memories
     }
@@ -119,6 +120,7 @@ impl Harness<'_> {
             let mut cell = Cell {
                 peer,
                 limit_bytes: total_bytes,
+                ends_over_cap: prepared.ends_over_cap,
                 samples: Vec::new(),
                 killed_count: 0,
                 error: None,
@@ -201,6 +203,7 @@ impl Harness<'_> {
                 cgroup: cgroup.as_ref(),
                 pool: None,
                 pool_bytes_max: None,
+                idle: None,
                 time_limit: self.time_limit,
             },
         )?;
@@ -228,11 +231,12 @@ impl Harness<'_> {
         progress: &Progress,
     ) -> Result<u64> {
         let mut step = 0;
+        let awake = Prepared { idle: None, ..prepared.clone() };
         let (need_bytes, size) = (reference.need_bytes, reference.compressed_size);
         find_limit(total_bytes, need_bytes, size, self.tolerance, |limit_bytes| {
             step += 1;
             progress.show(&format!("{name} under {}: finding the limit, step {step}", peer.name()));
-            match self.attempt(peer, prepared, need_bytes, limit_bytes).0 {
+            match self.attempt(peer, &awake, need_bytes, limit_bytes).0 {
                 Ok(sample) => Ok(Some(sample.cost)),
                 Err(error) if error.is::<OutOfMemory>() => Ok(None),
                 Err(error) => Err(error),
@@ -275,7 +279,8 @@ impl Harness<'_> {
         // swapoff would bring back every page of a program that still runs.
         let cgroup = self.host.cgroup()?;
         if let Some(cgroup) = &cgroup {
-            cgroup.configure(budget.cgroup_limit(limit_bytes), peer.swapping())?;
+            let limit = budget.cgroup_limit(limit_bytes, prepared.ends_over_cap);
+            cgroup.configure(limit, peer.swapping())?;
         }
         #[cfg(debug_assertions)]
         inject_failure()?;
@@ -286,11 +291,15 @@ impl Harness<'_> {
                 cgroup: cgroup.as_ref(),
                 pool: active.gauge(),
                 pool_bytes_max: None,
+                idle: prepared.idle,
                 time_limit: self.time_limit,
             },
         )?;
         let account = active.account(&outcome)?;
         outcome.check()?;
+        if prepared.idle.is_some() && outcome.idle.is_none() {
+            bail!("the program ended before it slept as long as it was to be looked at");
+        }
         if let Some(cgroup) = cgroup {
             cgroup.finish()?;
         }
@@ -317,7 +326,7 @@ impl Harness<'_> {
     }
 
     fn row(&self, workload: &str, cell: Cell, reference: &Reference, total_bytes: u64) -> Row {
-        let Cell { peer, limit_bytes, samples, killed_count, error } = cell;
+        let Cell { peer, limit_bytes, ends_over_cap, samples, killed_count, error } = cell;
         let of = |value: fn(&Sample) -> f64| median(&samples.iter().map(value).collect::<Vec<_>>());
         let phase = |value: fn(&PhaseSeconds) -> f64| {
             let reports = samples.iter().filter_map(|sample| sample.report.as_ref());
@@ -339,6 +348,8 @@ impl Harness<'_> {
             median(&counts).map(|count| count as u64).filter(|_| swaps)
         };
         let timed = median_report(&samples);
+        let idle_runs: Vec<Idle> =
+            samples.iter().filter_map(|sample| sample.outcome.idle.clone()).collect();
         let messages = samples.iter().rev().map(|sample| sample.outcome.errors.trim());
         Row {
             workload: workload.to_owned(),
@@ -361,7 +372,7 @@ impl Harness<'_> {
                 .host
                 .hierarchy
                 .is_ok()
-                .then(|| budget.cgroup_limit(limit_bytes))
+                .then(|| budget.cgroup_limit(limit_bytes, ends_over_cap))
                 .flatten(),
             pool_bytes_peak: samples
                 .iter()
@@ -393,6 +404,8 @@ impl Harness<'_> {
             ramfold: samples.last().and_then(|sample| sample.account.statistics.clone()),
             messages: messages.filter(|text| !text.is_empty()).map(str::to_owned).next(),
             error,
+            idle: idle::median(&idle_runs),
+            idle_runs,
             ..Row::default()
         }
     }

@@ -98,6 +98,7 @@ impl Host {
                 cgroup: Some(&cgroup),
                 pool: None,
                 pool_bytes_max: None,
+                idle: None,
                 time_limit: Duration::from_secs(30),
             },
         )?;

@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::idle;
 use crate::machine::read_text;
 
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
@@ -31,6 +32,15 @@ pub struct Running {
 }
 
 impl Running {
+    /// Everything the program started: what is in its cgroup, or else its process group
+    /// and their descendants.
+    pub fn processes(&self) -> Vec<Pid> {
+        match self.procs_files.first() {
+            Some(procs_file) => listed(procs_file),
+            None => idle::family(self.leader),
+        }
+    }
+
     /// Kills everything the program started.
     pub fn kill(&self) {
         // ESRCH means that it has ended already, which is what is wanted.
@@ -41,11 +51,16 @@ impl Running {
     }
 }
 
+/// The processes listed in a cgroup.procs.
+fn listed(procs_file: &PathBuf) -> Vec<Pid> {
+    let text = fs::read_to_string(procs_file).unwrap_or_default();
+    text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
+}
+
 /// Kills every process listed in a cgroup.procs; returns how many were listed.
 pub fn kill_listed(procs_file: &PathBuf) -> usize {
-    let Ok(text) = fs::read_to_string(procs_file) else { return 0 };
     let own = rustix::process::getpid();
-    let listed = text.lines().filter_map(|line| line.parse().ok()).filter_map(Pid::from_raw);
+    let listed = listed(procs_file).into_iter();
     listed
         .filter(|&pid| pid != own)
         .map(|pid| {

@@ -21,6 +21,7 @@ pub mod file_cache;
 pub mod fio;
 pub mod harness;
 pub mod host;
+pub mod idle;
 pub mod interrupt;
 pub mod journal;
 pub mod latency;

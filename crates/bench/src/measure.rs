@@ -1,12 +1,11 @@
 //! One program, run once, and what it cost.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::cgroup::Cgroup;
 use crate::host::Host;
+use crate::idle::{self, Idle, Watch, Window};
 use crate::interrupt::{self, Running};
 use crate::machine::{Counters, read_text, ticks_to_seconds};
 
@@ -52,6 +52,9 @@ pub struct Launch<'a> {
     pub pool: Option<Gauge>,
     /// A pool that grows beyond this ends the program.
     pub pool_bytes_max: Option<u64>,
+    /// For a program that prints an empty line and then sleeps until its standard input ends: when
+    /// its processes are looked at. The input of others is empty.
+    pub idle: Option<Window>,
     pub time_limit: Duration,
 }
 
@@ -77,6 +80,7 @@ pub struct Outcome {
     pub pool_bytes_sampled: u64,
     pub out_of_memory: bool,
     pub timed_out: bool,
+    pub idle: Option<Idle>,
 }
 
 /// The error of a program that the kernel killed for want of memory.
@@ -122,6 +126,7 @@ struct Peaks {
     usage_bytes: u64,
     pool_bytes: u64,
     timed_out: bool,
+    idle: Option<Idle>,
 }
 
 impl Launch<'_> {
@@ -142,7 +147,7 @@ pub fn measure(host: &Host, launch: &Launch) -> Result<Outcome> {
     let before = Counters::read()?;
     let start = Instant::now();
     let mut child = enter_command(host, launch.cgroup, launch.program)
-        .stdin(Stdio::null())
+        .stdin(if launch.idle.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
@@ -151,14 +156,18 @@ pub fn measure(host: &Host, launch: &Launch) -> Result<Outcome> {
     let leader = Pid::from_child(&child);
     let running = Running { leader, procs_files };
     interrupt::set_running(Some(running.clone()));
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let has_printed = AtomicBool::new(false);
 
     let (ended, status, wall_seconds, peaks, streams) = thread::scope(|scope| {
-        let output = scope.spawn(|| stdout.map_or(Ok((String::new(), Vec::new())), hash_stream));
+        let output = scope.spawn(|| {
+            stdout.map_or(Ok((String::new(), Vec::new())), |out| hash_stream(out, &has_printed))
+        });
         let errors = scope.spawn(|| stderr.map_or(Ok(String::new()), tail_of_stream));
         let (stop, stopped) = channel::<()>();
         let sampler = scope.spawn(|| {
             let mut peaks = Peaks::default();
+            let mut sleeping = launch.idle.map(Watch::new).zip(stdin);
             let deadline = start + launch.time_limit;
             let stopped = stopped;
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(SAMPLE_INTERVAL) {
@@ -173,6 +182,14 @@ pub fn measure(host: &Host, launch: &Launch) -> Result<Outcome> {
                 }
                 if launch.is_pool_full(&peaks) {
                     running.kill();
+                }
+                if let Some((watch, _)) = &mut sleeping {
+                    let printed = has_printed.load(Ordering::Relaxed);
+                    peaks.idle = watch.look(printed, || running.processes());
+                }
+                if peaks.idle.is_some() {
+                    // The end of its input wakes the program.
+                    sleeping = None;
                 }
             }
             anyhow::Ok(peaks)
@@ -222,6 +239,7 @@ pub fn measure(host: &Host, launch: &Launch) -> Result<Outcome> {
         out_of_memory: launch.is_pool_full(&peaks)
             || cgroup.map(Cgroup::out_of_memory_count).transpose()?.unwrap_or(0) > 0,
         timed_out: peaks.timed_out,
+        idle: peaks.idle,
     })
 }
 
@@ -303,33 +321,22 @@ fn parse_cpu_seconds(stat: &str) -> Option<f64> {
     (times.len() == 4).then(|| ticks_to_seconds(times.iter().sum()))
 }
 
-/// Resident anonymous bytes of a process and its descendants. Processes that
-/// end meanwhile count as nothing.
+/// Resident anonymous bytes of a process and its descendants. Processes that end meanwhile count
+/// as nothing.
 fn tree_anonymous_bytes(leader: Pid) -> u64 {
-    let mut waiting = vec![leader.as_raw_nonzero().get()];
-    let mut seen = HashSet::new();
-    let mut bytes = 0;
-    while let Some(pid) = waiting.pop() {
-        if !seen.insert(pid) {
-            continue;
-        }
-        if let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) {
-            bytes += crate::machine::field(&status, "RssAnon").unwrap_or(0) * 1024;
-        }
-        for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            waiting.extend(
-                children.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()),
-            );
-        }
-    }
-    bytes
+    let of = |pid| {
+        let status = read_text(format!("/proc/{pid}/status")).ok()?;
+        crate::machine::field(&status, "RssAnon")
+    };
+    idle::with_descendants(vec![leader]).into_iter().filter_map(of).sum::<u64>() * 1024
 }
 
-fn hash_stream(mut stream: impl Read) -> Result<(String, Vec<u8>)> {
+/// Sets `has_printed` at the first byte.
+fn hash_stream(mut stream: impl Read, has_printed: &AtomicBool) -> Result<(String, Vec<u8>)> {
     let mut hasher = Xxh3::new();
     let mut kept = Vec::new();
     copy_stream(&mut stream, |part| {
+        has_printed.store(true, Ordering::Relaxed);
         hasher.update(part);
         let room = OUTPUT_KEPT - kept.len();
         kept.extend_from_slice(&part[..part.len().min(room)]);
@@ -376,7 +383,11 @@ mod tests {
     #[test]
     fn streams_are_hashed_and_cut() {
         let data = vec![b'x'; OUTPUT_KEPT + 5];
-        let (hash, kept) = hash_stream(data.as_slice()).unwrap();
+        let has_printed = AtomicBool::new(false);
+        hash_stream([].as_slice(), &has_printed).unwrap();
+        assert!(!has_printed.load(Ordering::Relaxed));
+        let (hash, kept) = hash_stream(data.as_slice(), &has_printed).unwrap();
+        assert!(has_printed.load(Ordering::Relaxed));
         assert_eq!(hash, format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&data)));
         assert_eq!(kept.len(), OUTPUT_KEPT);
         let mut text = vec![b'a'; ERRORS_KEPT];

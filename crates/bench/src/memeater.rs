@@ -121,6 +121,7 @@ fn meal(
             cgroup: Some(&cgroup),
             pool: if outside { active.pool_gauge() } else { None },
             pool_bytes_max: outside.then_some(memory_bytes - limit_bytes),
+            idle: None,
             time_limit,
         },
     )?;

@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
+use crate::idle::Idle;
 use crate::latency::{Bucket, Latency};
 use crate::machine::Environment;
 use crate::peers::{NONE, Statistics, ZRAM_LZ4, ZRAM_LZO_RLE};
@@ -79,6 +80,12 @@ pub struct Row {
     /// nanoseconds, and how many.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub latency_histogram: Vec<Bucket>,
+    /// Of a program that sleeps: what its processes did meanwhile.
+    pub idle: Option<Idle>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub idle_runs: Vec<Idle>,
+    /// Its anonymous memory over that without a cap.
+    pub pss_anon_ratio_to_none: Option<f64>,
     pub lz4_percent: Option<f64>,
     /// Of the last run.
     pub ramfold: Option<Statistics>,
@@ -96,12 +103,15 @@ pub fn compare(rows: &mut [Row]) {
     let median = |name: &str| {
         rows.iter().find(|row| row.peer == name && row.error.is_none())?.seconds_median
     };
+    let pss_anon = |row: &Row| row.idle.as_ref().map(|idle| idle.pss_anon_bytes as f64);
+    let pss_anon_none = rows.iter().find(|row| row.peer == NONE).and_then(pss_anon);
     let none = median(NONE);
     let zram = [ZRAM_LZ4, ZRAM_LZO_RLE].into_iter().filter_map(median).min_by(f64::total_cmp);
     for row in rows.iter_mut() {
         let ratio =
             |base: Option<f64>| Some(row.seconds_median? / base.filter(|&base| base > 0.0)?);
         (row.ratio_to_zram, row.ratio_to_none) = (ratio(zram), ratio(none));
+        row.pss_anon_ratio_to_none = pss_anon(row).zip(pss_anon_none).map(|(own, none)| own / none);
     }
 }
 
@@ -157,6 +167,9 @@ pub fn table(report: &Report) -> String {
         ]);
     }
     let mut text = table.trim_fmt();
+    if let Some(table) = idle_table(&report.rows) {
+        text += &format!("\n\n{table}\n");
+    }
     for row in &report.rows {
         if let Some(error) = &row.error {
             text += &format!("\n{} under {}: {error}", row.workload, row.peer);
@@ -184,6 +197,43 @@ pub fn table(report: &Report) -> String {
         text += &format!("\nskipped {}: {}", skipped.peer, skipped.reason);
     }
     text
+}
+
+/// The table of programs that sleep, if there are any.
+fn idle_table(rows: &[Row]) -> Option<String> {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header([
+        "asleep",
+        "peer",
+        "memory",
+        "processes",
+        "threads",
+        "wakeups/s",
+        "% of a core",
+        "anonymous MiB",
+        "x none",
+        "us each",
+    ]);
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for row in rows {
+        let Some(idle) = &row.idle else { continue };
+        table.add_row([
+            row.workload.clone(),
+            row.peer.clone(),
+            row.memory.clone(),
+            idle.processes.to_string(),
+            idle.threads.to_string(),
+            decimals(Some(idle.wakeups_per_s), 2),
+            decimals(Some(idle.core_percent), 4),
+            mebibytes(Some(idle.pss_anon_bytes)),
+            decimals(row.pss_anon_ratio_to_none, 2),
+            decimals(row.ns_per_access.map(|ns| ns / 1000.0), 2),
+        ]);
+    }
+    (table.row_count() > 0).then(|| table.trim_fmt())
 }
 
 fn outcome(row: &Row) -> String {
@@ -238,6 +288,28 @@ mod tests {
         compare(&mut rows[3..]);
         assert_eq!((rows[3].ratio_to_zram, rows[3].ratio_to_none), (None, None));
         assert_eq!(rows[3].seconds_median, Some(2.0));
+    }
+
+    #[test]
+    fn programs_that_sleep_have_a_table_of_their_own() {
+        let idle = |pss_anon_bytes| {
+            Some(Idle {
+                wakeups_per_s: 4.25,
+                core_percent: 0.0625,
+                pss_anon_bytes,
+                ..Idle::default()
+            })
+        };
+        let mut rows = vec![row("none", &[1.0]), row("ramfold", &[1.0]), row("swap", &[2.0])];
+        assert_eq!(idle_table(&rows), None);
+        (rows[0].idle, rows[1].idle) = (idle(4 << 20), idle(1 << 20));
+        compare(&mut rows);
+        assert_eq!(rows[1].pss_anon_ratio_to_none, Some(0.25));
+        let text = idle_table(&rows).unwrap();
+        for expected in ["ramfold", "4.25", "0.0625", "0.25"] {
+            assert!(text.contains(expected), "{expected} is missing in\n{text}");
+        }
+        assert!(!text.contains("swap"), "{text}");
     }
 
     #[test]

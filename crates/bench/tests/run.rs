@@ -122,6 +122,12 @@ fn every_workload_runs_without_a_cap() {
         }
     }
     names.push("matrix");
+    let mut memories: Vec<_> = names.iter().map(|&name| (name, "50%")).collect();
+    memories.iter_mut().filter(|(name, _)| *name == "fit").for_each(|row| row.1 = "150%");
+    for name in ["idle", "prefork"] {
+        names.push(name);
+        memories.extend([(name, "50%"), (name, "1000%")]);
+    }
     let workloads = names.join(",");
     let arguments = [
         "--peer",
@@ -140,15 +146,34 @@ fn every_workload_runs_without_a_cap() {
     ];
     let report = report(&arguments);
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), names.len());
-    for (row, name) in rows.iter().zip(names) {
-        assert_eq!(row["workload"], name);
+    assert_eq!(rows.len(), memories.len());
+    for (row, (name, memory)) in rows.iter().zip(memories) {
+        assert_eq!((&row["workload"], &row["memory"]), (&name.into(), &memory.into()));
         assert_eq!(row["output_right"], true, "{row}");
         assert_eq!(row["seconds"].as_array().unwrap().len(), 1);
         assert!(row["seconds_median"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["need_bytes"].as_u64().unwrap() > 1 << 20, "{row}");
         assert_eq!(row["ratio_to_none"], 1.0);
-        assert_eq!(row["latency"].is_object(), name.contains("-r"), "{row}");
+        let timed = name.contains("-r") || name == "prefork";
+        assert_eq!(row["latency"].is_object(), timed, "{row}");
+        // A tenth of the 40 children.
+        let processes = match name {
+            "idle" => Some(1),
+            "prefork" => Some(1 + 4),
+            _ => None,
+        };
+        assert_eq!(row["idle"]["processes"].as_u64(), processes, "{row}");
+        assert_eq!(row["idle"]["threads"].as_u64(), processes, "{row}");
+        if processes.is_some() {
+            let number = |name: &str| row["idle"][name].as_f64().unwrap();
+            // The heap is there once; children have 5 % of it each.
+            let heap = 24.0 * f64::from(1 << 20);
+            assert!(number("pss_anon_bytes") > 0.9 * heap, "{row}");
+            assert!(number("pss_anon_bytes") < 2.0 * heap, "{row}");
+            assert!(number("seconds") >= 1.0, "{row}");
+            assert!(number("wakeups_per_s") >= 0.0 && number("core_percent") >= 0.0, "{row}");
+            assert_eq!(row["pss_anon_ratio_to_none"], 1.0, "{row}");
+        }
     }
 }
 
@@ -555,6 +580,36 @@ fn the_ramfold_peer_is_wrapped_and_accounted() {
     let limit = row["limit_bytes"].as_u64().unwrap();
     assert_eq!(row["ramfold"]["memory_cap_bytes"], limit / 1024);
     assert_eq!(limit, 1 << 30);
+}
+
+#[test]
+fn what_runs_beside_a_sleeping_program_counts() {
+    let _machine = machine();
+    // Something that has left the program's process group, and whose parent has ended.
+    let body = r#"echo "{\"processes_activated\": 1}" > "$stats"
+        setsid sh -c 'sleep 600 & exec true' > /dev/null 2>&1; "$@""#;
+    let path = stand_in("ramfold-beside", body);
+    let report = {
+        let named = ["--workload", "idle,prefork", "--peer", "none,ramfold", "--runs", "2"];
+        let fixed = ["--memory", "1G", "--size", "4M", "--scale", "0.05", "--json", "--ramfold"];
+        let output = run(&[&named[..], &fixed, &[path.to_str().unwrap()]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 2 * 2);
+    let hierarchy = report["environment"]["cgroup"].as_str().unwrap();
+    for row in rows.iter().filter(|row| row["peer"] == "ramfold") {
+        // The program, what it forked (a twentieth of 40), the shell that stands for ramfold, and
+        // without a cgroup not what nothing leads to.
+        let program = if row["workload"] == "idle" { 1 } else { 1 + 2 };
+        let beside = if hierarchy.starts_with("none") { 1 } else { 2 };
+        assert_eq!(row["idle"]["processes"], program + beside, "{row}");
+        assert_eq!(row["idle"]["names"]["sleep"]["threads"] == 1, beside == 2, "{row}");
+        assert_eq!(row["idle_runs"].as_array().unwrap().len(), 2, "{row}");
+        assert_eq!(row["ramfold"]["processes_activated"], 1, "{row}");
+        assert!(row["pss_anon_ratio_to_none"].as_f64().unwrap() > 0.0, "{row}");
+    }
 }
 
 #[test]

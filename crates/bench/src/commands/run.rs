@@ -62,7 +62,8 @@ pub struct Options {
     /// Heap of the synthetic workloads (gnu-sort: an eighth of it as text)
     #[arg(long, default_value = "256M")]
     size: Size,
-    /// Factor on the number of accesses of the synthetic workloads
+    /// Factor on the number of accesses of the synthetic workloads; idle, prefork: also on the time
+    /// that they are looked at
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = positive)]
     scale: f64,
     /// Faulting threads of the synthetic workloads

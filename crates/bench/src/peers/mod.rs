@@ -36,11 +36,13 @@ pub enum Budget {
 const CAP_MARGIN_PERCENT: u64 = 10;
 
 impl Budget {
-    /// The cgroup's limit when the peer is told `limit_bytes`.
-    pub fn cgroup_limit(self, limit_bytes: u64) -> Option<u64> {
+    /// The cgroup's limit when the peer is told `limit_bytes`. Where a program is not to be ended
+    /// over the cap it has none.
+    pub fn cgroup_limit(self, limit_bytes: u64, ends_over_cap: bool) -> Option<u64> {
         match self {
             Self::Unlimited => None,
             Self::Limit | Self::LimitAndPool => Some(limit_bytes),
+            Self::Cap if !ends_over_cap => None,
             Self::Cap => Some(limit_bytes + limit_bytes / 100 * CAP_MARGIN_PERCENT),
         }
     }

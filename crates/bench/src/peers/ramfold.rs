@@ -34,6 +34,8 @@ pub struct Statistics {
     pub pages_swapped_in: Option<u64>,
     pub pages_same_filled: Option<u64>,
     pub pages_incompressible: Option<u64>,
+    /// Processes in which the agent was active.
+    pub processes_activated: Option<u64>,
     pub faults: Option<u64>,
     pub fault_ns_p50: Option<u64>,
     pub fault_ns_p99: Option<u64>,

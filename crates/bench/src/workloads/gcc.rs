@@ -42,6 +42,8 @@ impl Workload for Gcc {
             program: Program { command, environment: vec![("LC_ALL", "C".into())] },
             reports: false,
             timing: Timing::Whole,
+            idle: None,
+            ends_over_cap: true,
         })
     }
 }

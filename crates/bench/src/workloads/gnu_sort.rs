@@ -44,6 +44,8 @@ impl Workload for GnuSort {
             program: Program { command, environment },
             reports: false,
             timing: Timing::Whole,
+            idle: None,
+            ends_over_cap: true,
         })
     }
 }

@@ -171,6 +171,10 @@ impl Heap {
         Ok(heap)
     }
 
+    pub fn page_count(&self) -> usize {
+        self.pages.len()
+    }
+
     pub fn lz4_percent(&self) -> f64 {
         let step = (self.pages.len() / LZ4_SAMPLE).max(1);
         lz4_percent(self.pages.iter().step_by(step))
@@ -226,6 +230,26 @@ impl Heap {
             }
         }
         Ok(total)
+    }
+
+    /// Changes each of the first `count` pages once, on this thread.
+    pub fn change_first(&mut self, count: usize) -> Result<()> {
+        let pattern = Pattern { order: Order::Sequential, writes: true };
+        let (pages, born_zero) = (&mut self.pages[..count], &self.born_zero[..count]);
+        let mut stretch = Stretch { first: 0, pages, born_zero, seed: self.seed };
+        let random = Random::new(mix(self.seed));
+        stretch.walk(pattern, Quota::Accesses(count as u64), random, false)?;
+        Ok(())
+    }
+
+    /// Checks that each of the first `count` pages was changed once.
+    pub fn verify_changed(&self, count: usize) -> Result<()> {
+        for (index, page) in self.pages[..count].iter().enumerate() {
+            if check(page, index, false, self.seed)? != 1 {
+                bail!("a write to page {index} of the heap is lost");
+            }
+        }
+        Ok(())
     }
 
     /// Checks every page, and that all of `write_count` writes are there;
@@ -458,6 +482,18 @@ mod tests {
         let walk = lost.walk(pattern, Quota::Accesses(50), 1, 1, false).unwrap();
         lost.pages[7] = before[7].clone();
         assert!(lost.verify(walk.write_count).is_err());
+    }
+
+    #[test]
+    fn changes_of_the_first_pages_are_known_again() {
+        let mut heap = heap(50);
+        heap.change_first(20).unwrap();
+        heap.verify_changed(20).unwrap();
+        assert!(heap.verify_changed(21).is_err());
+        heap.verify(20).unwrap();
+        heap.change_first(1).unwrap();
+        assert!(heap.verify_changed(20).is_err());
+        heap.change_first(0).unwrap();
     }
 
     #[test]

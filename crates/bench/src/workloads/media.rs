@@ -108,6 +108,8 @@ fn whole(command: Vec<OsString>) -> Prepared {
         program: Program { command, environment: Vec::new() },
         reports: false,
         timing: Timing::Whole,
+        idle: None,
+        ends_over_cap: true,
     }
 }
 

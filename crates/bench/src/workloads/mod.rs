@@ -8,6 +8,7 @@ mod fit;
 mod gcc;
 mod gnu_sort;
 mod heap;
+mod idle;
 mod matrix;
 mod media;
 mod python_demo;
@@ -20,6 +21,7 @@ use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use crate::idle::Window;
 use crate::latency::{Bucket, Latency};
 use crate::measure::Program;
 use crate::size::Memory;
@@ -54,11 +56,16 @@ pub enum Timing {
 }
 
 /// A workload ready to run, any number of times.
+#[derive(Clone, Debug)]
 pub struct Prepared {
     pub program: Program,
     /// Whether it prints a [`ChildReport`].
     pub reports: bool,
     pub timing: Timing,
+    /// For a program that sleeps until its standard input ends: when it is looked at.
+    pub idle: Option<Window>,
+    /// Whether the kernel ends a run in which a peer does not hold its cap.
+    pub ends_over_cap: bool,
 }
 
 /// A program to measure.
@@ -68,9 +75,9 @@ pub trait Workload {
     /// One line for `--list`.
     fn about(&self) -> &'static str;
 
-    /// The memory it is given when the person asks for `asked`.
-    fn memory(&self, asked: Memory) -> Memory {
-        asked
+    /// The totals it is given, one after the other, when the person asks for `asked`.
+    fn memories(&self, asked: &[Memory]) -> Vec<Memory> {
+        asked.to_vec()
     }
 
     /// Makes its input and says how to start it.
@@ -122,6 +129,8 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     all.push(Box::new(media::Jpeg));
     all.push(Box::new(media::Mpeg2));
     all.push(Box::new(synthetic::MatrixWorkload));
+    all.push(Box::new(idle::Idle));
+    all.push(Box::new(idle::Prefork));
     all
 }
 

@@ -55,6 +55,8 @@ impl Workload for PythonDemo {
             program: Program { command, environment },
             reports: false,
             timing: Timing::Whole,
+            idle: None,
+            ends_over_cap: true,
         })
     }
 }

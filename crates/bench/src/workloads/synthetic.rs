@@ -2,12 +2,14 @@
 //! what the started process does.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use super::heap::Heap;
+use super::idle::{self, IDLE, PREFORK};
 use super::redis::{self, REDIS};
 use super::{
     ChildReport, Pattern, PhaseSeconds, Prepared, Settings, Timing, Workload, fit, matrix,
@@ -70,8 +72,8 @@ impl Workload for FitWorkload {
         "sort, search, allocate and map with memory to spare (cap at 150 % of need)"
     }
 
-    fn memory(&self, _asked: Memory) -> Memory {
-        FIT_MEMORY
+    fn memories(&self, _asked: &[Memory]) -> Vec<Memory> {
+        vec![FIT_MEMORY]
     }
 
     fn prepare(&self, host: &Host, settings: &Settings) -> Result<Prepared> {
@@ -120,7 +122,8 @@ pub fn prepared(
     if let Some(pages) = &settings.pages {
         command.extend(["--pages".into(), pages.clone().into()]);
     }
-    Prepared { program: Program { command, environment: Vec::new() }, reports: true, timing }
+    let program = Program { command, environment: Vec::new() };
+    Prepared { program, reports: true, timing, idle: None, ends_over_cap: true }
 }
 
 /// The options of the started process.
@@ -141,6 +144,8 @@ pub fn child(options: &ChildOptions) -> Result<ChildReport> {
     match options.name.as_str() {
         FIT | MATRIX => return run_rounds(options),
         REDIS => return redis::run(options),
+        IDLE => return idle::run_idle(options, io::stdin(), io::stdout()),
+        PREFORK => return idle::run_prefork(options, io::stdin(), io::stdout()),
         _ => {}
     }
     let pattern = Pattern::ALL
