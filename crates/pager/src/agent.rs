@@ -382,7 +382,11 @@ impl Agent {
     /// What clone(2) says.
     pub fn spawn_process(&'static self, entry: thread::Entry) -> Result<u32, Errno> {
         let argument = ptr::from_ref(self).cast_mut().cast();
-        let (stack, between) = (self.stack(Stack::Monitor), self.stack(Stack::Handler));
+        // The far half of a stack that the caller may be on. Not one of those that the new process starts
+        // threads on: it may be quicker than the one in between is in ending.
+        let fork = self.stack(Stack::Fork);
+        let between = fork.start..fork.start.wrapping_add(STACK_BYTES / 2);
+        let stack = self.stack(Stack::Monitor);
         // SAFETY: the stacks are nobody's yet, and the agent lives for ever.
         unsafe { process::spawn(stack, between, entry, argument) }
     }

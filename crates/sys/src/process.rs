@@ -60,7 +60,8 @@ struct Between {
 /// What clone(2) says.
 ///
 /// # Safety
-/// As [`thread::spawn`]; `between` is a stack as well, free again on return.
+/// As [`thread::spawn`]; `between` is a stack as well, free again on return. The new process must not use
+/// it: it can be quicker than the one in between.
 pub unsafe fn spawn(
     stack: Stack,
     between: Stack,
@@ -84,6 +85,7 @@ pub unsafe fn spawn(
     };
     thread::set_signal_mask(caller_mask);
     match result {
+        // The process in between was killed.
         Ok(0) => Err(Errno::AGAIN),
         result => result,
     }
