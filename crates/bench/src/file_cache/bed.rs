@@ -50,6 +50,8 @@ impl<'a> Bed<'a> {
         if let Some(disk) = setup.disk {
             let device = self.device.context("the data is on no disk that could be slowed down")?;
             cgroup.slow_down(device, disk.bytes_per_s, disk.reads_per_s)?;
+        } else if let Some(device) = self.device {
+            cgroup.count_reads(device)?;
         }
         let mounted = match cache {
             Cache::PageCache | Cache::Disk => None,
