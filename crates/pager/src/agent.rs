@@ -313,11 +313,15 @@ impl Agent {
         self.announcements.grow(bytes, || self.process().wake_agent());
     }
 
-    /// For the program's thread that the agent's process is started from.
-    pub fn note_program(&self) {
-        self.pid_namespace.store(proc::pid_namespace(), Ordering::Relaxed);
+    /// For the program's thread that the agent's process is started from. `true` for a forked child that
+    /// is the first in another namespace of processes: it is about to put its own /proc in the place of
+    /// the one by which the session is found.
+    pub fn note_program(&self) -> bool {
+        let namespace = proc::pid_namespace();
+        let is_new = self.pid_namespace.swap(namespace, Ordering::Relaxed) != namespace;
         self.pid.store(proc::own_pid(), Ordering::Relaxed);
         self.end_word.store(process::end_word().unwrap_or(0), Ordering::Relaxed);
+        is_new
     }
 
     /// The program's process.
@@ -334,8 +338,8 @@ impl Agent {
 
     /// The page that the program's first thread is watched by stays in memory: the kernel does not wait
     /// for a missing one when a thread ends.
-    pub fn is_watched(&self, page: PageNumber) -> bool {
-        page::number_of(self.end_word.load(Ordering::Relaxed)) == page
+    pub fn watched_page(&self) -> PageNumber {
+        page::number_of(self.end_word.load(Ordering::Relaxed))
     }
 
     /// Called by the first thread of the agent's process: makes it known to the others of the session.
@@ -389,12 +393,6 @@ impl Agent {
         let stack = self.stack(Stack::Monitor);
         // SAFETY: the stacks are nobody's yet, and the agent lives for ever.
         unsafe { process::spawn(stack, between, entry, argument) }
-    }
-
-    /// For a forked child: is it the first in another namespace of processes? Then it is about to put its
-    /// own /proc in the place of the one by which the session is found.
-    pub fn is_in_new_namespace(&self) -> bool {
-        proc::pid_namespace() != self.pid_namespace.load(Ordering::Relaxed)
     }
 
     /// Waits for the agent's process, just started, to have what it needs.
@@ -624,7 +622,7 @@ impl Agent {
                 self.pid()
             ),
         );
-        // No page reads as zeros meanwhile: see `Monitor::activate`.
+        // No page reads as zeros meanwhile: see `Monitor::start_handler`.
         if let Some(program) = Pid::from_raw(self.pid() as i32) {
             let _ = rustix::process::kill_process(program, rustix::process::Signal::KILL);
         }

@@ -14,7 +14,7 @@ use ramfold_codec::Choice;
 use ramfold_store::ObjectRing;
 use ramfold_sys::robust::{OwnedWord, Owner};
 use ramfold_sys::{proc, time};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
@@ -365,6 +365,23 @@ pub struct Session {
 }
 
 impl Session {
+    /// Maps a session's file.
+    ///
+    /// # Errors
+    /// What mmap(2) says.
+    ///
+    /// # Safety
+    /// The file must be as long as a session, and stay so.
+    pub unsafe fn map(file: impl AsFd) -> Result<NonNull<Session>, Errno> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at a place of the kernel's choice, which is never null.
+        unsafe {
+            let bytes = size_of::<Session>();
+            let address = mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0)?;
+            Ok(NonNull::new_unchecked(address.cast()))
+        }
+    }
+
     /// Memory that the pools of all processes have from the system.
     pub fn pool_bytes(&self) -> u64 {
         self.used_processes().map(|process| process.pool_total_bytes.load(Ordering::Relaxed)).sum()
@@ -697,18 +714,8 @@ impl OwnedSession {
         fcntl_add_seals(&file, SEALS)?;
         let mut key = [0; 8];
         getrandom(&mut key, GetRandomFlags::empty())?;
-        // SAFETY: a fresh mapping of the file, which is as long as the session and zeroed.
-        let memory = unsafe {
-            let address = mmap(
-                ptr::null_mut(),
-                size_of::<Session>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )?;
-            NonNull::new_unchecked(address.cast::<Session>())
-        };
+        // SAFETY: the file is as long as the session, and zeroed.
+        let memory = unsafe { Session::map(&file) }?;
         let session = OwnedSession { file, memory };
         session.memory_cap_bytes.store(memory_cap_bytes, Ordering::Relaxed);
         session.target_bytes.store(memory_cap_bytes, Ordering::Relaxed);

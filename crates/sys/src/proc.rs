@@ -133,6 +133,7 @@ pub fn has_ended(process: u32) -> Result<bool, Errno> {
 ///
 /// # Errors
 /// What stat(2) says of `/proc/self/task`.
+#[cfg(test)]
 pub fn thread_count() -> Result<u64, Errno> {
     // A folder has a link for itself, its parent and each folder in it; /proc keeps to that.
     Ok(rustix::fs::stat(c"/proc/self/task")?.st_nlink as u64 - 2)

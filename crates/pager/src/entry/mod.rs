@@ -33,12 +33,10 @@ pub use preload::{library_range, rseq_offset};
 #[cfg(feature = "preload")]
 mod preload {
     use core::ops::Range;
-    use core::ptr;
     use core::sync::atomic::{AtomicIsize, Ordering};
     use core::time::Duration;
 
     use ramfold_sys::{Errno, PAGE_SIZE, proc, process};
-    use rustix::mm::{MapFlags, ProtFlags, mmap};
 
     use super::c_library::{CLibrary, find_rseq_offset};
     #[cfg(target_arch = "x86_64")]
@@ -145,18 +143,8 @@ mod preload {
         if !sealed || rustix::fs::fstat(&file)?.st_size as usize != size_of::<Session>() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: a fresh mapping at a place of the kernel's choice, never removed.
-        let session = unsafe {
-            let address = mmap(
-                ptr::null_mut(),
-                size_of::<Session>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )?;
-            &*address.cast::<Session>()
-        };
+        // SAFETY: as long as a session, sealed so, and the mapping is never removed.
+        let session = unsafe { Session::map(&file)?.as_ref() };
         if session.magic.load(Ordering::Acquire) != SESSION_MAGIC
             || place.key != session.key.load(Ordering::Relaxed)
         {

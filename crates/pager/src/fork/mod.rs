@@ -125,8 +125,7 @@ pub extern "C" fn after_fork_in_child() {
 
 /// Starts an agent in a child that inherits nothing evicted.
 fn start_asleep(agent: &'static Agent) {
-    let waits = agent.is_in_new_namespace();
-    begin_process(agent);
+    let waits = begin_process(agent);
     agent.trap_forks.store(false, Ordering::SeqCst);
     // Where there may be no more processes the child runs without ramfold.
     if agent.spawn_process(crate::monitor::process_main).is_ok() && waits {
@@ -134,9 +133,9 @@ fn start_asleep(agent: &'static Agent) {
     }
 }
 
-/// What a child's agent must not take from its parent's.
-fn begin_process(agent: &'static Agent) {
-    agent.note_program();
+/// What a child's agent must not take from its parent's. Returns what [`Agent::note_program`] does.
+fn begin_process(agent: &'static Agent) -> bool {
+    let is_in_new_namespace = agent.note_program();
     agent.set_alive();
     agent.plain_forks.store(0, Ordering::SeqCst);
     agent.announcements.begin_child();
@@ -145,6 +144,7 @@ fn begin_process(agent: &'static Agent) {
     agent.faults_wait.store(false, Ordering::Relaxed);
     agent.begin_account();
     agent.note_fork();
+    is_in_new_namespace
 }
 
 /// The first thing in a child: an agent of its own. Returns when evicted pages can be touched.
