@@ -217,6 +217,98 @@ static void first_thread_ends(void) {
     pthread_exit(NULL);
 }
 
+static unsigned char *map(void *place, size_t bytes) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place ? MAP_FIXED : 0);
+    return mmap(place, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+}
+
+static long wrong_in(const unsigned char *at, size_t pages, int value) {
+    long wrong = 0;
+    for (size_t page = 0; page < pages; page++) {
+        for (size_t byte = 0; byte < 4096; byte += 512) {
+            wrong += at[page * 4096 + byte] != (unsigned char)(value + page);
+        }
+    }
+    return wrong;
+}
+
+static void fill_in(unsigned char *at, size_t pages, int value) {
+    for (size_t page = 0; page < pages; page++) memset(at + page * 4096, value + page, 4096);
+}
+
+// Memory that was mapped in pieces, some of them evicted and some fresh, is one mapping.
+static unsigned char *in_pieces(size_t pages, int round) {
+    unsigned char *area = map(NULL, pages * 4096);
+    fill_in(area, pages, 0);
+    if (wrong(2)) puts("wrong bytes");
+    // Every other run of 128 pages is made anew, and half of it is touched before it is known.
+    for (size_t page = 128 * (round % 2); page + 128 <= pages; page += 256) {
+        if (round % 3) munmap(area + page * 4096, 128 * 4096);
+        if (map(area + page * 4096, 128 * 4096) == MAP_FAILED) say("map", -1);
+        fill_in(area + page * 4096, 64, page);
+        usleep(round % 4 == 0 ? 500 : 0);
+        fill_in(area + (page + 64) * 4096, 64, page + 64);
+    }
+    return area;
+}
+
+static void moved_pieces(void) {
+    enum { ROUNDS = 12 };
+    use_memory(2);
+    for (int round = 1; round <= ROUNDS; round++) {
+        size_t pages = 4096, bytes = pages * 4096;
+        unsigned char *area = in_pieces(pages, round);
+        unsigned char *place, *moved;
+        switch (round % 4) {
+        case 0: // longer, wherever there is room
+            moved = mremap(area, bytes, bytes + 100 * 4096, MREMAP_MAYMOVE);
+            if (moved != MAP_FAILED) fill_in(moved + bytes, 100, pages);
+            pages += 100;
+            break;
+        case 1: // to a place of its own
+            place = map(NULL, bytes + 4096);
+            moved = mremap(area, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place + 4096);
+            munmap(place, 4096);
+            break;
+        case 2: // to another, shorter
+            place = map(NULL, bytes);
+            pages -= 50;
+            moved = mremap(area, bytes, bytes - 50 * 4096 - 7, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+            munmap(place + pages * 4096, 50 * 4096);
+            break;
+        default: // leaving what reads as zeros
+            moved = mremap(area, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+            if (moved != MAP_FAILED) {
+                long zeros = 0;
+                for (size_t page = 0; page < pages; page++) zeros += area[page * 4096 + 5] == 0;
+                printf("zeros in %ld of %zu\n", zeros, pages);
+                munmap(area, bytes);
+            }
+        }
+        if (moved == MAP_FAILED) {
+            say("mremap", -1);
+            return;
+        }
+        printf("round %d, wrong %ld and %ld\n", round, wrong_in(moved, pages, 0), wrong(2));
+        munmap(moved, pages * 4096);
+    }
+    // What is refused.
+    unsigned char *area = map(NULL, 64 * 4096);
+    if (map(area + 40 * 4096, 24 * 4096) == MAP_FAILED) say("map", -1);
+    fill_in(area, 64, 0);
+    wrong(2);
+    say("grow in place", (long)mremap(area, 20 * 4096, 20 * 4096 + 9, 0));
+    munmap(area + 4096, 4096);
+    say("hole", (long)mremap(area, 30 * 4096, 31 * 4096, MREMAP_MAYMOVE));
+    mprotect(area + 8 * 4096, 4096, PROT_READ);
+    say("access", (long)mremap(area + 8192, 8 * 4096, 9 * 4096, MREMAP_MAYMOVE));
+    int fixed = MREMAP_MAYMOVE | MREMAP_FIXED;
+    say("overlap", (long)mremap(area, 8 * 4096, 8 * 4096, fixed, area + 4096));
+    say("odd place", (long)mremap(area, 8 * 4096, 8 * 4096, fixed, area + 7));
+    say("no place", (long)mremap(area, 8 * 4096, 8 * 4096, fixed, (void *)-4096L));
+    munmap(area, 64 * 4096);
+}
+
 static const struct {
     const char *name;
     void (*observe)(void);
@@ -228,6 +320,7 @@ static const struct {
     {"symbols", symbols},
     {"refused_calls", refused_calls},
     {"stops", stops},
+    {"moved_pieces", moved_pieces},
     {"first_thread_ends", first_thread_ends},
 };
 

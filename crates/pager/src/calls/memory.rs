@@ -6,6 +6,7 @@ use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::raw::{self, nr};
 use rustix::mm::{Advice, madvise};
 
+use super::pieces::Mremap;
 use super::{Answer, Call};
 use crate::agent::Agent;
 
@@ -30,7 +31,7 @@ fn make(number: usize, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     unsafe { raw::syscall6(number, a, b, c, d, e, f) }
 }
 
-fn is_error(result: isize) -> bool {
+pub fn is_error(result: isize) -> bool {
     (-4095..0).contains(&result)
 }
 
@@ -78,13 +79,18 @@ pub fn on_mprotect(call: &Call) -> Answer {
 }
 
 pub fn on_mremap(call: &Call) -> Answer {
-    let [_, old_bytes, new_bytes, ..] = call.arguments;
     let Some(agent) = listener() else { return Answer::AS_IT_IS };
-    let result = make(nr::MREMAP, call.arguments);
+    let [old, old_bytes, new_bytes, flags, new, _] = call.arguments;
+    let result = Mremap { old, old_bytes, new_bytes, flags, new }.make(agent);
     if !is_error(result) && new_bytes > old_bytes {
         agent.announce(new_bytes - old_bytes);
     }
     Answer::made(result)
+}
+
+pub fn make_mremap(call: &Mremap) -> isize {
+    let Mremap { old, old_bytes, new_bytes, flags, new } = *call;
+    make(nr::MREMAP, [old, old_bytes, new_bytes, flags, new, 0])
 }
 
 pub fn on_brk(call: &Call) -> Answer {

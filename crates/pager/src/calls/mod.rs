@@ -15,6 +15,7 @@ mod divert;
 mod exec;
 mod fork;
 mod memory;
+mod pieces;
 mod stubs;
 
 pub use divert::divert;
