@@ -181,6 +181,8 @@ const EXECUTION_LOOKS: u32 = 300;
 const EXECUTION_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
 
 const STACK_BYTES: usize = 256 << 10;
+/// More than a call into the kernel needs below the frame of its caller.
+const STACK_KEPT_BYTES: usize = 1 << 10;
 /// Stacks, in the order of [`Stack`]. A page that cannot be touched lies above each.
 const STACKS: usize = 5;
 const STACK_STRIDE: usize = STACK_BYTES + PAGE_SIZE;
@@ -571,6 +573,30 @@ impl Agent {
                 decompress: &mut [],
             },
             decompress: part(DECOMPRESS_SCRATCH_BYTES),
+        }
+    }
+
+    /// Gives the pages of a range back to the system: from then on they are zeros. The range lies in the
+    /// agent's own memory, and nobody relies on what it holds.
+    pub fn give_back(&self, range: Range<usize>) {
+        let start = range.start.next_multiple_of(PAGE_SIZE);
+        let end = range.end & !(PAGE_SIZE - 1);
+        if start < end {
+            let home = self.home_range();
+            assert!(home.start <= start && end <= home.end, "the agent's own memory");
+            // What the program has locked (mlockall) stays, and costs what it costs.
+            // SAFETY: by the caller's word.
+            let _ = unsafe { madvise(start as *mut _, end - start, Advice::LinuxDontNeed) };
+        }
+    }
+
+    /// The same for what the calling thread's stack has held below its present end.
+    pub fn give_back_stack(&self, stack: Stack) {
+        let here = 0u8;
+        let end = (&raw const here as usize).saturating_sub(STACK_KEPT_BYTES);
+        let stack = self.stack(stack);
+        if (stack.start as usize..stack.end as usize).contains(&end) {
+            self.give_back(stack.start as usize..end);
         }
     }
 

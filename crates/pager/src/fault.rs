@@ -4,6 +4,7 @@
 //! space goes on as soon as its message is read. It touches nothing that can be evicted, and
 //! waits for nothing that waits for it.
 
+use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
@@ -15,7 +16,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{Timespec, futex, sched_yield};
 
-use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS};
+use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS, Stack};
 use crate::content::{self, Found};
 use crate::cost::Watermarks;
 use crate::density::Density;
@@ -75,12 +76,10 @@ pub struct Handler {
     pages: [Page; BATCH_PAGES + 1],
     /// Zeros to copy from. Never written: the kernel backs it with its one page of zeros.
     zeros: [u8; ZERO_AHEAD_MAX * PAGE_SIZE],
-    delayed: [Option<Event>; DELAYED_MAX],
-    /// How many there are, and how many of them were acted upon.
-    delayed_count: usize,
-    delayed_next: usize,
+    delayed: Delayed,
     /// The fork that was copied made a child with an agent.
     child_has_agent: bool,
+    /// This and the next: while they do not rest.
     decompressor: Option<Decompressor<'static>>,
     streams: Streams,
     reads: Reads,
@@ -97,6 +96,44 @@ pub struct Handler {
     /// Where threads wait for pages of a stream that are there by now. Not before all are, and the lock
     /// is free: a thread goes on in place of the handler, or of the monitor that waits for the lock.
     wake_later: Option<Range<usize>>,
+}
+
+/// Messages in the order in which they came.
+#[repr(C)]
+struct Delayed {
+    events: [MaybeUninit<Event>; DELAYED_MAX],
+    /// How many were put here, and how many of them were taken.
+    count: usize,
+    next: usize,
+}
+
+impl Delayed {
+    /// Gives the message back where there is no room for it.
+    fn put(&mut self, event: Event) -> Result<(), Event> {
+        match self.events.get_mut(self.count) {
+            Some(place) => {
+                place.write(event);
+                self.count += 1;
+                Ok(())
+            }
+            None => Err(event),
+        }
+    }
+
+    fn take(&mut self) -> Option<Event> {
+        if self.next == self.count {
+            (self.next, self.count) = (0, 0);
+            return None;
+        }
+        self.next += 1;
+        // SAFETY: written when it was put here, and taken once.
+        Some(unsafe { self.events[self.next - 1].assume_init_read() })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Event> {
+        // SAFETY: as above, and not taken yet.
+        self.events[self.next..self.count].iter().map(|event| unsafe { event.assume_init_ref() })
+    }
 }
 
 /// What became of a fault.
@@ -119,8 +156,8 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
     // but for the options, written here.
     let handler = unsafe {
         let handler = (*agent.handler.get()).as_mut_ptr();
-        (&raw mut (*handler).delayed_count).write(0);
-        (&raw mut (*handler).delayed_next).write(0);
+        (&raw mut (*handler).delayed.count).write(0);
+        (&raw mut (*handler).delayed.next).write(0);
         (&raw mut (*handler).child_has_agent).write(false);
         (&raw mut (*handler).again).write(0);
         (&raw mut (*handler).streams).write(Streams::default());
@@ -131,24 +168,8 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
         (&raw mut (*handler).decompressor).write(None);
         (&raw mut (*handler).direct).write(None);
         (&raw mut (*handler).wake_later).write(None);
-        for slot in 0..DELAYED_MAX {
-            (&raw mut (*handler).delayed[slot]).write(None);
-        }
         &mut *handler
     };
-    // SAFETY: these parts are the handler's.
-    let scratch = unsafe { agent.codec_scratch() };
-    match Decompressor::new(scratch.decompress) {
-        Ok(decompressor) => handler.decompressor = Some(decompressor),
-        Err(error) => agent.fail(format_args!("no memory to decompress with: {error}")),
-    }
-    // SAFETY: the cell is the handler's.
-    let cell = unsafe { &mut *agent.direct.get() };
-    // SAFETY: the agent begins as zeros.
-    match unsafe { Reclaimer::new_in(cell, agent, By::Handler, scratch.direct) } {
-        Ok(direct) => handler.direct = Some(direct),
-        Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
-    }
     let Some(active) = agent.active() else {
         agent.fail(format_args!("the fault handler started before the agent was active"));
     };
@@ -163,7 +184,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
 pub unsafe fn act_on_inherited(agent: &'static Agent, active: &'static Active, core: &mut Core) {
     // SAFETY: by the caller's word.
     let handler = unsafe { &mut *(*agent.handler.get()).as_mut_ptr() };
-    for event in handler.delayed[..handler.delayed_count].iter_mut().filter_map(Option::take) {
+    while let Some(event) = handler.delayed.take() {
         match event {
             // Its descriptor is none of this process's.
             Event::Fork(child) => core::mem::forget(child),
@@ -177,7 +198,9 @@ impl Handler {
         loop {
             // Delayed messages are due at once: a forked child may wait for its descriptor to go.
             if !agent.delayed.load(Ordering::Relaxed) {
-                self.wait_for_message(active, IDLE);
+                if !self.wait_for_message(active, IDLE) {
+                    self.rest(agent);
+                }
                 self.stall_over_cap(agent, active);
             }
             if agent.copying.load(Ordering::Acquire) {
@@ -249,13 +272,7 @@ impl Handler {
 
     /// The next message: one that was set aside during a fork, or one that is read now.
     fn next_message(&mut self, agent: &Agent, active: &Active) -> Option<Event> {
-        while self.delayed_next < self.delayed_count {
-            self.delayed_next += 1;
-            if let Some(event) = self.delayed[self.delayed_next - 1].take() {
-                return Some(event);
-            }
-        }
-        read(agent, &active.uffd)
+        self.delayed.take().or_else(|| read(agent, &active.uffd))
     }
 
     /// A fault could not be answered because an event waits to be read. The kernel hands out
@@ -320,34 +337,28 @@ impl Handler {
             // What was read can wait as well.
             wait_for(&mut [PollFd::new(&active.uffd, PollFlags::IN)], DURING_COPY);
             let Some(event) = read(agent, &active.uffd) else { continue };
-            if self.delayed_count < DELAYED_MAX {
-                self.delayed[self.delayed_count] = Some(event);
-                self.delayed_count += 1;
-            } else if let Event::Pagefault { address, .. } = event {
-                wake(&active.uffd, address);
-            } else {
-                agent.fail(format_args!("more than {DELAYED_MAX} messages during a fork"));
+            match self.delayed.put(event) {
+                Ok(()) => {}
+                Err(Event::Pagefault { address, .. }) => wake(&active.uffd, address),
+                Err(_) => {
+                    agent.fail(format_args!("more than {DELAYED_MAX} messages during a fork"))
+                }
             }
         }
     }
 
     fn handle_delayed(&mut self, agent: &'static Agent, active: &'static Active, core: &mut Core) {
-        let is_fork = |event: &Option<Event>| matches!(event, Some(Event::Fork(_)));
-        let messages = &self.delayed[..self.delayed_count];
         // The child has an agent of its own and waits for this descriptor to close. With several
         // it cannot be told which is which, and what one of them is given too much does no harm.
-        let forks = messages.iter().filter(|event| is_fork(event)).count();
+        let forks = self.delayed.iter().filter(|event| matches!(event, Event::Fork(_))).count();
         self.child_has_agent = forks == 1 && agent.copied.load(Ordering::Relaxed);
-        while self.delayed_next < self.delayed_count {
-            match self.next_message(agent, active) {
-                Some(Event::Pagefault { address, .. }) => wake(&active.uffd, address),
-                Some(event) => self.handle_event(agent, active, core, event),
-                None => {}
+        while let Some(event) = self.delayed.take() {
+            match event {
+                Event::Pagefault { address, .. } => wake(&active.uffd, address),
+                event => self.handle_event(agent, active, core, event),
             }
         }
         self.child_has_agent = false;
-        self.delayed_next = 0;
-        self.delayed_count = 0;
         agent.delayed.store(false, Ordering::Release);
     }
 
@@ -361,19 +372,14 @@ impl Handler {
         if event::is_early(core, &event) {
             return self.catch_up(agent, active, core, event);
         }
-        match (event, self.decompressor.as_mut()) {
-            (Event::Fork(child), _) if self.child_has_agent => drop(child),
-            (Event::Fork(child), Some(decompressor)) => {
-                crate::fork::fill_child(
-                    agent,
-                    active,
-                    core,
-                    child,
-                    decompressor,
-                    &mut self.pages[0],
-                );
+        match event {
+            Event::Fork(child) if self.child_has_agent => drop(child),
+            Event::Fork(child) => {
+                let Handler { pages, decompressor, .. } = self;
+                let decompressor = made(decompressor, agent);
+                crate::fork::fill_child(agent, active, core, child, decompressor, &mut pages[0]);
             }
-            (event, _) => event::handle(agent, active, core, event),
+            event => event::handle(agent, active, core, event),
         }
     }
 
@@ -524,7 +530,7 @@ impl Handler {
     /// Puts a page's content among the pages to copy from, if it is in memory.
     fn fetch(
         &mut self,
-        agent: &Agent,
+        agent: &'static Agent,
         active: &Active,
         core: &Core,
         page: PageNumber,
@@ -537,10 +543,7 @@ impl Handler {
             *buffer = *unsafe { active.slot_page(slot) };
             return Found::Here;
         }
-        match decompressor.as_mut() {
-            Some(decompressor) => content::load(agent, active, page, decompressor, buffer),
-            None => Found::Nothing,
-        }
+        content::load(agent, active, page, made(decompressor, agent), buffer)
     }
 
     /// Begins to read a page from the spill file, with those ahead of it in its stream.
@@ -662,7 +665,7 @@ impl Handler {
         is_streamed: bool,
     ) {
         let Handler { pages, decompressor, .. } = self;
-        let Some(decompressor) = decompressor.as_mut() else { return };
+        let decompressor = made(decompressor, agent);
         if let Err(error) = content::expand(encoding, object, decompressor, &mut pages[0]) {
             content::fail(agent, page, &error);
         }
@@ -684,10 +687,23 @@ impl Handler {
         }
     }
 
-    /// Sleeps until there is a message, something was read, or patience ends.
-    fn wait_for_message(&self, active: &Active, patience: Timespec) {
+    /// When nobody has wanted anything for long: what was worked with costs nothing meanwhile.
+    fn rest(&mut self, agent: &'static Agent) {
+        self.direct = self.direct.take().and_then(Reclaimer::rest);
+        if self.decompressor.take().is_some() {
+            // SAFETY: this part is the handler's, and nobody uses it any more.
+            let scratch = unsafe { agent.codec_scratch() }.decompress.as_ptr_range();
+            agent.give_back(scratch.start as usize..scratch.end as usize);
+            let pages = self.pages.as_ptr_range();
+            agent.give_back(pages.start as usize..pages.end as usize);
+            agent.give_back_stack(Stack::Handler);
+        }
+    }
+
+    /// Sleeps until there is a message, something was read, or patience ends: `false`.
+    fn wait_for_message(&self, active: &Active, patience: Timespec) -> bool {
         if self.reads.is_done() {
-            return;
+            return true;
         }
         let message = PollFd::new(&active.uffd, PollFlags::IN);
         match self.reads.ring() {
@@ -769,7 +785,7 @@ impl Handler {
     /// Once the cap is reached, helps to make room, or waits for it where there is nothing to help
     /// with. Bounded: messages that are not faults need an answer too, and reclaim itself may wait
     /// for one.
-    fn stall_over_cap(&mut self, agent: &Agent, active: &Active) {
+    fn stall_over_cap(&mut self, agent: &'static Agent, active: &Active) {
         let marks = Watermarks::of(agent.session()).for_estimate(agent);
         let cost = || agent.cost_estimate.load(Ordering::Relaxed);
         if cost() <= marks.hard {
@@ -802,12 +818,14 @@ impl Handler {
                     && time::monotonic_ns() <= deadline
                     && !agent.copying.load(Ordering::Acquire)
             };
-            match self.direct.as_mut().map(|direct| direct.chunk(active, goes_on)) {
-                Some(Chunk::Freed) => {
+            // SAFETY: this is the handler, and there is none.
+            let make = || unsafe { Reclaimer::make(agent, By::Handler) };
+            match self.direct.get_or_insert_with(make).chunk(active, goes_on) {
+                Chunk::Freed => {
                     counters.reclaim_direct.fetch_add(1, Ordering::Relaxed);
                 }
-                Some(Chunk::Interrupted) if cost() <= mark => {}
-                None | Some(Chunk::Nothing | Chunk::Interrupted) => {
+                Chunk::Interrupted if cost() <= mark => {}
+                Chunk::Nothing | Chunk::Interrupted => {
                     let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
                     // Woken, timed out or interrupted: only progress counts.
                     let _ =
@@ -834,6 +852,20 @@ impl Handler {
             direct.release(core);
         }
     }
+}
+
+/// What pages are decompressed with: made anew after a rest.
+fn made<'a>(
+    decompressor: &'a mut Option<Decompressor<'static>>,
+    agent: &'static Agent,
+) -> &'a mut Decompressor<'static> {
+    decompressor.get_or_insert_with(|| {
+        // SAFETY: this part is the handler's, and nobody uses it.
+        match Decompressor::new(unsafe { agent.codec_scratch() }.decompress) {
+            Ok(decompressor) => decompressor,
+            Err(error) => agent.fail(format_args!("no memory to decompress with: {error}")),
+        }
+    })
 }
 
 /// As long as there is much room, memory that is touched for the first time need not be known: some of
@@ -991,8 +1023,8 @@ fn page_range(address: usize) -> Range<usize> {
     address..address + PAGE_SIZE
 }
 
-/// Sleeps until one of these can be read, or patience ends.
-fn wait_for(descriptors: &mut [PollFd<'_>], patience: Timespec) {
-    // An error or a time-out only means another look.
-    let _ = poll(descriptors, Some(&patience));
+/// Sleeps until one of these can be read, or patience ends: `false`.
+fn wait_for(descriptors: &mut [PollFd<'_>], patience: Timespec) -> bool {
+    // An error only means another look.
+    poll(descriptors, Some(&patience)) != Ok(0)
 }

@@ -118,6 +118,7 @@ enum GiveUp {
 pub struct Monitor {
     agent: &'static Agent,
     statm: Statm,
+    /// While it does not rest.
     reclaimer: Option<&'static mut Reclaimer>,
     /// When the mappings were last looked at, and how long that took.
     scanned_ns: u64,
@@ -270,7 +271,7 @@ impl Monitor {
         loop {
             let asked = self.agent.announcements.asked();
             self.look();
-            if self.reclaimer.is_none()
+            if !self.is_active()
                 && self.should_activate()
                 && self.forks_are_done()
                 && let Err(reason) = self.activate()
@@ -278,7 +279,7 @@ impl Monitor {
                 self.give_up(&reason);
             }
             self.provide(asked);
-            if self.reclaimer.is_some() {
+            if self.is_active() {
                 self.keep_below_cap();
                 self.compress_cold();
                 self.recompress();
@@ -497,7 +498,7 @@ impl Monitor {
 
     /// What the program costs, or could come to without asking.
     fn claim_bytes(&self) -> u64 {
-        let cost = if self.reclaimer.is_some() { self.cost_bytes() } else { 0 };
+        let cost = if self.is_active() { self.cost_bytes() } else { 0 };
         cost + self.unasked_bytes()
     }
 
@@ -520,11 +521,8 @@ impl Monitor {
     /// and answers who has `asked` before the last look.
     fn provide(&mut self, asked: u32) {
         let (agent, session) = (self.agent, self.agent.session());
-        let tolerated = if self.reclaimer.is_some() { self.tolerated_bytes() } else { 0 };
-        if self.reclaimer.is_some()
-            && self.room_bytes() < tolerated
-            && self.fresh_bytes() > tolerated / 2
-        {
+        let tolerated = if self.is_active() { self.tolerated_bytes() } else { 0 };
+        if self.is_active() && self.room_bytes() < tolerated && self.fresh_bytes() > tolerated / 2 {
             self.scan_mappings();
         }
         let allowance = if agent.gave_up.load(Ordering::Relaxed) {
@@ -616,14 +614,23 @@ impl Monitor {
         if self.writes_spill() {
             self.start_thread(Stack::Spill, spill::thread_main);
         }
-        // SAFETY: the cell is this thread's alone.
-        let cell = unsafe { &mut *agent.monitor.get() };
-        // SAFETY: the parts for compression are this thread's.
-        let scratch = unsafe { agent.codec_scratch() };
-        // SAFETY: the agent begins as zeros.
-        match unsafe { Reclaimer::new_in(cell, agent, By::Monitor, scratch.monitor) } {
-            Ok(reclaimer) => self.reclaimer = Some(reclaimer),
-            Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
+    }
+
+    fn is_active(&self) -> bool {
+        self.agent.active().is_some()
+    }
+
+    fn take_reclaimer(&mut self) -> &'static mut Reclaimer {
+        // SAFETY: this is the monitor, and there is none.
+        { self.reclaimer.take() }
+            .unwrap_or_else(|| unsafe { Reclaimer::make(self.agent, By::Monitor) })
+    }
+
+    /// When there will be nothing to do for long: what was worked with costs nothing meanwhile.
+    fn rest(&mut self) {
+        if let Some(reclaimer) = self.reclaimer.take() {
+            self.reclaimer = reclaimer.rest();
+            self.agent.give_back_stack(Stack::Monitor);
         }
     }
 
@@ -779,7 +786,7 @@ impl Monitor {
     fn reclaim(&mut self, goal: u64) -> bool {
         let agent = self.agent;
         let Some(active) = agent.active() else { return true };
-        let Some(reclaimer) = self.reclaimer.take() else { return true };
+        let reclaimer = self.take_reclaimer();
         let hard = Watermarks::of(agent.session()).for_estimate(agent).hard;
         let exhausted = loop {
             self.watch(active, hard);
@@ -809,7 +816,7 @@ impl Monitor {
             return;
         }
         let Some(active) = agent.active() else { return };
-        let Some(reclaimer) = self.reclaimer.take() else { return };
+        let reclaimer = self.take_reclaimer();
         let now = time::monotonic_ns();
         let fault_ns = agent.process().counters.fault_ns_total.load(Ordering::Relaxed);
         let (mut cold, mut pace) = self.cold.take().unwrap_or_else(|| {
@@ -857,7 +864,7 @@ impl Monitor {
         if !is_short() || time::monotonic_ns() < self.growing_until_ns {
             return;
         }
-        let Some(reclaimer) = self.reclaimer.take() else { return };
+        let reclaimer = self.take_reclaimer();
         if reclaimer.has_aims() {
             let (statm, before) = (&self.statm, self.memory);
             self.recompress.go_on(agent, active, reclaimer, || {
@@ -1037,7 +1044,7 @@ impl Monitor {
     fn sleep_us(&self, headroom: u64) -> u64 {
         let agent = self.agent;
         let now = time::monotonic_ns();
-        let is_active = self.reclaimer.is_some();
+        let is_active = self.is_active();
         if agent.gave_up.load(Ordering::Relaxed) {
             return SLEEP_US_MAX_QUIET;
         }
@@ -1068,7 +1075,7 @@ impl Monitor {
         let process = agent.process();
         let seen = process.wake.load(Ordering::Acquire);
         let marks = Watermarks::of(agent.session());
-        let active = self.reclaimer.is_some();
+        let active = self.is_active();
         let total = agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
         let limit = if active { marks.high } else { marks.activation };
         let headroom = limit.saturating_sub(total);
@@ -1078,6 +1085,9 @@ impl Monitor {
             if self.seen == seen_now { self.quiet_looks.saturating_add(1) } else { 0 };
         self.seen = seen_now;
         let sleep_us = self.sleep_us(headroom);
+        if sleep_us >= SLEEP_US_MAX && self.quiet_looks >= QUIET_LOOKS {
+            self.rest();
+        }
         agent.monitor_sleeps.store(true, Ordering::SeqCst);
         // What was asked after the last look, or staged by a handler that did not see this thread asleep.
         if agent.announcements.is_waited_for()

@@ -29,6 +29,8 @@ use crate::sweep::{self, Taken};
 
 /// An object larger than this saves too little to be worth its trouble: the page stays.
 const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
+/// Place of the object that is only compared, behind a chunk's.
+const OTHER_START: usize = CHUNK_PAGES * OBJECT_BYTES_MAX;
 /// Bytes that an object must spare when it is compressed once more: it takes longer to load.
 const RECOMPRESSED_BYTES_MIN: usize = 128;
 /// How long a page that can neither be stored nor put back is tried again: an event that says what
@@ -54,9 +56,10 @@ pub struct Reclaimer {
     codec: Chosen<'static>,
     /// The chunk that is this thread's.
     claimed: Option<usize>,
-    objects: [[u8; OBJECT_BYTES_MAX]; CHUNK_PAGES],
-    /// Where a page is compressed for the other aim, to compare, and decompressed again.
-    other: [u8; OBJECT_BYTES_MAX],
+    /// Objects until they are stored, one behind the other: what is not touched costs nothing. At the end
+    /// a page is compressed for the other aim, to compare.
+    objects: [u8; OTHER_START + OBJECT_BYTES_MAX],
+    /// Where it is decompressed again.
     back: Page,
     /// The monitor's, where there is something to compare.
     decompressor: Option<Decompressor<'static>>,
@@ -72,7 +75,8 @@ pub struct Reclaimer {
 #[derive(Clone, Copy)]
 enum Compressed {
     SameFilled(u64),
-    Object(Encoding, usize),
+    /// Where it starts in [`Reclaimer::objects`], and its length.
+    Object(Encoding, usize, usize),
     DoesNotFit,
 }
 
@@ -81,7 +85,7 @@ impl Compressed {
     fn length(self) -> usize {
         match self {
             Compressed::SameFilled(_) => 0,
-            Compressed::Object(_, length) => length,
+            Compressed::Object(_, _, length) => length,
             Compressed::DoesNotFit => PAGE_SIZE,
         }
     }
@@ -110,12 +114,60 @@ pub enum Chunk {
 }
 
 impl Reclaimer {
+    /// What the calling thread reclaims with, in the agent's memory. The program is ended where it cannot
+    /// be made.
+    ///
+    /// # Safety
+    /// The caller is the thread that this names, and has none yet.
+    #[expect(clippy::mut_from_ref, reason = "a cell of the agent's that is this thread's alone")]
+    pub unsafe fn make(agent: &'static Agent, by: By) -> &'static mut Reclaimer {
+        // SAFETY: these parts are the thread's own.
+        let (cell, scratch) = unsafe { (&mut *Self::cell(agent, by), agent.codec_scratch()) };
+        let scratch = match by {
+            By::Monitor => scratch.monitor,
+            By::Handler => scratch.direct,
+        };
+        // SAFETY: the agent begins as zeros.
+        match unsafe { Reclaimer::new_in(cell, agent, by, scratch) } {
+            Ok(reclaimer) => reclaimer,
+            Err(error) => agent.fail(format_args!("no memory to compress with: {error}")),
+        }
+    }
+
+    fn cell(agent: &Agent, by: By) -> *mut MaybeUninit<Reclaimer> {
+        match by {
+            By::Monitor => agent.monitor.get(),
+            By::Handler => agent.direct.get(),
+        }
+    }
+
+    /// Gives back the memory that all this takes, unless a chunk is half done.
+    pub fn rest(&'static mut self) -> Option<&'static mut Reclaimer> {
+        if self.claimed.is_some() {
+            return Some(self);
+        }
+        let (agent, by) = (self.agent, self.by);
+        // SAFETY: nobody else has these parts, and this one is used no more.
+        let scratch = unsafe { agent.codec_scratch() };
+        let scratch = match by {
+            By::Monitor => scratch.monitor,
+            By::Handler => scratch.direct,
+        };
+        let cell = Self::cell(agent, by) as usize;
+        agent.give_back(cell..cell + size_of::<Reclaimer>());
+        for part in [scratch.compress, scratch.decompress] {
+            let start = part.as_ptr() as usize;
+            agent.give_back(start..start + part.len());
+        }
+        None
+    }
+
     /// # Errors
     /// When the scratch memory is too small for the codec.
     ///
     /// # Safety
     /// The cell must have been zeros once.
-    pub unsafe fn new_in(
+    unsafe fn new_in(
         cell: &'static mut MaybeUninit<Reclaimer>,
         agent: &'static Agent,
         by: By,
@@ -283,17 +335,20 @@ impl Reclaimer {
 
         let mut compressed = [Compressed::DoesNotFit; CHUNK_PAGES];
         let mut compared = [[Outcome::default(); 2]; CHUNK_PAGES];
-        let (mut done, mut stored) = (0, 0);
+        let (mut done, mut stored, mut end) = (0, 0, 0);
         let started = time::monotonic_ns();
         while done < count {
             let slot = slots[done];
             compressed[done] = if done < trials {
-                let (compressed, outcomes) = self.compare(active, slot, aim, done);
+                let (compressed, outcomes) = self.compare(active, slot, aim, end);
                 compared[done] = outcomes;
                 compressed
             } else {
-                self.compress(active, slot, aim, done)
+                self.compress(active, slot, aim, end)
             };
+            if let Compressed::Object(_, start, length) = compressed[done] {
+                end = start + length;
+            }
             done += 1;
             let watches = done % WATCHED_PAGES == 0;
             let goes_on = !watches || watch();
@@ -308,14 +363,13 @@ impl Reclaimer {
             };
             if let Some(mut core) = core {
                 for index in stored..done {
-                    let object = &self.objects[index];
-                    self.store(active, &mut core, slots[index], compressed[index], object);
+                    self.store(active, &mut core, slots[index], compressed[index]);
                     if index < trials {
                         let [speed, density] = compared[index];
                         core.aims.note(speed, density);
                     }
                 }
-                stored = done;
+                (stored, end) = (done, 0);
             }
             if !goes_on {
                 break;
@@ -368,15 +422,23 @@ impl Reclaimer {
         active.store.cost_bytes() as u64 > own / 3 * 2
     }
 
-    /// Compresses the page in a slot, which is this thread's.
-    fn compress(&mut self, active: &Active, slot: Slot, aim: Aim, place: usize) -> Compressed {
+    /// Compresses the page in a slot, which is this thread's, to an object that starts there.
+    fn compress(&mut self, active: &Active, slot: Slot, aim: Aim, start: usize) -> Compressed {
         // SAFETY: the slot was live; the frame stays until this thread frees the chunk, even if
         // the program asks for the page meanwhile.
         let page: &Page = unsafe { active.slot_page(slot) };
         if let Some(word) = same_filled(page) {
             return Compressed::SameFilled(word);
         }
-        compressed(self.codec.compress(page, aim, &mut self.objects[place]))
+        self.compress_page(page, aim, start)
+    }
+
+    fn compress_page(&mut self, page: &Page, aim: Aim, start: usize) -> Compressed {
+        let object = &mut self.objects[start..start + OBJECT_BYTES_MAX];
+        match self.codec.compress(page, aim, object) {
+            Ok((encoding, length)) => Compressed::Object(encoding, start, length),
+            Err(DoesNotFit) => Compressed::DoesNotFit,
+        }
     }
 
     /// Compresses the page in a slot for an aim, then for the other, and decompresses both. Returns what
@@ -386,10 +448,10 @@ impl Reclaimer {
         active: &Active,
         slot: Slot,
         aim: Aim,
-        place: usize,
+        start: usize,
     ) -> (Compressed, [Outcome; 2]) {
         let started = time::monotonic_ns();
-        let one = self.compress(active, slot, aim, place);
+        let one = self.compress(active, slot, aim, start);
         let one_ns = time::monotonic_ns() - started;
         if let Compressed::SameFilled(_) = one {
             return (one, [Outcome::default(); 2]);
@@ -401,13 +463,13 @@ impl Reclaimer {
             Aim::Density => Aim::Speed,
         };
         let started = time::monotonic_ns();
-        let other = compressed(self.codec.compress(page, other_aim, &mut self.other));
+        let other = self.compress_page(page, other_aim, OTHER_START);
         let other_ns = time::monotonic_ns() - started;
-        let [one_outcome, other_outcome] = [(one, one_ns, place), (other, other_ns, CHUNK_PAGES)]
-            .map(|(compressed, compress_ns, place)| Outcome {
+        let [one_outcome, other_outcome] =
+            [(one, one_ns), (other, other_ns)].map(|(compressed, compress_ns)| Outcome {
                 bytes: compressed.length(),
                 compress_ns,
-                decompress_ns: self.decompress(page, compressed, place),
+                decompress_ns: self.decompress(page, compressed),
             });
         match aim {
             Aim::Speed => (one, [one_outcome, other_outcome]),
@@ -415,16 +477,16 @@ impl Reclaimer {
         }
     }
 
-    /// How long it takes to make the page again. `place`: of its object.
-    fn decompress(&mut self, page: &Page, compressed: Compressed, place: usize) -> u64 {
-        let (Compressed::Object(encoding, length), Some(decompressor)) =
+    /// How long it takes to make the page again.
+    fn decompress(&mut self, page: &Page, compressed: Compressed) -> u64 {
+        let (Compressed::Object(encoding, start, length), Some(decompressor)) =
             (compressed, self.decompressor.as_mut())
         else {
             return 0;
         };
-        let object = self.objects.get(place).unwrap_or(&self.other);
+        let object = &self.objects[start..start + length];
         let started = time::monotonic_ns();
-        let result = decompressor.decompress(encoding, &object[..length], &mut self.back);
+        let result = decompressor.decompress(encoding, object, &mut self.back);
         let took = time::monotonic_ns() - started;
         if result.is_err() || self.back != *page {
             self.agent.fail(format_args!("a page compressed by {encoding:?} cannot be made again"));
@@ -434,14 +496,7 @@ impl Reclaimer {
 
     /// Stores what a page was compressed to, or puts the page back where it does not compress. One
     /// that the program has asked for meanwhile is no more in the slot.
-    fn store(
-        &self,
-        active: &Active,
-        core: &mut Core,
-        slot: Slot,
-        compressed: Compressed,
-        object: &[u8; OBJECT_BYTES_MAX],
-    ) {
+    fn store(&self, active: &Active, core: &mut Core, slot: Slot, compressed: Compressed) {
         if !core.staging.is_live(slot) {
             return;
         }
@@ -449,8 +504,9 @@ impl Reclaimer {
         let counters = &self.agent.process().counters;
         let stored = match compressed {
             Compressed::SameFilled(word) => active.store.store_same_filled(page, word).is_ok(),
-            Compressed::Object(encoding, length) => {
-                active.store.store_object(page, encoding as u8, &object[..length]).is_ok()
+            Compressed::Object(encoding, start, length) => {
+                let object = &self.objects[start..start + length];
+                active.store.store_object(page, encoding as u8, object).is_ok()
             }
             Compressed::DoesNotFit => self.store_raw(active, slot, page),
         };
@@ -591,10 +647,10 @@ impl Denser for Reclaimer {
         };
         // What cannot be made again is told to whoever loads it.
         decompressor.decompress(encoding, object, &mut self.back).ok()?;
-        let (encoding, length) =
-            self.codec.compress(&self.back, Aim::Density, &mut self.other).ok()?;
+        let other = &mut self.objects[OTHER_START..];
+        let (encoding, length) = self.codec.compress(&self.back, Aim::Density, other).ok()?;
         let worth = length + RECOMPRESSED_BYTES_MIN <= object.len();
-        worth.then(|| (encoding as u8, &self.other[..length]))
+        worth.then(|| (encoding as u8, &self.objects[OTHER_START..OTHER_START + length]))
     }
 }
 
@@ -608,11 +664,4 @@ fn live_slots(staging: &Staging, chunk: usize) -> ([Slot; CHUNK_PAGES], usize) {
         from = slot.0 as usize % CHUNK_PAGES + 1;
     }
     (slots, count)
-}
-
-fn compressed(written: Result<(Encoding, usize), DoesNotFit>) -> Compressed {
-    match written {
-        Ok((encoding, length)) => Compressed::Object(encoding, length),
-        Err(DoesNotFit) => Compressed::DoesNotFit,
-    }
 }
