@@ -20,13 +20,14 @@ use ramfold_sys::robust::RobustList;
 use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::thread;
 use ramfold_sys::uffd::{Uffd, register_mode};
-use ramfold_sys::{Errno, PAGE_SIZE, proc};
+use ramfold_sys::{Errno, PAGE_SIZE, proc, time};
 use rustix::fd::OwnedFd;
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Pid, Timespec, futex, sched_yield};
 
 use crate::aim::Aims;
 use crate::announce::Announcements;
+use crate::copies::Copies;
 use crate::cost::{self, Watermarks};
 use crate::dropped::DroppedRanges;
 use crate::entry::session_place::{SessionHolders, SessionPlace};
@@ -35,7 +36,7 @@ use crate::page::{self, PageNumber};
 use crate::probation::Probation;
 use crate::reclaim::Reclaimer;
 use crate::regions::Regions;
-use crate::session::{Once, Process, Session};
+use crate::session::{AGENT_NAME, Once, Process, Session};
 use crate::spill::SpillAccess;
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::sweep::Sweep;
@@ -56,6 +57,8 @@ pub struct Core {
     pub aims: Aims,
     /// The mappings changed in a way the events do not describe fully: look at them again.
     pub rescan_wanted: bool,
+    /// Pages were taken in this process, or in one that it is a copy of.
+    pub has_taken: bool,
 }
 
 /// What exists once the agent looks after memory.
@@ -117,9 +120,8 @@ pub struct Agent {
     pub shares_memory: AtomicBool,
     /// Objects were kept for pages that are in memory: see [`crate::kept`].
     pub keeps_objects: AtomicBool,
-    /// What the process costs now, as far as known: the kernel's count when it was last asked,
-    /// corrected by what was brought in and freed since.
-    pub cost_estimate: AtomicU64,
+    /// What forks have made shared.
+    pub copies: Copies,
     /// Writable memory that the program makes.
     pub announcements: Announcements,
     /// Memory that the fault handler has let go since the monitor looked at the mappings.
@@ -132,8 +134,8 @@ pub struct Agent {
     library: AtomicPtr<c_char>,
     /// The C library's calls pass through the agent, so that growth announces itself.
     pub announces: AtomicBool,
-    /// Reclaim found nothing more to take: faults need not wait for it.
-    pub stuck: AtomicBool,
+    /// What the process must cost before it is tried again to take something, where there was nothing.
+    pub retry_cost_bytes: AtomicU64,
     /// The program grows faster than reclaim follows, in memory not registered yet.
     pub outruns: AtomicBool,
     /// Forks that wait for room: see [`crate::fork`].
@@ -354,7 +356,7 @@ impl Agent {
         let pid = &self.process().agent_pid;
         pid.store(proc::own_pid(), Ordering::Release);
         let _ = futex::wake(pid, futex::Flags::empty(), u32::MAX);
-        let _ = rustix::thread::set_name(c"ramfold-agent");
+        let _ = rustix::thread::set_name(AGENT_NAME);
         // What is sent to the program's group is not for this one; nor does it keep a folder in use.
         // The session stays the program's: the scheduler weighs sessions against each other.
         let _ = rustix::process::setpgid(None, None);
@@ -437,6 +439,7 @@ impl Agent {
                 &self.unlisted
             }),
         };
+        process.cost_bytes.store(self.copies.half_bytes(), Ordering::Relaxed);
         self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
     }
 
@@ -525,9 +528,17 @@ impl Agent {
         self.core.try_lock().filter(|_| !self.delayed.load(Ordering::Acquire))
     }
 
-    /// This process now shares its memory with a child, or with the parent it was forked from.
-    pub fn note_fork(&self) {
+    /// This process now shares its memory with a child.
+    pub fn note_child(&self) {
+        self.copies.begin_sharing();
+        self.subtract_cost(self.copies.half_bytes());
+        self.note_sharing();
+    }
+
+    /// This process shares memory with a relative, how much is to be measured.
+    pub fn note_sharing(&self) {
         self.process().sharing_unknown.store(1, Ordering::Relaxed);
+        self.process().measured_ns.store(time::monotonic_ns(), Ordering::Relaxed);
         self.shares_memory.store(true, Ordering::Relaxed);
         self.process().wake_agent();
     }
@@ -619,10 +630,28 @@ impl Agent {
         self.home_start + PAGE_SIZE..self.home_end - PAGE_SIZE
     }
 
+    /// What the process costs now, as far as known.
+    pub fn cost(&self) -> u64 {
+        self.process().cost_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The other processes of the session that cost something.
+    pub fn others(&self) -> impl Iterator<Item = &'static Process> + '_ {
+        let own = self.process();
+        self.session().used_processes().filter(move |process| {
+            !ptr::eq(*process, own) && process.cost_bytes.load(Ordering::Relaxed) > 0
+        })
+    }
+
+    /// Has reclaim found nothing more to take here?
+    pub fn is_stuck(&self) -> bool {
+        self.process().stuck.load(Ordering::Relaxed)
+    }
+
     /// Adds to what the process is thought to cost, and wakes the monitor when that runs into
     /// the watermark.
     pub fn add_cost(&self, bytes: u64) {
-        let cost = self.cost_estimate.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let cost = self.process().cost_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if self.monitor_sleeps.load(Ordering::Relaxed)
             && cost > Watermarks::of(self.session()).for_estimate(self).high
             && self.monitor_sleeps.swap(false, Ordering::Relaxed)
@@ -633,7 +662,8 @@ impl Agent {
 
     /// Memory was freed.
     pub fn subtract_cost(&self, bytes: u64) {
-        let _ = self.cost_estimate.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |cost| {
+        let cost = &self.process().cost_bytes;
+        let _ = cost.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |cost| {
             Some(cost.saturating_sub(bytes))
         });
     }

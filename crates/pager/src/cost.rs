@@ -75,9 +75,12 @@ impl Watermarks {
 
 /// What the other processes of the session cost.
 pub fn others_cost(agent: &Agent) -> u64 {
-    let others = |process: &&Process| !ptr::eq(*process, agent.process());
-    let cost = |process: &Process| process.cost_bytes.load(Ordering::Relaxed);
-    agent.session().used_processes().filter(others).map(cost).sum()
+    agent.others().map(|process| process.cost_bytes.load(Ordering::Relaxed)).sum()
+}
+
+/// What all processes of the session cost.
+pub fn total(agent: &Agent) -> u64 {
+    others_cost(agent) + agent.cost()
 }
 
 /// What the other processes of the session cost, or could come to without asking.

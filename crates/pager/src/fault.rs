@@ -25,13 +25,13 @@ use crate::page::{self, PageNumber};
 use crate::placement::Placement;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Chunk, Reclaimer};
-use crate::session::Counters;
+use crate::session::{Counters, Process};
 use crate::spill::{self, Reads};
 use crate::staging::CHUNK_PAGES;
 use crate::stream::{Streams, WINDOW_FIRST, WINDOW_MAX, Window};
 use crate::sweep::{self, Taken};
 use crate::victims::Kind;
-use crate::{event, foreign, kept, locked_growth};
+use crate::{copies, event, foreign, kept, locked_growth};
 
 /// Most zero pages supplied at once to a run of first touches.
 const ZERO_AHEAD_MAX: usize = 16;
@@ -52,6 +52,8 @@ const KERNEL_NS: u64 = 5_000;
 /// How long a fault waits for room at most; and if the program grows faster than reclaim.
 const STALL_NS: u64 = 2_000_000;
 const STALL_OUTRUN_NS: u64 = 20_000_000;
+/// Between two calls for help: each makes every agent of the session look at its process.
+const WAKE_OTHERS_NS: u64 = 1_000_000;
 /// Steps of the sweep in one fault: they may all pass pages by.
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
@@ -93,6 +95,11 @@ pub struct Handler {
     /// supply then.
     growth_next: usize,
     growth_pages: usize,
+    /// When the agents of the other processes were last woken to make room.
+    others_woken_ns: u64,
+    /// The same for writes to what is shared.
+    written_next: usize,
+    written_pages: usize,
     /// Where threads wait for pages of a stream that are there by now. Not before all are, and the lock
     /// is free: a thread goes on in place of the handler, or of the monitor that waits for the lock.
     wake_later: Option<Range<usize>>,
@@ -225,10 +232,13 @@ impl Handler {
             drop(core);
             return self.privileges.follow(agent, time::monotonic_ns());
         };
-        let Event::Pagefault { address, write, thread, .. } = event else {
+        let Event::Pagefault { address, write, write_protected, thread } = event else {
             self.handle_event(agent, active, &mut core, event);
             return;
         };
+        if write_protected {
+            return self.let_write(agent, active, &core, address);
+        }
         let started = time::monotonic_ns();
         let process = agent.process();
         process.counters.faults.fetch_add(1, Ordering::Relaxed);
@@ -268,6 +278,21 @@ impl Handler {
         self.placement.follow(agent, thread, took + KERNEL_NS);
         self.density.note_fault(agent.session(), started);
         self.privileges.follow(agent, started);
+    }
+
+    /// A write to memory that a fork has made shared. One that goes on page by page is let write to the
+    /// following pages along with it.
+    fn let_write(&mut self, agent: &Agent, active: &Active, core: &Core, address: usize) {
+        let grows = address == self.written_next;
+        let most = room_ahead(agent).clamp(1, ZERO_AHEAD_MAX);
+        self.written_pages = if grows { (self.written_pages * 2).min(most) } else { 1 };
+        let range = address..address + self.written_pages * PAGE_SIZE;
+        let pages = if core.regions.contains(&range) { self.written_pages } else { 1 };
+        self.written_next = address + pages * PAGE_SIZE;
+        if copies::let_write(agent, active, address, pages).is_err() {
+            // It tries again: by then the event that stands in the way is read, or the memory gone.
+            wake(&active.uffd, address);
+        }
     }
 
     /// The next message: one that was set aside during a fork, or one that is read now.
@@ -748,7 +773,7 @@ impl Handler {
     /// Fills staging for the reclaimer when it is empty: the monitor has nothing to do then, and the
     /// faulting thread waits. See [`sweep`].
     fn take_ahead(agent: &Agent, active: &Active, core: &mut Core) {
-        let cost = agent.cost_estimate.load(Ordering::Relaxed);
+        let cost = agent.cost();
         let near = cost.saturating_sub(spill::leaving_bytes(agent))
             + (CHUNK_PAGES * PAGE_SIZE) as u64
             > Watermarks::of(agent.session()).for_estimate(agent).high;
@@ -787,7 +812,7 @@ impl Handler {
     /// for one.
     fn stall_over_cap(&mut self, agent: &'static Agent, active: &Active) {
         let marks = Watermarks::of(agent.session()).for_estimate(agent);
-        let cost = || agent.cost_estimate.load(Ordering::Relaxed);
+        let cost = || agent.cost();
         if cost() <= marks.hard {
             return;
         }
@@ -801,7 +826,7 @@ impl Handler {
         let deadline = time::monotonic_ns() + longest;
         counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
         agent.faults_wait.store(true, Ordering::Relaxed);
-        while cost() > mark && !agent.stuck.load(Ordering::Relaxed) {
+        while cost() > mark && self.can_wait(agent) {
             let seen = agent.progress.load(Ordering::Acquire);
             // What is on its way to the spill file makes room by itself.
             let leaves = cost().saturating_sub(spill::leaving_bytes(agent)) <= mark;
@@ -827,10 +852,11 @@ impl Handler {
                 Chunk::Interrupted if cost() <= mark => {}
                 Chunk::Nothing | Chunk::Interrupted => {
                     let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-                    // Woken, timed out or interrupted: only progress counts.
+                    // Woken, timed out or interrupted: only progress counts, or that others may make it.
                     let _ =
                         futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
-                    if agent.progress.load(Ordering::Acquire) == seen {
+                    if agent.progress.load(Ordering::Acquire) == seen && agent.others().count() == 0
+                    {
                         break;
                     }
                 }
@@ -844,6 +870,20 @@ impl Handler {
         if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
             self.release_chunk(&mut core);
         }
+    }
+
+    /// Is there somebody whose reclaim a fault can wait for? Where it is not this process's, the others
+    /// are told: what is written to here may be theirs alone from now on.
+    fn can_wait(&mut self, agent: &Agent) -> bool {
+        if !agent.is_stuck() || agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {
+            return true;
+        }
+        let now = time::monotonic_ns();
+        if now - self.others_woken_ns > WAKE_OTHERS_NS {
+            self.others_woken_ns = now;
+            agent.others().for_each(Process::wake_agent);
+        }
+        agent.others().any(Process::can_reclaim)
     }
 
     /// What direct reclaim has begun others may finish.
@@ -872,7 +912,7 @@ fn made<'a>(
 /// it is taken out of the registration, and the kernel fills it, with huge pages where it has any. Only
 /// before anything was ever taken, so that nothing is missing there.
 fn let_go(agent: &Agent, active: &Active, core: &mut Core, address: usize) -> bool {
-    if agent.process().counters.pages_staged.load(Ordering::Relaxed) > 0 {
+    if core.has_taken {
         return false;
     }
     let Some(region) = core.regions.at_or_after(address) else { return false };
@@ -919,7 +959,7 @@ fn note_returned(
 /// How many pages more than one there is room for.
 fn room_ahead(agent: &Agent) -> usize {
     let hard = Watermarks::of(agent.session()).for_estimate(agent).hard;
-    let cost = agent.cost_estimate.load(Ordering::Relaxed) + PAGE_SIZE as u64;
+    let cost = agent.cost() + PAGE_SIZE as u64;
     (hard.saturating_sub(cost) / PAGE_SIZE as u64) as usize
 }
 

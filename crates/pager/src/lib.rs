@@ -24,6 +24,7 @@ pub mod announce;
 mod calls;
 pub mod cold;
 pub mod content;
+mod copies;
 pub mod cost;
 pub mod density;
 pub mod dropped;

@@ -13,13 +13,14 @@ use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::{PageRegion, Pagemap};
 use ramfold_sys::proc::{self, Memory, Statm};
 use ramfold_sys::process::{Program, Waited};
-use ramfold_sys::uffd::{Uffd, feature, register_mode};
+use ramfold_sys::uffd::{Uffd, feature};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
 use ramfold_sys::{aio, thread};
 use rustix::thread::{Timespec, futex, sched_getaffinity};
 
 use crate::agent::{Active, Agent, STAGING_MODE, Stack};
 use crate::cold::{self, Cold, Pace};
+use crate::copies;
 use crate::cost::{self, Watermarks};
 use crate::fork;
 use crate::growth::{self, Growth};
@@ -27,7 +28,7 @@ use crate::kept;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Reclaimer, Step};
 use crate::recompress::Recompress;
-use crate::session::Once;
+use crate::session::{Once, Process};
 use crate::spill::{self, SpillAccess};
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
 use crate::sweep;
@@ -159,9 +160,8 @@ pub struct Monitor {
     recompress: Recompress,
     published_ns: u64,
     /// Reclaim found nothing more to take: not tried again before this time, or before the cost
-    /// reaches this much.
+    /// reaches [`Agent::retry_cost_bytes`].
     retry_ns: u64,
-    retry_cost_bytes: u64,
     /// How long the next wait of that kind is.
     back_off_ns: u64,
     /// Memory the pool holds beyond what its objects need, as of the last full account.
@@ -169,9 +169,7 @@ pub struct Monitor {
     /// When the pool was last compacted, and how long that took.
     compacted_ns: u64,
     compacting_took_ns: u64,
-    /// With shared memory: what this process's share of it makes less than its resident pages,
-    /// when that was measured, and how long measuring took.
-    shared_bytes: u64,
+    /// When what is shared was measured, and how long that took.
     shares_measured_ns: u64,
     shares_took_ns: u64,
     memory: Memory,
@@ -244,12 +242,10 @@ impl Monitor {
                 recompress: Recompress::START,
                 published_ns: 0,
                 retry_ns: 0,
-                retry_cost_bytes: 0,
                 back_off_ns: BACK_OFF_NS_MIN,
                 fragmentation_bytes: 0,
                 compacted_ns: 0,
                 compacting_took_ns: 0,
-                shared_bytes: 0,
                 shares_measured_ns: 0,
                 shares_took_ns: 0,
                 memory,
@@ -316,7 +312,7 @@ impl Monitor {
     /// than the store grew is growth.
     fn correct_estimate(&mut self) {
         let cost = self.cost_bytes();
-        let before = self.agent.cost_estimate.swap(cost, Ordering::AcqRel);
+        let before = self.agent.process().cost_bytes.swap(cost, Ordering::AcqRel);
         // The fault handler stores and frees meanwhile: what of that one count has and the other has not
         // is no growth of the program's.
         let store = self.store_cost();
@@ -345,7 +341,7 @@ impl Monitor {
 
     /// What the process costs: its resident anonymous pages, less what its relatives pay of them.
     fn cost_bytes(&self) -> u64 {
-        self.memory.anonymous_bytes.saturating_sub(self.shared_bytes)
+        self.memory.anonymous_bytes.saturating_sub(self.agent.copies.saved_bytes())
     }
 
     /// After a fork a page may be shared with a relative. How much that saves only a walk through
@@ -354,31 +350,42 @@ impl Monitor {
         if !self.agent.shares_memory.load(Ordering::Relaxed) {
             return;
         }
+        let (process, session) = (self.agent.process(), self.agent.session());
+        let is_unknown = process.sharing_unknown.load(Ordering::Relaxed) == 1;
+        if self.agent.others().next().is_none() && !is_unknown {
+            // The last relative is gone.
+            return self.note_sharing(0, 0);
+        }
         let started = time::monotonic_ns();
-        // A fork changes it all at once; nothing tells when a relative ends.
-        let unknown = self.agent.process().sharing_unknown.load(Ordering::Relaxed);
-        let share = if unknown == 1 { 1 } else { SHARING_SHARE };
+        // A fork changes it all at once, and so does a relative's end. What else changes it shows sooner or
+        // later.
+        let measured = process.measured_ns.load(Ordering::Relaxed);
+        let is_old = is_unknown || session.last_gone_ns.load(Ordering::Relaxed) >= measured;
+        let share = if is_old { 1 } else { SHARING_SHARE };
         let rest = (self.shares_took_ns * share).max(SHARING_NS_MIN);
         if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
             return;
         }
-        self.agent.process().sharing_unknown.store(0, Ordering::Relaxed);
+        process.sharing_unknown.store(0, Ordering::Relaxed);
         if let Ok(proportional) = proc::proportional_anonymous_bytes() {
-            self.shared_bytes = self.memory.anonymous_bytes.saturating_sub(proportional);
+            self.note_sharing(self.memory.anonymous_bytes.saturating_sub(proportional), started);
         }
         self.shares_measured_ns = time::monotonic_ns();
         self.shares_took_ns = self.shares_measured_ns - started;
+    }
+
+    fn note_sharing(&self, saved_bytes: u64, measured_ns: u64) {
         // All relatives are gone, or share too little to matter.
-        if self.shared_bytes < PAGE_SIZE as u64 * 64 {
-            self.agent.shares_memory.store(false, Ordering::Relaxed);
-            self.shared_bytes = 0;
-        }
+        let shares = saved_bytes >= PAGE_SIZE as u64 * 64;
+        let agent = self.agent;
+        agent.copies.set_saved_bytes(if shares { saved_bytes } else { 0 });
+        agent.shares_memory.store(shares, Ordering::Relaxed);
+        agent.process().measured_ns.store(if shares { measured_ns } else { 0 }, Ordering::Relaxed);
     }
 
     fn publish(&mut self) {
         let (agent, session, process) = (self.agent, self.agent.session(), self.agent.process());
         let cost = self.cost_bytes();
-        process.cost_bytes.store(cost, Ordering::Relaxed);
         process.cost_bytes_max.fetch_max(cost, Ordering::Relaxed);
         let mut total = session.cost_bytes();
         if total > session.cost_bytes_max.load(Ordering::Relaxed) && total > cost {
@@ -498,8 +505,12 @@ impl Monitor {
 
     /// What the program costs, or could come to without asking.
     fn claim_bytes(&self) -> u64 {
-        let cost = if self.is_active() { self.cost_bytes() } else { 0 };
-        cost + self.unasked_bytes()
+        let unasked = self.unasked_bytes();
+        if self.is_active() {
+            unasked + self.cost_bytes() + self.agent.copies.unasked_bytes()
+        } else {
+            unasked
+        }
     }
 
     /// How much of a claim like that there is room for.
@@ -521,6 +532,7 @@ impl Monitor {
     /// and answers who has `asked` before the last look.
     fn provide(&mut self, asked: u32) {
         let (agent, session) = (self.agent, self.agent.session());
+        self.guard_copies();
         let tolerated = if self.is_active() { self.tolerated_bytes() } else { 0 };
         if self.is_active() && self.room_bytes() < tolerated && self.fresh_bytes() > tolerated / 2 {
             self.scan_mappings();
@@ -699,6 +711,28 @@ impl Monitor {
         self.has_huge_pages = false;
     }
 
+    /// What is shared may be copied as long as there is room for all copies.
+    fn guard_copies(&self) {
+        let agent = self.agent;
+        let Some(active) = agent.active() else { return };
+        let is_guarded = agent.copies.is_guarded();
+        let is_unknown = agent.process().sharing_unknown.load(Ordering::Relaxed) == 1;
+        let all = self.memory.anonymous_bytes;
+        let shared = if is_unknown { all } else { agent.copies.saved_bytes() };
+        let guards = agent.shares_memory.load(Ordering::Relaxed)
+            && copies::must_be_guarded(agent, all, shared);
+        if guards && !is_guarded {
+            copies::guard(agent, active, &agent.lock_core());
+        } else if is_guarded && !agent.shares_memory.load(Ordering::Relaxed) {
+            copies::leave_unguarded(agent, active, &agent.lock_core());
+        }
+    }
+
+    /// All of the process's own memory that is in RAM, whoever else has it.
+    pub fn anonymous_bytes(&self) -> u64 {
+        self.memory.anonymous_bytes
+    }
+
     fn keep_below_cap(&mut self) {
         let agent = self.agent;
         let is_near = cost::others_cost(agent) + self.cost_bytes()
@@ -721,21 +755,23 @@ impl Monitor {
         } else {
             (marks.high, marks.low)
         };
+        let process = agent.process();
         if self.cost_bytes() <= from {
-            if agent.stuck.swap(false, Ordering::Relaxed) {
+            if process.stuck.swap(false, Ordering::Relaxed) {
                 agent.lock_core().sweep.encourage();
             }
             self.back_off_ns = BACK_OFF_NS_MIN;
             self.stops = 0;
             return;
         }
-        if agent.stuck.load(Ordering::Relaxed) {
-            if time::monotonic_ns() < self.retry_ns && self.cost_bytes() < self.retry_cost_bytes {
+        if agent.is_stuck() {
+            let retry_cost = agent.retry_cost_bytes.load(Ordering::Relaxed);
+            if time::monotonic_ns() < self.retry_ns && self.cost_bytes() < retry_cost {
                 return;
             }
             agent.lock_core().sweep.encourage();
             // Faults wait again, or they bring in pages as fast as reclaim takes them.
-            agent.stuck.store(false, Ordering::Relaxed);
+            process.stuck.store(false, Ordering::Relaxed);
         }
         let others = cost::others_cost(agent);
         if others > 0 {
@@ -743,29 +779,38 @@ impl Monitor {
             self.wake_others();
         }
         self.compact_if_worth_it();
-        // Each process gives way in proportion to what it costs.
+        // Each process that can gives way in proportion to what it costs.
         let own = self.cost_bytes();
+        let can: u64 = { agent.others().filter(|process| process.can_reclaim()) }
+            .map(|process| process.cost_bytes.load(Ordering::Relaxed))
+            .sum();
         let excess = u128::from(own.saturating_sub(to));
-        let share = (excess * u128::from(own) / u128::from((own + others).max(1))) as u64;
+        let share = (excess * u128::from(own) / u128::from((own + can).max(1))) as u64;
         let goal = own - share.min(own);
-        let shared_before = agent.process().counters.refused_shared.load(Ordering::Relaxed);
+        let shared_before = process.counters.refused_shared.load(Ordering::Relaxed);
         let exhausted = self.reclaim(goal);
         self.look();
         // Faults do not wait for what reclaim cannot give.
         let stuck = exhausted && self.cost_bytes() > from;
-        agent.stuck.store(stuck, Ordering::Relaxed);
+        process.stuck.store(stuck, Ordering::Relaxed);
         if !stuck {
             return;
         }
         self.retry_ns = time::monotonic_ns() + self.back_off_ns;
-        let growth = (marks.cap - marks.high) / 4 * (self.back_off_ns / BACK_OFF_NS_MIN);
-        self.retry_cost_bytes = self.cost_bytes() + growth.min(marks.cap / RETRY_SHARE);
+        let shared = process.counters.refused_shared.load(Ordering::Relaxed) > shared_before;
+        // What grows by copies of what is shared can be taken out again.
+        let times = if shared { 1 } else { self.back_off_ns / BACK_OFF_NS_MIN };
+        let growth = (marks.cap - marks.high) / 4 * times;
+        // Each process of the session may have come to this.
+        let processes = 1 + agent.others().count() as u64;
+        let growth = growth.min(marks.cap / RETRY_SHARE) / processes;
+        let retry_cost = self.cost_bytes() + growth;
+        agent.retry_cost_bytes.store(retry_cost, Ordering::Relaxed);
         self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
         let cap = agent.session().memory_cap_bytes.load(Ordering::Relaxed);
         let total = cost::others_cost(agent) + self.cost_bytes();
         if total > cap && self.back_off_ns >= 4 * BACK_OFF_NS_MIN {
-            let shared = agent.process().counters.refused_shared.load(Ordering::Relaxed);
-            let why = if shared > shared_before {
+            let why = if shared {
                 "what forked processes share cannot be taken out while they share it"
             } else {
                 "what could be taken out does not compress"
@@ -851,13 +896,13 @@ impl Monitor {
     fn recompress(&mut self) {
         let agent = self.agent;
         // Relatives that share an object would both pay for what takes its place.
-        if agent.stuck.load(Ordering::Relaxed) || agent.shares_memory.load(Ordering::Relaxed) {
+        if agent.is_stuck() || agent.shares_memory.load(Ordering::Relaxed) {
             return;
         }
         let Some(active) = agent.active() else { return };
         let session = agent.session();
         let is_short = || {
-            let total = agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
+            let total = cost::total(agent);
             let marks = Watermarks::of(session);
             (marks.activation..=marks.high).contains(&(total + session.unused_pool_bytes()))
         };
@@ -918,12 +963,7 @@ impl Monitor {
     }
 
     fn wake_others(&self) {
-        let own = self.agent.process();
-        for process in self.agent.session().used_processes() {
-            if !ptr::eq(process, own) && process.cost_bytes.load(Ordering::Relaxed) > 0 {
-                process.wake_agent();
-            }
-        }
+        self.agent.others().for_each(Process::wake_agent);
     }
 
     fn scan_mappings_if_changed(&mut self) {
@@ -1007,7 +1047,7 @@ impl Monitor {
                 return;
             }
             // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
-            if active.uffd.register(range.clone(), register_mode::MISSING).is_err() {
+            if active.uffd.register(range.clone(), agent.copies.register_mode()).is_err() {
                 return;
             }
             if active.uffd.is_registered_anonymous(range.clone()) == Ok(true) {
@@ -1051,7 +1091,7 @@ impl Monitor {
         let is_growing = now < self.growing_until_ns;
         let is_quiet = self.quiet_looks >= QUIET_LOOKS && !is_growing;
         let shortest = if is_quiet { SLEEP_US_MIN_QUIET } else { SLEEP_US_MIN };
-        let usual = if agent.stuck.load(Ordering::Relaxed) {
+        let usual = if agent.is_stuck() {
             SLEEP_US_MAX
         } else {
             (headroom / GROWTH_BYTES_PER_US).clamp(shortest, SLEEP_US_MAX)
@@ -1076,7 +1116,7 @@ impl Monitor {
         let seen = process.wake.load(Ordering::Acquire);
         let marks = Watermarks::of(agent.session());
         let active = self.is_active();
-        let total = agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
+        let total = cost::total(agent);
         let limit = if active { marks.high } else { marks.activation };
         let headroom = limit.saturating_sub(total);
         let faults = process.counters.faults.load(Ordering::Relaxed);

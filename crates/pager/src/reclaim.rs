@@ -282,6 +282,10 @@ impl Reclaimer {
     /// then it stays busy and is left alone, for a device may be writing to it.
     fn take_busy(&mut self, active: &Active, address: usize) -> bool {
         let counters = &self.agent.process().counters;
+        if self.agent.copies.is_guarded() {
+            // It is nobody else's: no copy.
+            let _ = active.uffd.write_protect(address..address + PAGE_SIZE, false);
+        }
         // SAFETY: populating changes no content; a range that is gone gives an error.
         let unshared = unsafe { madvise(address as *mut _, PAGE_SIZE, Advice::LinuxPopulateWrite) };
         let core = &mut *self.agent.lock_core();

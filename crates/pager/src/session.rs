@@ -5,8 +5,9 @@
 //! what happened is known also when a process is killed. Nobody trusts the memory further than
 //! for accounts and messages: no content of a page ever passes through it.
 
+use core::ffi::CStr;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use core::ptr::{self, NonNull};
 
@@ -139,6 +140,7 @@ counters! {
     refused_mapping,
     /// Pages that fork had shared, made the process's own again to be taken.
     pages_unshared,
+    pages_written_shared,
     /// Faults that waited because the cap was reached.
     faults_stalled,
     /// Times the first thread was stopped because it outran reclaim, and times it could not be.
@@ -199,11 +201,19 @@ pub struct Process {
     pub agent_lives: OwnedWord,
     /// 1 from when the agent looks after memory (its ranges are registered).
     pub active: AtomicU32,
+    /// Reclaim found nothing more to take here: nobody need wait for it.
+    pub stuck: AtomicBool,
     /// Futex: raised to make the agent look at its account at once.
     pub wake: AtomicU32,
+    /// When what it shares was last measured; 0 where that is nothing.
+    pub measured_ns: AtomicU64,
+    /// It has ended, and was first seen to have at this time.
+    gone_ns: AtomicU64,
     /// 1 from a fork until it was measured what is shared now: `cost_bytes` counts that in full.
     pub sharing_unknown: AtomicU32,
-    /// All anonymous memory of the process in RAM, what ramfold itself takes included.
+    /// All anonymous memory of the process in RAM, what ramfold itself takes included, of what it shares
+    /// its part: the kernel's count when it was last asked, corrected by what was brought in and freed
+    /// since.
     pub cost_bytes: AtomicU64,
     /// What that can come to before anybody is asked.
     pub claim_bytes: AtomicU64,
@@ -348,6 +358,8 @@ pub struct Session {
     awake_until_ns: AtomicU64,
     /// Futex: 1 while the thread sleeps that keeps processors awake.
     keeper_sleeps: AtomicU32,
+    /// When a process was last seen to have ended that others may have shared memory with.
+    pub last_gone_ns: AtomicU64,
     /// The most that all processes cost together.
     pub cost_bytes_max: AtomicU64,
     /// The most that all pools took together.
@@ -595,6 +607,25 @@ impl Session {
         })
     }
 
+    /// What a process that has ended shared is paid by its relatives from then on. Its account stands for
+    /// that until all of them have measured what they share.
+    fn is_inherited(&self, dead: &Process) -> bool {
+        let now = time::monotonic_ns();
+        let heirs = |gone_ns| {
+            self.used_processes().filter(move |heir| {
+                let measured_ns = heir.measured_ns.load(Ordering::Relaxed);
+                measured_ns != 0 && measured_ns < gone_ns && !ptr::eq(*heir, dead)
+            })
+        };
+        let set = dead.gone_ns.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        let Err(gone_ns) = set else {
+            self.last_gone_ns.fetch_max(now, Ordering::Relaxed);
+            heirs(now).for_each(Process::wake_agent);
+            return heirs(now).next().is_some();
+        };
+        now < gone_ns + INHERITANCE_NS_MAX && heirs(gone_ns).next().is_some()
+    }
+
     /// Clears what processes that have ended held, but for this one. Asks the kernel about each:
     /// not for hot paths.
     pub fn bury_the_dead(&self, but_for: u32) {
@@ -603,6 +634,8 @@ impl Session {
             if place.pid.load(Ordering::Relaxed) != but_for
                 && amounts.iter().any(|amount| amount.load(Ordering::Relaxed) != 0)
                 && place.dead_pid().is_some()
+                && !place.agent_ends()
+                && !self.is_inherited(place)
             {
                 place.clear_amounts();
             }
@@ -688,6 +721,12 @@ impl Session {
         }
     }
 }
+
+/// How long what a process has shared is thought to be its own after its end at most.
+const INHERITANCE_NS_MAX: u64 = 20_000_000;
+
+/// The name of an agent's process.
+pub const AGENT_NAME: &CStr = c"ramfold-agent";
 
 /// A session made by the launcher, which keeps the file that agents find it by.
 pub struct OwnedSession {
@@ -789,6 +828,17 @@ impl Process {
         (!lives).then_some(pid)
     }
 
+    /// The agent's process has left and is still there: the memory of the program that it shares is being
+    /// freed.
+    fn agent_ends(&self) -> bool {
+        let agent = self.agent_pid.load(Ordering::Relaxed);
+        agent != 0
+            && self.pid_namespace.load(Ordering::Relaxed) == proc::pid_namespace()
+            && proc::has_ended(agent) == Ok(false)
+            // Its number may be somebody else's by now.
+            && proc::is_named(agent, AGENT_NAME.to_bytes()) == Ok(true)
+    }
+
     fn is_of(&self, pid: u32, namespace: u64) -> bool {
         self.pid.load(Ordering::Acquire) == pid
             && self.pid_namespace.load(Ordering::Relaxed) == namespace
@@ -799,6 +849,8 @@ impl Process {
         self.pid_namespace.store(namespace, Ordering::Relaxed);
         self.taken_ns.store(time::monotonic_ns(), Ordering::Release);
         self.agent_pid.store(0, Ordering::Relaxed);
+        self.measured_ns.store(0, Ordering::Relaxed);
+        self.gone_ns.store(0, Ordering::Relaxed);
         self.agent_lives.reset();
     }
 
@@ -830,6 +882,14 @@ impl Process {
             amount.store(0, Ordering::Relaxed);
         }
         self.sharing_unknown.store(0, Ordering::Relaxed);
+        self.measured_ns.store(0, Ordering::Relaxed);
+        self.gone_ns.store(0, Ordering::Relaxed);
+        self.stuck.store(false, Ordering::Relaxed);
+    }
+
+    /// Could its agent make room?
+    pub fn can_reclaim(&self) -> bool {
+        self.active.load(Ordering::Relaxed) == 1 && !self.stuck.load(Ordering::Relaxed)
     }
 
     /// Makes the agent of this process look at its account.

@@ -53,6 +53,8 @@ pub struct Sweep {
     /// Pages in memory that were come by in this round, and pages that were stored.
     seen: u64,
     stored: u64,
+    /// Of those that were come by the ones that a relative has too. They say nothing about the rest.
+    shared: u64,
     blocked: bool,
     /// Where a page was last taken as a trial.
     tried: usize,
@@ -94,7 +96,8 @@ impl Sweep {
     fn begin_round(&mut self, waiting: u64) {
         self.note_round();
         self.hand.restart();
-        let pays = |stored: u64| stored > 0 && stored * GAIN_SHARE >= self.seen;
+        let seen = self.seen.saturating_sub(self.shared);
+        let pays = |stored: u64| stored > 0 && stored * GAIN_SHARE >= seen;
         if pays(self.stored) {
             self.fruitless_rounds = 0;
         } else if pays(self.stored + waiting) {
@@ -105,6 +108,7 @@ impl Sweep {
         }
         self.seen = 0;
         self.stored = 0;
+        self.shared = 0;
     }
 
     /// A hand has been everywhere.
@@ -370,6 +374,7 @@ fn note_staged(agent: &Agent, active: &Active, core: &mut Core, first: PageNumbe
         core.staging.push(page);
         active.store.set_mark(page, Mark(active.store.mark(page)).taken(core.sweep.round).0);
     }
+    core.has_taken = true;
     let staged = &agent.process().counters.pages_staged;
     staged.fetch_add(pages as u64, Ordering::Relaxed);
 }
@@ -387,7 +392,9 @@ fn refused(
         // A relative still has the page: taking it would free nothing.
         Errno::BUSY if !active.pagemap.is_exclusive(run.start) => {
             let bytes = run.len().min(REFUSED_SKIP_BYTES);
-            counters.refused_shared.fetch_add((bytes / PAGE_SIZE) as u64, Ordering::Relaxed);
+            let pages = (bytes / PAGE_SIZE) as u64;
+            counters.refused_shared.fetch_add(pages, Ordering::Relaxed);
+            core.sweep.shared += pages;
             (Taken::Passed, bytes)
         }
         Errno::AGAIN => (Taken::Changing, 0),
@@ -429,11 +436,22 @@ mod tests {
     use super::*;
 
     fn fruitless_after(rounds: u32, seen: u64, stored: u64, waiting: u64) -> u32 {
+        fruitless_beside_shared(rounds, seen, stored, waiting, 0)
+    }
+
+    fn fruitless_beside_shared(
+        rounds: u32,
+        seen: u64,
+        stored: u64,
+        waiting: u64,
+        shared: u64,
+    ) -> u32 {
         // SAFETY: all zero is a sweep that has not begun.
         let mut sweep: Sweep = unsafe { MaybeUninit::zeroed().assume_init() };
         for _ in 0..rounds {
             sweep.seen += seen;
             sweep.stored += stored;
+            sweep.shared += shared;
             sweep.begin_round(waiting);
         }
         sweep.fruitless_rounds
@@ -445,6 +463,9 @@ mod tests {
         assert_eq!(fruitless_after(3, 3200, 99, 0), 3);
         assert_eq!(fruitless_after(3, 3200, 100, 0), 0);
         assert_eq!(fruitless_after(3, 0, 0, 0), 3);
+        // A few pages among many that are shared are worth another round.
+        assert_eq!(fruitless_beside_shared(3, 3200, 5, 0, 3100), 0);
+        assert_eq!(fruitless_beside_shared(3, 3200, 0, 0, 3200), 3);
     }
 
     /// Threads that go on faulting keep a few pages waiting for ever.

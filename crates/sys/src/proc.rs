@@ -116,17 +116,34 @@ pub fn system_call(thread: u32) -> Result<Option<(usize, [usize; 6])>, Errno> {
     Ok(Some((call as usize, arguments)))
 }
 
-/// Has a process ended? One that its parent has not yet waited for has no memory any more either.
+/// Has a process ended, all of its threads? One that its parent has not yet waited for has no memory any
+/// more either.
 ///
 /// # Errors
 /// What open(2) and read(2) say of `/proc/PID/stat`, other than that it is not there.
 pub fn has_ended(process: u32) -> Result<bool, Errno> {
     let mut text = [0; 1024];
     match read_at(format_args!("/proc/{process}/stat"), &mut text) {
-        Ok(length) => Ok(matches!(fields(&text[..length])?.next(), Some(b"Z" | b"X"))),
+        Ok(length) => {
+            let mut fields = fields(&text[..length])?;
+            let first_has = matches!(fields.next(), Some(b"Z" | b"X"));
+            // The number of threads is number 20 counting from 1, and what comes next is number 4.
+            let threads = fields.nth(20 - 4).and_then(|text| number(text, 10));
+            Ok(first_has && threads.ok_or(Errno::PROTO)?.0 <= 1)
+        }
         Err(Errno::NOENT | Errno::SRCH) => Ok(true),
         Err(errno) => Err(errno),
     }
+}
+
+/// Is this the name of a process's first thread?
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/PID/comm`.
+pub fn is_named(process: u32, name: &[u8]) -> Result<bool, Errno> {
+    let mut text = [0; 32];
+    let length = read_at(format_args!("/proc/{process}/comm"), &mut text)?;
+    Ok(text[..length].strip_suffix(b"\n") == Some(name))
 }
 
 /// How many threads the process has.
@@ -256,6 +273,43 @@ mod tests {
         }
         child.wait().unwrap();
         assert_eq!(has_ended(child.id()), Ok(true));
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_goes_on() {
+        const PROGRAM: &str = "
+import ctypes, sys, threading
+lasts = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), lasts.set())).start()
+print(flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+";
+        use std::io::{BufRead, BufReader};
+        use std::process::{Command, Stdio};
+        let mut command = Command::new("python3");
+        command.args(["-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        while !state().contains(") Z") {
+            std::thread::yield_now();
+        }
+        assert_eq!(has_ended(child.id()), Ok(false));
+        drop(child.stdin.take());
+        while has_ended(child.id()) == Ok(false) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_has_a_name() {
+        let name = std::fs::read("/proc/self/comm").unwrap();
+        let own = std::process::id();
+        assert_eq!(is_named(own, name.strip_suffix(b"\n").unwrap()), Ok(true));
+        assert_eq!(is_named(own, b"somebody else"), Ok(false));
+        assert_eq!(is_named(u32::MAX, b"nobody"), Err(Errno::NOENT));
     }
 
     #[test]

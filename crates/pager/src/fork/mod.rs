@@ -17,11 +17,11 @@ use core::sync::atomic::Ordering;
 
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::pagemap::Pagemap;
-use ramfold_sys::uffd::register_mode;
 use ramfold_sys::{Errno, PAGE_SIZE, maps, proc, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core, STAGING_MODE};
+use crate::copies;
 use crate::cost::{self, Watermarks};
 use crate::monitor::Monitor;
 use crate::page;
@@ -36,7 +36,7 @@ pub use fill::fill_child;
 pub use trap::{CAN_TAKE_OVER, Trap};
 
 /// How long a fork waits for room.
-const ROOM_NS_MAX: u64 = 1_000_000_000;
+const ROOM_NS_MAX: u64 = 2_000_000;
 /// Between two looks whether the agent of a child lives.
 const TAKE_OVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How long a child waits for its parent to let go of the child's registrations.
@@ -54,6 +54,7 @@ pub extern "C" fn before_fork() {
         return;
     }
     agent.plain_forks.fetch_add(1, Ordering::SeqCst);
+    agent.copies.begin_fork(agent.cost());
     if !agent.trap_forks.load(Ordering::SeqCst) || !CAN_TAKE_OVER {
         return;
     }
@@ -64,17 +65,19 @@ pub extern "C" fn before_fork() {
     trap::arm(agent);
 }
 
-/// Waits until the process costs little enough to be two. Where memory does not shrink, or not in
-/// time, the fork goes on as it is.
+/// Waits a moment for the process to cost little enough to be two. Where memory does not shrink, or
+/// not in time, the fork goes on as it is: see [`crate::copies`].
 fn make_room(agent: &Agent) {
     let mark = Watermarks::of(agent.session()).fork;
-    let cost = || agent.cost_estimate.load(Ordering::Relaxed) + cost::others_cost(agent);
-    if agent.active().is_none() || cost() <= mark {
+    let cost = || cost::total(agent);
+    // What is shared already cannot be taken out.
+    let shares = agent.shares_memory.load(Ordering::Relaxed);
+    if agent.active().is_none() || shares || cost() <= mark {
         return;
     }
     let deadline = time::monotonic_ns() + ROOM_NS_MAX;
     agent.fork_waits.fetch_add(1, Ordering::Relaxed);
-    while cost() > mark && !agent.stuck.load(Ordering::Relaxed) && time::monotonic_ns() < deadline {
+    while cost() > mark && !agent.is_stuck() && time::monotonic_ns() < deadline {
         let seen = agent.progress.load(Ordering::Acquire);
         agent.process().wake_agent();
         let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -93,7 +96,7 @@ pub extern "C" fn after_fork_in_parent() {
         // SAFETY: this thread locked it in `before_fork` and forgot the guard.
         unsafe { agent.trap.unlock_forgotten() };
     } else {
-        agent.note_fork();
+        agent.note_child();
         agent.plain_forks.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -143,7 +146,8 @@ fn begin_process(agent: &'static Agent) -> bool {
     agent.delayed.store(false, Ordering::Relaxed);
     agent.faults_wait.store(false, Ordering::Relaxed);
     agent.begin_account();
-    agent.note_fork();
+    agent.copies.begin_child(false);
+    agent.note_sharing();
     is_in_new_namespace
 }
 
@@ -185,11 +189,16 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     // SAFETY: this is the child's monitor, and there is no handler yet.
     unsafe { agent.replace_files(uffd, told_of_forks, pagemap, spill_file) };
     let deadline = time::monotonic_ns() + HAND_OVER_NS;
+    let all = monitor.anonymous_bytes();
+    let guards = copies::must_be_guarded(agent, all, all);
+    agent.copies.begin_child(guards);
     let staging = active.chunk_range(0).start..active.staging_end();
     register(agent, active, staging, STAGING_MODE, deadline);
     {
         let core = &mut *agent.lock_core();
         core.staging.release_all();
+        // What its parent found says nothing about this process.
+        core.sweep.encourage();
         // SAFETY: this is the child's first thread of the agent, and there is no handler yet.
         unsafe { crate::fault::act_on_inherited(agent, active, core) };
         let mut last_end = 0;
@@ -202,7 +211,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
             if inherits {
                 forget(active, core, last_end..mapping.range.start);
                 last_end = mapping.range.end;
-                let mode = register_mode::MISSING;
+                let mode = agent.copies.register_mode();
                 register(agent, active, mapping.range.clone(), mode, deadline);
             }
         });
@@ -211,6 +220,9 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         }
         forget(active, core, last_end..usize::MAX & !(PAGE_SIZE - 1));
         core.rescan_wanted = true;
+        if guards {
+            copies::guard(agent, active, core);
+        }
     }
     monitor.start_handler();
     agent.trap_forks.store(true, Ordering::SeqCst);

@@ -14,6 +14,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, mem, proc, thread};
 use rustix::mm::{Advice, madvise};
 
 use crate::agent::{Agent, Stack};
+use crate::copies;
 use crate::page;
 
 /// Can a child be given an agent of its own?
@@ -373,6 +374,7 @@ extern "C" fn copy_process(request: *mut ()) {
         agent.prepare_child();
     }
     agent.copying.store(true, Ordering::Release);
+    agent.copies.begin_fork(agent.cost());
     // The child may speak before this thread does.
     agent.process().sharing_unknown.store(1, Ordering::Relaxed);
     // SAFETY: the program asked for this call, which gives the child a copy of this very stack.
@@ -398,7 +400,11 @@ extern "C" fn copy_process(request: *mut ()) {
             super::begin_child(agent);
         }
     } else if result > 0 {
-        agent.note_fork();
+        agent.note_child();
+        if copies::must_be_guarded(agent, agent.cost(), agent.cost()) {
+            // The monitor guards them before it answers.
+            agent.announce(0);
+        }
         if agent.active().is_some() && !filled {
             agent.process().counters.forks_taken_over.fetch_add(1, Ordering::Relaxed);
         }

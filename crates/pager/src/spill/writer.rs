@@ -64,7 +64,7 @@ pub fn wake_if_wanted(agent: &Agent, active: &Active) {
 fn wanted(agent: &Agent, active: &Active) -> Option<Choose> {
     let session = agent.session();
     let low = Watermarks::of(session).for_estimate(agent).low;
-    if agent.cost_estimate.load(Ordering::Relaxed) <= low {
+    if agent.cost() <= low {
         return None;
     }
     let limit = match session.spill.pool_bytes.load(Ordering::Relaxed) {

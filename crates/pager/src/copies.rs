@@ -1,0 +1,138 @@
+//! Growth by copies: what a fork has made shared costs one page for all, until somebody writes to it.
+//!
+//! The kernel copies such a page without a word, at gigabytes a second. So where there is no room for
+//! copies of all that is shared, it is write-protected: the first write to a page is a fault, is
+//! counted, and waits for room as any other.
+//!
+//! Nothing that is shared can be taken out. What was copied can, on both sides.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ramfold_sys::uffd::register_mode;
+use ramfold_sys::{Errno, PAGE_SIZE};
+
+use crate::agent::{Active, Agent, Core};
+use crate::cost::{self, Watermarks};
+use crate::page;
+
+/// All zero: nothing is shared.
+#[repr(C)]
+pub struct Copies {
+    /// What this process's part of what it shares makes less than all of that.
+    saved_bytes: AtomicU64,
+    /// What the process cost when it forked last.
+    forked_bytes: AtomicU64,
+    /// Shared memory is protected.
+    is_guarded: AtomicBool,
+    /// Regions are registered for protection.
+    can_guard: AtomicBool,
+}
+
+impl Copies {
+    pub fn saved_bytes(&self) -> u64 {
+        self.saved_bytes.load(Ordering::Relaxed)
+    }
+
+    /// As measured.
+    pub fn set_saved_bytes(&self, bytes: u64) {
+        self.saved_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What may be copied unasked.
+    pub fn unasked_bytes(&self) -> u64 {
+        if self.is_guarded() { 0 } else { self.saved_bytes() }
+    }
+
+    pub fn is_guarded(&self) -> bool {
+        self.is_guarded.load(Ordering::Relaxed)
+    }
+
+    /// How memory is registered.
+    pub fn register_mode(&self) -> u64 {
+        let guards = self.can_guard.load(Ordering::Relaxed);
+        register_mode::MISSING | if guards { register_mode::WP } else { 0 }
+    }
+
+    /// In a forked child, before anything is registered: will its memory be protected?
+    pub fn begin_child(&self, guards: bool) {
+        self.saved_bytes.store(0, Ordering::Relaxed);
+        self.is_guarded.store(false, Ordering::Relaxed);
+        self.can_guard.store(guards, Ordering::Relaxed);
+    }
+
+    /// Before a fork: what there is to share.
+    pub fn begin_fork(&self, cost_bytes: u64) {
+        self.forked_bytes.store(cost_bytes, Ordering::Relaxed);
+    }
+
+    /// What each side of the last fork pays of that, until it is measured. A fork costs nothing.
+    pub fn half_bytes(&self) -> u64 {
+        self.forked_bytes.load(Ordering::Relaxed) / 2
+    }
+
+    /// After a fork, in the parent: all is shared anew.
+    pub fn begin_sharing(&self) {
+        self.is_guarded.store(false, Ordering::Relaxed);
+        self.saved_bytes.fetch_add(self.half_bytes(), Ordering::Relaxed);
+    }
+
+    /// So many bytes may be written to, and are no longer shared.
+    fn note_written(&self, bytes: u64) {
+        let _ = self.saved_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| {
+            Some(saved.saturating_sub(bytes))
+        });
+    }
+}
+
+/// Could the session pass its cap if this process copied what it shares, `shared_bytes` of the
+/// `anonymous_bytes` that it has? What a relative pays of these may not be known yet.
+pub fn must_be_guarded(agent: &Agent, anonymous_bytes: u64, shared_bytes: u64) -> bool {
+    let session = agent.session();
+    let known = cost::others_claim(agent) + agent.cost();
+    let total = known.max(anonymous_bytes) + session.unused_pool_bytes();
+    total + shared_bytes > Watermarks::of(session).high
+}
+
+/// Protects all memory that is registered. Not now where an event waits to be read.
+pub fn guard(agent: &Agent, active: &Active, core: &Core) {
+    let copies = &agent.copies;
+    let ranges = || core.regions.as_slice().iter().map(|region| region.start..region.end);
+    if !copies.can_guard.swap(true, Ordering::Relaxed) {
+        for range in ranges() {
+            // What is gone meanwhile needs none.
+            let _ = active.uffd.register(range, copies.register_mode());
+        }
+    }
+    let changes = ranges().any(|range| active.uffd.write_protect(range, true) == Err(Errno::AGAIN));
+    // The kernel writes there when the program's first thread ends, and waits for nobody then.
+    let watched = page::address_of(agent.watched_page());
+    let _ = active.uffd.write_protect(watched..watched + PAGE_SIZE, false);
+    copies.is_guarded.store(!changes, Ordering::Relaxed);
+}
+
+/// Nothing is shared any more, or there is room for all copies.
+pub fn leave_unguarded(agent: &Agent, active: &Active, core: &Core) {
+    for region in core.regions.as_slice() {
+        // What stays protected is asked for, and is a fault too many.
+        let _ = active.uffd.write_protect(region.start..region.end, false);
+    }
+    agent.copies.is_guarded.store(false, Ordering::Relaxed);
+}
+
+/// Lets so many pages be written to, and counts them.
+///
+/// # Errors
+/// `EAGAIN` while an event waits to be read; `ENOENT` where the memory is gone.
+pub fn let_write(
+    agent: &Agent,
+    active: &Active,
+    address: usize,
+    pages: usize,
+) -> Result<(), Errno> {
+    let bytes = pages * PAGE_SIZE;
+    active.uffd.write_protect(address..address + bytes, false)?;
+    agent.process().counters.pages_written_shared.fetch_add(pages as u64, Ordering::Relaxed);
+    agent.copies.note_written(bytes as u64);
+    agent.add_cost(bytes as u64);
+    Ok(())
+}
