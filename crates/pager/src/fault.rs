@@ -872,8 +872,8 @@ impl Handler {
         }
     }
 
-    /// Is there somebody whose reclaim a fault can wait for? Where it is not this process's, the others
-    /// are told: what is written to here may be theirs alone from now on.
+    /// Can a fault wait for reclaim? Where there is nothing to take here before the process has grown by
+    /// some pages, the others are told: what was written to here may be theirs alone now.
     fn can_wait(&mut self, agent: &Agent) -> bool {
         if !agent.is_stuck() || agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {
             return true;
@@ -883,7 +883,7 @@ impl Handler {
             self.others_woken_ns = now;
             agent.others().for_each(Process::wake_agent);
         }
-        agent.others().any(Process::can_reclaim)
+        false
     }
 
     /// What direct reclaim has begun others may finish.

@@ -104,6 +104,8 @@ const BACK_OFF_NS_MIN: u64 = 100_000_000;
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 /// Or until the program has grown by as much as the cap / this.
 const RETRY_SHARE: u64 = 16;
+/// Or by as much, where what it has is shared: to look for the few pages that are not takes a millisecond.
+const COPIES_BYTES: u64 = 64 << 10;
 
 /// Why the agent does not look after this process.
 enum GiveUp {
@@ -798,12 +800,14 @@ impl Monitor {
         }
         self.retry_ns = time::monotonic_ns() + self.back_off_ns;
         let shared = process.counters.refused_shared.load(Ordering::Relaxed) > shared_before;
-        // What grows by copies of what is shared can be taken out again.
-        let times = if shared { 1 } else { self.back_off_ns / BACK_OFF_NS_MIN };
-        let growth = (marks.cap - marks.high) / 4 * times;
-        // Each process of the session may have come to this.
-        let processes = 1 + agent.others().count() as u64;
-        let growth = growth.min(marks.cap / RETRY_SHARE) / processes;
+        let growth = if shared {
+            // What was copied of what is shared can be taken out.
+            COPIES_BYTES
+        } else {
+            let growth = (marks.cap - marks.high) / 4 * (self.back_off_ns / BACK_OFF_NS_MIN);
+            // Each process of the session may have come to this.
+            growth.min(marks.cap / RETRY_SHARE) / (1 + agent.others().count() as u64)
+        };
         let retry_cost = self.cost_bytes() + growth;
         agent.retry_cost_bytes.store(retry_cost, Ordering::Relaxed);
         self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);

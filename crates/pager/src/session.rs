@@ -887,7 +887,7 @@ impl Process {
         self.stuck.store(false, Ordering::Relaxed);
     }
 
-    /// Could its agent make room?
+    /// Can its agent make room?
     pub fn can_reclaim(&self) -> bool {
         self.active.load(Ordering::Relaxed) == 1 && !self.stuck.load(Ordering::Relaxed)
     }
