@@ -368,6 +368,10 @@ impl Monitor {
         if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
             return;
         }
+        // What this process pays no more a relative does; one whose memory is being freed does not say so.
+        if self.agent.others().any(Process::has_left) {
+            return;
+        }
         process.sharing_unknown.store(0, Ordering::Relaxed);
         if let Ok(proportional) = proc::proportional_anonymous_bytes() {
             self.note_sharing(self.memory.anonymous_bytes.saturating_sub(proportional), started);

@@ -828,6 +828,11 @@ impl Process {
         (!lives).then_some(pid)
     }
 
+    /// Its agent has left: it counts until its memory is free.
+    pub fn has_left(&self) -> bool {
+        matches!(self.agent_lives.owner(), Owner::Left | Owner::Died)
+    }
+
     /// The agent's process has left and is still there: the memory of the program that it shares is being
     /// freed.
     fn agent_ends(&self) -> bool {
