@@ -369,7 +369,7 @@ impl Monitor {
             return;
         }
         // What this process pays no more a relative does; one whose memory is being freed does not say so.
-        if self.agent.others().any(Process::has_left) {
+        if self.agent.others().any(Process::ends) {
             return;
         }
         process.sharing_unknown.store(0, Ordering::Relaxed);

@@ -360,6 +360,8 @@ pub struct Session {
     keeper_sleeps: AtomicU32,
     /// When a process was last seen to have ended that others may have shared memory with.
     pub last_gone_ns: AtomicU64,
+    /// When the dead were last looked for.
+    buried_ns: AtomicU64,
     /// The most that all processes cost together.
     pub cost_bytes_max: AtomicU64,
     /// The most that all pools took together.
@@ -623,12 +625,22 @@ impl Session {
             heirs(now).for_each(Process::wake_agent);
             return heirs(now).next().is_some();
         };
-        now < gone_ns + INHERITANCE_NS_MAX && heirs(gone_ns).next().is_some()
+        // Nobody measures while a process is on its way out.
+        let most = if self.used_processes().any(Process::ends) { ENDING_NS_MAX } else { INHERITANCE_NS_MAX };
+        now < gone_ns + most && heirs(gone_ns).next().is_some()
     }
 
     /// Clears what processes that have ended held, but for this one. Asks the kernel about each:
     /// not for hot paths.
     pub fn bury_the_dead(&self, but_for: u32) {
+        let (now, last) = (time::monotonic_ns(), self.buried_ns.load(Ordering::Relaxed));
+        let is_due = now >= last + BURY_NS && {
+            let set = self.buried_ns.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);
+            set.is_ok()
+        };
+        if !is_due {
+            return;
+        }
         for place in self.used_processes() {
             let amounts = [&place.cost_bytes, &place.claim_bytes];
             if place.pid.load(Ordering::Relaxed) != but_for
@@ -722,8 +734,12 @@ impl Session {
     }
 }
 
+/// Between two looks for processes that have ended: each opens files, whose memory the kernel frees later.
+const BURY_NS: u64 = 1_000_000;
 /// How long what a process has shared is thought to be its own after its end at most.
 const INHERITANCE_NS_MAX: u64 = 20_000_000;
+/// The same while other processes end.
+const ENDING_NS_MAX: u64 = 1_000_000_000;
 
 /// The name of an agent's process.
 pub const AGENT_NAME: &CStr = c"ramfold-agent";
@@ -828,9 +844,11 @@ impl Process {
         (!lives).then_some(pid)
     }
 
-    /// Its agent has left: it counts until its memory is free.
-    pub fn has_left(&self) -> bool {
+    /// Its agent has left, and its memory is not known to be free.
+    pub fn ends(&self) -> bool {
         matches!(self.agent_lives.owner(), Owner::Left | Owner::Died)
+            && self.cost_bytes.load(Ordering::Relaxed) > 0
+            && self.gone_ns.load(Ordering::Relaxed) == 0
     }
 
     /// The agent's process has left and is still there: the memory of the program that it shares is being
