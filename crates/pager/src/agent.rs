@@ -182,6 +182,9 @@ pub const LOCK_PATIENCE_NS: u32 = 200_000;
 const EXECUTION_LOOKS: u32 = 300;
 const EXECUTION_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
 
+/// A look of an agent at its process takes about as long at most.
+const WAKE_OTHER_NS: u64 = 1_000_000;
+
 const STACK_BYTES: usize = 256 << 10;
 /// More than a call into the kernel needs below the frame of its caller.
 const STACK_KEPT_BYTES: usize = 1 << 10;
@@ -641,6 +644,15 @@ impl Agent {
         self.session().used_processes().filter(move |process| {
             !ptr::eq(*process, own) && process.cost_bytes.load(Ordering::Relaxed) > 0
         })
+    }
+
+    /// Makes the agents of the other processes look whether they can make room. That takes each a while, so
+    /// many are asked less often.
+    pub fn wake_others(&self) {
+        let others = self.others().count() as u64;
+        if others > 0 && self.session().may_wake_all(others * WAKE_OTHER_NS) {
+            self.others().for_each(Process::wake_agent);
+        }
     }
 
     /// Has reclaim found nothing more to take here?

@@ -25,7 +25,7 @@ use crate::page::{self, PageNumber};
 use crate::placement::Placement;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Chunk, Reclaimer};
-use crate::session::{Counters, Process};
+use crate::session::Counters;
 use crate::spill::{self, Reads};
 use crate::staging::CHUNK_PAGES;
 use crate::stream::{Streams, WINDOW_FIRST, WINDOW_MAX, Window};
@@ -52,8 +52,6 @@ const KERNEL_NS: u64 = 5_000;
 /// How long a fault waits for room at most; and if the program grows faster than reclaim.
 const STALL_NS: u64 = 2_000_000;
 const STALL_OUTRUN_NS: u64 = 20_000_000;
-/// Between two calls for help: each makes every agent of the session look at its process.
-const WAKE_OTHERS_NS: u64 = 1_000_000;
 /// Steps of the sweep in one fault: they may all pass pages by.
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
@@ -95,8 +93,6 @@ pub struct Handler {
     /// supply then.
     growth_next: usize,
     growth_pages: usize,
-    /// When the agents of the other processes were last woken to make room.
-    others_woken_ns: u64,
     /// The same for writes to what is shared.
     written_next: usize,
     written_pages: usize,
@@ -874,15 +870,11 @@ impl Handler {
 
     /// Can a fault wait for reclaim? Where there is nothing to take here before the process has grown by
     /// some pages, the others are told: what was written to here may be theirs alone now.
-    fn can_wait(&mut self, agent: &Agent) -> bool {
+    fn can_wait(&self, agent: &Agent) -> bool {
         if !agent.is_stuck() || agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {
             return true;
         }
-        let now = time::monotonic_ns();
-        if now - self.others_woken_ns > WAKE_OTHERS_NS {
-            self.others_woken_ns = now;
-            agent.others().for_each(Process::wake_agent);
-        }
+        agent.wake_others();
         false
     }
 

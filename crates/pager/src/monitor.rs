@@ -782,7 +782,7 @@ impl Monitor {
         let others = cost::others_cost(agent);
         if others > 0 {
             agent.session().bury_the_dead(agent.process().pid.load(Ordering::Relaxed));
-            self.wake_others();
+            agent.wake_others();
         }
         self.compact_if_worth_it();
         // Each process that can gives way in proportion to what it costs.
@@ -968,10 +968,6 @@ impl Monitor {
         // Not known again before the next account.
         self.fragmentation_bytes = 0;
         self.look();
-    }
-
-    fn wake_others(&self) {
-        self.agent.others().for_each(Process::wake_agent);
     }
 
     fn scan_mappings_if_changed(&mut self) {

@@ -362,6 +362,8 @@ pub struct Session {
     pub last_gone_ns: AtomicU64,
     /// When the dead were last looked for.
     buried_ns: AtomicU64,
+    /// When all agents were last woken to make room.
+    all_woken_ns: AtomicU64,
     /// The most that all processes cost together.
     pub cost_bytes_max: AtomicU64,
     /// The most that all pools took together.
@@ -626,19 +628,18 @@ impl Session {
             return heirs(now).next().is_some();
         };
         // Nobody measures while a process is on its way out.
-        let most = if self.used_processes().any(Process::ends) { ENDING_NS_MAX } else { INHERITANCE_NS_MAX };
+        let most = if self.used_processes().any(Process::ends) {
+            ENDING_NS_MAX
+        } else {
+            INHERITANCE_NS_MAX
+        };
         now < gone_ns + most && heirs(gone_ns).next().is_some()
     }
 
     /// Clears what processes that have ended held, but for this one. Asks the kernel about each:
     /// not for hot paths.
     pub fn bury_the_dead(&self, but_for: u32) {
-        let (now, last) = (time::monotonic_ns(), self.buried_ns.load(Ordering::Relaxed));
-        let is_due = now >= last + BURY_NS && {
-            let set = self.buried_ns.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);
-            set.is_ok()
-        };
-        if !is_due {
+        if !is_due(&self.buried_ns, BURY_NS) {
             return;
         }
         for place in self.used_processes() {
@@ -652,6 +653,11 @@ impl Session {
                 place.clear_amounts();
             }
         }
+    }
+
+    /// For who wants to wake the agents of all processes: not again before this time is over.
+    pub fn may_wake_all(&self, rest_ns: u64) -> bool {
+        is_due(&self.all_woken_ns, rest_ns)
     }
 
     /// Asks for processors that do not fall asleep before this time.
@@ -920,6 +926,13 @@ impl Process {
         self.wake.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&self.wake, futex::Flags::empty(), 1);
     }
+}
+
+/// Was what this speaks of done so long ago that it may be done again, by the caller?
+fn is_due(done_ns: &AtomicU64, rest_ns: u64) -> bool {
+    let (now, last) = (time::monotonic_ns(), done_ns.load(Ordering::Relaxed));
+    now >= last + rest_ns
+        && done_ns.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 fn is_alive(pid: u32) -> bool {
