@@ -1,9 +1,10 @@
 //! The `ramfold` command: one file a subcommand, this one only routes.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod agent_library;
 mod awake;
+mod child;
 mod commands;
 mod duration;
 mod file_pressure;

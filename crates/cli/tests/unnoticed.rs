@@ -211,3 +211,52 @@ fn what_is_ignored_stays_ignored_and_nothing_else_is() {
         assert_eq!(shown(&[RAMFOLD, "run", "--"]), shown(&["env"]), "{script}");
     }
 }
+
+#[test]
+fn the_environment_keeps_its_order_and_its_oddities() {
+    // A shell does not pass on what is no variable: python does.
+    const SCRIPT: &str = "
+import ctypes, sys
+words = [word.encode() for word in sys.argv[2:]]
+arguments = (ctypes.c_char_p * (len(words) + 1))(*words, None)
+odd = [b'Z=1', b'A=2', b'no assignment', b'Z=3', b'=', b'M=']
+environment = (ctypes.c_char_p * (len(odd) + 1))(*odd, None)
+ctypes.CDLL(None).execve(words[0], arguments, environment)
+";
+    let shown = |command: &[&str]| {
+        let mut python = Command::new("/usr/bin/python3");
+        let ended = run(python.args(["-c", SCRIPT, "--"]).args(command));
+        let environment = ended.output.stdout;
+        environment
+            .split(|&byte| byte == 0)
+            .map(text)
+            .filter(|entry| !entry.starts_with("LD_PRELOAD=") && !entry.starts_with("RAMFOLD_"))
+            .collect::<Vec<_>>()
+    };
+    let printer = ["/bin/cat", "/proc/self/environ"];
+    let with = shown(&[&[RAMFOLD, "run", "--"][..], &printer].concat());
+    assert_eq!(with, shown(&printer));
+    assert!(with.len() > 5, "{with:?}");
+}
+
+/// A shell starts its background jobs with some signals ignored; what such a job handles nevertheless
+/// reaches it.
+#[test]
+fn a_signal_that_was_ignored_is_passed_on() {
+    const SCRIPT: &str = "
+import signal
+signal.signal(signal.SIGINT, lambda *_: exit(9))
+print('ready', flush=True)
+while True:
+    signal.pause()
+";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' INT; exec \"$@\"", "sh", RAMFOLD, "run", "--"]);
+    shell.args(["/usr/bin/python3", "-c", SCRIPT]).stdout(Stdio::piped());
+    let mut launcher = shell.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(launcher.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let sent = Command::new("kill").args(["-INT", &launcher.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    assert_eq!(launcher.wait().unwrap().code(), Some(9));
+}

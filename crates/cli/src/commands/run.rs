@@ -2,9 +2,8 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +23,7 @@ use signal_hook::low_level::siginfo::{Cause, Sent};
 
 use crate::agent_library;
 use crate::awake;
+use crate::child;
 use crate::commands::doctor;
 use crate::duration::{duration, duration_or_never, millionths};
 use crate::file_pressure;
@@ -137,11 +137,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         Ok(path) => path,
         Err(error) => return Ok(not_runnable(&error)),
     };
-    let mut command = Command::new(&path);
-    command.arg0(&arguments.program[0]).args(&arguments.program[1..]);
-    // It is this one's anyway. But glibc's posix_spawn, which is used otherwise, leaves two signals of its
-    // own ignored in the program.
-    command.gid(rustix::process::getgid().as_raw());
 
     if let Some(file) = &arguments.stats {
         output_file::check(file)
@@ -192,17 +187,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         session.note_said(Once::NoUserfaultfd);
     }
     let library = agent_library::place()?;
-    command.env("LD_PRELOAD", preload_list(library.path(), executable.first_library()));
+    let preload = preload_list(library.path(), executable.first_library());
     let (fd, key) = session.fd_and_key();
-    command.env(SESSION_VARIABLE, format!("{}:{fd}:{key:016x}", std::process::id()));
+    let place = format!("{}:{fd}:{key:016x}", std::process::id());
+    let changes = [("LD_PRELOAD", preload.as_bytes()), (SESSION_VARIABLE, place.as_bytes())];
 
     // The agents' processes, which are nobody's children, come to this one when they end; so do others
     // that lose their parent, as they would come to init.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .context("becoming the reaper of the program's processes")?;
-    let ignored = ignored_signals();
-    let forwarded = FORWARDED.iter().filter(|signal| !ignored.contains(signal));
-    let mut signals = SignalsInfo::<WithOrigin>::new(forwarded).context("handling signals")?;
+    let mut command = child::command(&path, &arguments.program, &changes, ignored_signals())?;
+    let mut signals = SignalsInfo::<WithOrigin>::new(FORWARDED).context("handling signals")?;
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(not_started(&path, &error)),
@@ -395,14 +390,16 @@ const FORWARDED: &[i32] = &[
     signal_hook::consts::SIGWINCH,
 ];
 
-/// Signals that this process was started to ignore, as by nohup(1): the program ignores them too.
-fn ignored_signals() -> Vec<i32> {
+/// Signals that this process was started to ignore, as by nohup(1) or as a shell's background job, and
+/// handles itself: the program begins by ignoring them too.
+fn ignored_signals() -> Vec<Signal> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
         .lines()
         .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok())
         .unwrap_or(0);
-    (1..=64).filter(|signal| mask & 1 << (signal - 1) != 0).collect()
+    let ignores = |signal: &&i32| mask & 1 << (**signal - 1) != 0;
+    FORWARDED.iter().filter(ignores).filter_map(|&signal| Signal::try_from(signal).ok()).collect()
 }
 
 /// Passes on what was sent to this process alone. What the terminal sends reaches the program by
