@@ -21,7 +21,7 @@ use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::thread;
 use ramfold_sys::uffd::{Uffd, register_mode};
 use ramfold_sys::{Errno, PAGE_SIZE, proc, time};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Pid, Timespec, futex, sched_yield};
 
@@ -126,6 +126,10 @@ pub struct Agent {
     pub announcements: Announcements,
     /// Memory that the fault handler has let go since the monitor looked at the mappings.
     pub released_bytes: AtomicU64,
+    /// `/dev/userfaultfd` and `/proc/self/pagemap` in the table of the agent's process, and one more; zero
+    /// where they are not open.
+    device: AtomicU32,
+    pagemap: AtomicU32,
     /// From whom the session can be had.
     pub session_holders: SessionHolders,
     /// The program executes another, and what the agent's process may do is in the way.
@@ -229,6 +233,7 @@ impl Agent {
         process: &'static Process,
         announces: bool,
         place: &SessionPlace,
+        file: OwnedFd,
         library: &'static CStr,
     ) -> Result<(), Errno> {
         let bytes = AGENT_OFFSET
@@ -257,11 +262,17 @@ impl Agent {
         agent.alive.store(alive.cast(), Ordering::Relaxed);
         agent.set_alive();
         agent.announces.store(announces, Ordering::Relaxed);
-        agent.session_holders.begin(place);
+        agent.session_holders.begin(place, &file);
         agent.library.store(library.as_ptr().cast_mut(), Ordering::Relaxed);
         agent.note_program();
         let agent: &'static Agent = agent;
         agent.spawn_process(crate::monitor::process_main)?;
+        if agent.session_holders.handed_down().is_some() {
+            // Where the session was handed down nobody else can open it.
+            agent.wait_for_process();
+            agent.session_holders.note_handed_on();
+        }
+        drop(file);
         AGENT.store(ptr::from_ref(agent).cast_mut(), Ordering::Release);
         agent.announce_what_there_is();
         Ok(())
@@ -356,6 +367,12 @@ impl Agent {
         // Without it the place is taken for that of a living process for ever.
         debug_assert!(owned.is_ok());
         self.session_holders.hold();
+        // Opened while that is permitted: a server that root starts may become somebody else's.
+        for (place, opened) in
+            [(&self.device, Uffd::device()), (&self.pagemap, Pagemap::open_file())]
+        {
+            place.store(opened.map_or(0, |file| file.into_raw_fd() as u32 + 1), Ordering::Relaxed);
+        }
         let pid = &self.process().agent_pid;
         pid.store(proc::own_pid(), Ordering::Release);
         let _ = futex::wake(pid, futex::Flags::empty(), u32::MAX);
@@ -364,6 +381,25 @@ impl Agent {
         // The session stays the program's: the scheduler weighs sessions against each other.
         let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(c"/");
+    }
+
+    /// What makes userfaultfds, for the agent's process.
+    pub fn userfaultfd_device(&self) -> Option<BorrowedFd<'_>> {
+        let number = self.device.load(Ordering::Relaxed).checked_sub(1)?;
+        // SAFETY: opened by this process, which never closes it.
+        Some(unsafe { BorrowedFd::borrow_raw(number as i32) })
+    }
+
+    /// The map of this process's pages, for the agent's process: once.
+    ///
+    /// # Errors
+    /// As [`Pagemap::open_undumpable`].
+    pub fn take_pagemap(&self) -> Result<Pagemap, Errno> {
+        match self.pagemap.swap(0, Ordering::Relaxed).checked_sub(1) {
+            // SAFETY: opened by this process, and nobody else's any more.
+            Some(number) => Pagemap::from_file(unsafe { OwnedFd::from_raw_fd(number as i32) }),
+            None => Pagemap::open_undumpable(),
+        }
     }
 
     /// The program is gone: ends the agent's process.

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use ramfold_store::{Config, Recorder, Store};
 use ramfold_sys::mem::Reservation;
-use ramfold_sys::pagemap::{PageRegion, Pagemap};
+use ramfold_sys::pagemap::PageRegion;
 use ramfold_sys::proc::{self, Memory, Statm};
 use ramfold_sys::process::{Program, Waited};
 use ramfold_sys::uffd::{Uffd, feature};
@@ -182,7 +182,7 @@ pub extern "C" fn process_main(agent: *mut ()) -> ! {
     // SAFETY: whoever spawns it passes the agent, which lives for ever.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
     // Nothing depends on this process yet.
-    if thread::leave_files().is_err() {
+    if thread::leave_files(agent.session_holders.handed_down()).is_err() {
         agent.leave();
     }
     agent.begin_process();
@@ -193,7 +193,7 @@ pub extern "C" fn process_main(agent: *mut ()) -> ! {
 pub extern "C" fn process_main_in_child(agent: *mut ()) -> ! {
     // SAFETY: as above.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
-    if let Err(errno) = thread::leave_files() {
+    if let Err(errno) = thread::leave_files(None) {
         agent.fail(format_args!("a forked child's agent has no files of its own: {errno}"));
     }
     agent.begin_process();
@@ -574,11 +574,11 @@ impl Monitor {
             return Err(GiveUp::Cap(marks.cap));
         }
         let mut core = agent.lock_core();
-        let (uffd, told_of_forks) = open_uffd()?;
+        let (uffd, told_of_forks) = open_uffd(agent)?;
         if !fork::CAN_TAKE_OVER && !told_of_forks {
             return Err(GiveUp::Forks);
         }
-        let pagemap = Pagemap::open().map_err(|e| GiveUp::System("/proc/self/pagemap", e))?;
+        let pagemap = agent.take_pagemap().map_err(|e| GiveUp::System("/proc/self/pagemap", e))?;
         let staging_pages = marks.cap as usize / STAGING_SHARE / PAGE_SIZE;
         let chunks = (staging_pages / CHUNK_PAGES).clamp(CHUNKS_MIN, CHUNKS_MAX);
         let chunk_pages = (staging_pages / chunks).clamp(CHUNK_PAGES_MIN, CHUNK_PAGES);
@@ -1178,13 +1178,17 @@ pub fn run_soon() -> Result<bool, Errno> {
 
 /// Opens a userfaultfd that tells all that must be known; whether it tells of forks too depends
 /// on privilege.
-fn open_uffd() -> Result<(Uffd, bool), GiveUp> {
-    let offered = Uffd::supported_features().map_err(GiveUp::Open)?;
+fn open_uffd(agent: &Agent) -> Result<(Uffd, bool), GiveUp> {
+    let open = || match agent.userfaultfd_device() {
+        Some(device) => Uffd::open_by_device(device).map_err(|e| GiveUp::System("userfaultfd", e)),
+        None => Uffd::open().map(|(uffd, _)| uffd).map_err(GiveUp::Open),
+    };
+    let offered = open()?.enable(0).map_err(|e| GiveUp::System("userfaultfd", e))?;
     if offered & NEEDED_FEATURES != NEEDED_FEATURES {
         return Err(GiveUp::Features(NEEDED_FEATURES & !offered));
     }
     for forks in [feature::EVENT_FORK, 0] {
-        let (uffd, _) = Uffd::open().map_err(GiveUp::Open)?;
+        let uffd = open()?;
         match uffd.enable(NEEDED_FEATURES | forks) {
             Ok(_) => return Ok((uffd, forks != 0)),
             Err(Errno::PERM | Errno::INVAL) if forks != 0 => {}
@@ -1196,7 +1200,7 @@ fn open_uffd() -> Result<(Uffd, bool), GiveUp> {
 
 /// Opens a userfaultfd for a forked child, which must have one.
 pub fn open_uffd_or_fail(agent: &Agent) -> (Uffd, bool) {
-    match open_uffd() {
+    match open_uffd(agent) {
         Ok(opened) => opened,
         Err(_) => agent.fail(format_args!("a forked child got no userfaultfd")),
     }

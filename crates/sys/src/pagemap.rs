@@ -41,8 +41,40 @@ impl Pagemap {
     /// # Errors
     /// What open(2) says: no `/proc`, or a process that made itself undumpable.
     pub fn open() -> Result<Self, Errno> {
+        Self::from_file(Self::open_file()?)
+    }
+
+    /// The map of an undumpable process, which belongs to root: the process is dumpable for that moment.
+    ///
+    /// # Errors
+    /// What open(2) says.
+    pub fn open_undumpable() -> Result<Self, Errno> {
+        use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
+        let before = dumpable_behavior()?;
+        set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+        let file = Self::open_file();
+        // Two is a word of the kernel's alone; nought is as strict.
+        set_dumpable_behavior(match before {
+            DumpableBehavior::Dumpable => before,
+            _ => DumpableBehavior::NotDumpable,
+        })?;
+        Self::from_file(file?)
+    }
+
+    /// Opens the map's file, for [`Pagemap::from_file`].
+    ///
+    /// # Errors
+    /// As [`Pagemap::open`].
+    pub fn open_file() -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(c"/proc/self/pagemap", flags, Mode::empty())?;
+        rustix::fs::open(c"/proc/self/pagemap", flags, Mode::empty())
+    }
+
+    /// Finds out whether the map can be scanned.
+    ///
+    /// # Errors
+    /// What the kernel says to a scan.
+    pub fn from_file(fd: OwnedFd) -> Result<Self, Errno> {
         let mut pagemap = Pagemap { fd, has_scan: true };
         let mut run = [PageRegion::default()];
         pagemap.has_scan = match pagemap.scan(PAGE_SIZE..2 * PAGE_SIZE, 1, &mut run) {

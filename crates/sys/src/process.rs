@@ -347,7 +347,7 @@ mod tests {
     extern "C" fn watch(shared: *mut ()) -> ! {
         // SAFETY: the tests leak it.
         let shared = unsafe { &*shared.cast::<Shared>() };
-        if thread::leave_files().is_err() {
+        if thread::leave_files(None).is_err() {
             raw::exit_group(1);
         }
         // SAFETY: of the test's first thread.

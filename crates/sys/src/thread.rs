@@ -70,25 +70,31 @@ fn exchange_signal_mask(mask: u64) -> u64 {
     old
 }
 
-/// Leaves the table of file descriptors that the caller shares with others for an empty one of its
-/// own.
+/// Leaves the table of file descriptors that the caller shares with others for one of its own, in which
+/// there is only what is `kept`.
 ///
 /// # Errors
 /// `ENOMEM`; what unshare(2) says before Linux 5.9, or where close_range(2) is not permitted.
-pub fn leave_files() -> Result<(), Errno> {
+pub fn leave_files(kept: Option<i32>) -> Result<(), Errno> {
     const CLOSE_RANGE: usize = 436;
     const CLOSE_RANGE_UNSHARE: usize = 2;
     const HIGHEST: usize = u32::MAX as usize;
     const HIGHEST_FALLBACK: usize = 1 << 16;
 
-    // SAFETY: descriptors are numbers; the caller wants them all gone from its table.
-    let left = unsafe { raw::syscall5(CLOSE_RANGE, 0, HIGHEST, CLOSE_RANGE_UNSHARE, 0, 0) };
+    // Behind what is kept; below it there may be nothing.
+    let first = kept.map_or(0, |kept| kept as usize + 1);
+    // SAFETY: descriptors are numbers; the caller wants them gone from its table.
+    let left = unsafe { raw::syscall5(CLOSE_RANGE, first, HIGHEST, CLOSE_RANGE_UNSHARE, 0, 0) };
     if raw::check(left).is_ok() {
+        if first > 1 {
+            // SAFETY: as above; the table is the caller's own now.
+            raw::check(unsafe { raw::syscall5(CLOSE_RANGE, 0, first - 2, 0, 0, 0) })?;
+        }
         return Ok(());
     }
     // SAFETY: takes no pointers.
     raw::check(unsafe { raw::syscall2(raw::nr::UNSHARE, CLONE_FILES, 0) })?;
-    for fd in 0..HIGHEST_FALLBACK {
+    for fd in (0..HIGHEST_FALLBACK).filter(|&fd| kept != Some(fd as i32)) {
         // SAFETY: as above.
         unsafe { raw::syscall2(raw::nr::CLOSE, fd, 0) };
     }
@@ -297,18 +303,23 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_leaves_its_files_has_none_and_closes_none() {
-        let file = std::fs::File::open("/dev/null").unwrap();
-        let fd = file.as_raw_fd();
-        std::thread::spawn(move || {
-            leave_files().unwrap();
-            // SAFETY: only asked whether the number is open in this thread's table.
-            let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
-            assert_eq!(rustix::io::fcntl_getfd(fd), Err(Errno::BADF));
-        })
-        .join()
-        .unwrap();
-        assert!(rustix::io::fcntl_getfd(&file).is_ok());
+    fn a_thread_that_leaves_its_files_has_what_it_keeps_and_closes_none() {
+        let files = [0; 3].map(|_| std::fs::File::open("/dev/null").unwrap());
+        let numbers = files.each_ref().map(|file| file.as_raw_fd());
+        for kept in [None, Some(numbers[1]), Some(numbers[0]), Some(0), Some(1)] {
+            std::thread::spawn(move || {
+                leave_files(kept).unwrap();
+                for number in [0, 1, 2].into_iter().chain(numbers) {
+                    // SAFETY: only asked whether the number is open in this thread's table.
+                    let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
+                    let is_open = rustix::io::fcntl_getfd(fd).is_ok();
+                    assert_eq!(is_open, kept == Some(number), "{number} of {kept:?}");
+                }
+            })
+            .join()
+            .unwrap();
+        }
+        assert!(files.iter().all(|file| rustix::io::fcntl_getfd(file).is_ok()));
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Uffd {
     /// # Errors
     /// Both reasons when neither way is open to this user.
     pub fn open() -> Result<(Uffd, OpenedBy), OpenError> {
-        let device = match Self::open_by_device() {
+        let opened = Self::device().and_then(Self::open_by_device);
+        let device = match opened {
             Ok(uffd) => return Ok((uffd, OpenedBy::Device)),
             Err(errno) => errno,
         };
@@ -86,13 +87,20 @@ impl Uffd {
         }
     }
 
-    /// Opens through `/dev/userfaultfd` (Linux 6.1).
+    /// Opens `/dev/userfaultfd` (Linux 6.1), which makes userfaultfds for whoever has it open.
     ///
     /// # Errors
     /// `ENOENT` where there is no such device, `EACCES` without permission.
-    pub fn open_by_device() -> Result<Uffd, Errno> {
+    pub fn device() -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let device = rustix::fs::open(c"/dev/userfaultfd", flags, Mode::empty())?;
+        rustix::fs::open(c"/dev/userfaultfd", flags, Mode::empty())
+    }
+
+    /// Opens through the device.
+    ///
+    /// # Errors
+    /// What ioctl(2) says.
+    pub fn open_by_device(device: impl AsFd) -> Result<Uffd, Errno> {
         let argument = (O_CLOEXEC | O_NONBLOCK) as *mut u8;
         // SAFETY: USERFAULTFD_IOC_NEW takes the flags themselves, no pointer.
         let fd = unsafe { ioctl(device.as_fd(), abi::IOCTL_NEW, argument) }?;

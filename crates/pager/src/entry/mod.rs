@@ -37,6 +37,7 @@ mod preload {
     use core::time::Duration;
 
     use ramfold_sys::{Errno, PAGE_SIZE, proc, process};
+    use rustix::fd::OwnedFd;
 
     use super::c_library::{CLibrary, find_rseq_offset};
     #[cfg(target_arch = "x86_64")]
@@ -89,7 +90,7 @@ mod preload {
         };
         // Without its session an agent has no cap to hold and nobody to tell: the program runs
         // as it would without ramfold.
-        let Ok(session) = map_session(&place) else { return };
+        let Ok((session, file)) = map_session(&place) else { return };
         // Below the cap nothing is to be other than without ramfold.
         if session.huge_pages_off.load(Ordering::Relaxed) == 1 {
             let _ = ramfold_sys::thread::set_huge_pages_off(false);
@@ -127,7 +128,7 @@ mod preload {
             .ok()
             .and_then(|mut objects| objects.find(|object| object.base() == library_range().start))
             .map_or(c"", |own| own.name());
-        if let Err(errno) = Agent::start(session, process, announces, &place, library_path) {
+        if let Err(errno) = Agent::start(session, process, announces, &place, file, library_path) {
             process.pid.store(u32::MAX, Ordering::Release);
             session.say(
                 Once::NoAddressSpace,
@@ -137,7 +138,7 @@ mod preload {
     }
 
     /// Maps the session that is found at this place.
-    fn map_session(place: &SessionPlace) -> Result<&'static Session, Errno> {
+    fn map_session(place: &SessionPlace) -> Result<(&'static Session, OwnedFd), Errno> {
         let file = place.open()?;
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SEALS);
         if !sealed || rustix::fs::fstat(&file)?.st_size as usize != size_of::<Session>() {
@@ -150,7 +151,7 @@ mod preload {
         {
             return Err(Errno::PROTO);
         }
-        Ok(session)
+        Ok((session, file))
     }
 
     #[panic_handler]

@@ -71,6 +71,8 @@ pub struct SessionHolders {
     launcher: Holder,
     agent: Holder,
     key: AtomicU64,
+    /// The descriptor that was handed down to this process, and one more, until the agent's process has it.
+    handed_down: AtomicU32,
 }
 
 #[repr(C)]
@@ -80,11 +82,24 @@ struct Holder {
 }
 
 impl SessionHolders {
-    /// At the start of the agent.
-    pub fn begin(&self, place: &SessionPlace) {
+    /// At the start of the agent, when the session is open.
+    pub fn begin(&self, place: &SessionPlace, file: &OwnedFd) {
+        if place.pid == 0 {
+            self.handed_down.store(file.as_raw_fd() as u32 + 1, Ordering::Relaxed);
+        }
         self.launcher.pid.store(place.pid, Ordering::Relaxed);
         self.launcher.fd.store(place.fd, Ordering::Relaxed);
         self.key.store(place.key, Ordering::Relaxed);
+    }
+
+    /// What the agent's process must keep of the program's descriptors.
+    pub fn handed_down(&self) -> Option<i32> {
+        Some(self.handed_down.load(Ordering::Relaxed).checked_sub(1)? as i32)
+    }
+
+    /// The agent's process has it.
+    pub fn note_handed_on(&self) {
+        self.handed_down.store(0, Ordering::Relaxed);
     }
 
     fn of(&self, holder: &Holder) -> SessionPlace {
@@ -97,7 +112,7 @@ impl SessionHolders {
 
     fn open_any(&self) -> Result<OwnedFd, Errno> {
         let places = [self.of(&self.launcher), self.of(&self.agent)];
-        // What was handed down is closed since.
+        // What was handed down is closed since, in the program's own table.
         let mut held = places.iter().filter(|place| place.pid != 0);
         held.find_map(|place| place.open().ok()).ok_or(Errno::NOENT)
     }
@@ -108,9 +123,10 @@ impl SessionHolders {
         if self.agent.pid.load(Ordering::Relaxed) == proc::own_pid() {
             return;
         }
-        if let Ok(file) = self.open_any() {
+        let open = || self.open_any().map(IntoRawFd::into_raw_fd);
+        if let Ok(file) = self.handed_down().map_or_else(open, Ok) {
             // As long as this process lives.
-            self.agent.fd.store(file.into_raw_fd(), Ordering::Relaxed);
+            self.agent.fd.store(file, Ordering::Relaxed);
             self.agent.pid.store(proc::own_pid(), Ordering::Release);
         }
     }
@@ -159,12 +175,12 @@ mod tests {
         let holders: SessionHolders = unsafe { core::mem::zeroed() };
         let file = tempfile_descriptor();
         let me = proc::own_pid();
-        holders.begin(&SessionPlace { pid: me, fd: file.as_raw_fd(), key: 5 });
+        holders.begin(&SessionPlace { pid: me, fd: file.as_raw_fd(), key: 5 }, &file);
         let (place, handed_down) = holders.for_execution().unwrap();
         assert_eq!((place.pid, place.key), (me, 5));
         assert!(handed_down.is_none());
         holders.hold();
-        holders.begin(&SessionPlace { pid: u32::MAX >> 2, fd: 3, key: 5 });
+        holders.begin(&SessionPlace { pid: u32::MAX >> 2, fd: 3, key: 5 }, &file);
         let (place, handed_down) = holders.for_execution().unwrap();
         let handed_down = handed_down.unwrap();
         assert_eq!((place.pid, place.fd), (0, handed_down.as_raw_fd()));

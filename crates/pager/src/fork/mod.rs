@@ -16,7 +16,6 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use ramfold_sys::file::DirectFile;
-use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::{Errno, PAGE_SIZE, maps, proc, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
@@ -180,7 +179,7 @@ pub(super) fn begin_child(agent: &'static Agent) {
 /// In the child's monitor: registers the memory again, with a descriptor of the child's own.
 pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     let (uffd, told_of_forks) = crate::monitor::open_uffd_or_fail(agent);
-    let pagemap = match Pagemap::open() {
+    let pagemap = match agent.take_pagemap() {
         Ok(pagemap) => pagemap,
         Err(errno) => agent.fail(format_args!("a forked child: /proc/self/pagemap: {errno}")),
     };
