@@ -132,8 +132,13 @@ pub struct Agent {
     pagemap: AtomicU32,
     /// From whom the session can be had.
     pub session_holders: SessionHolders,
-    /// The program executes another, and what the agent's process may do is in the way.
-    pub executes: AtomicBool,
+    /// The program waits for the agent's process to be permitted no more than it is.
+    pub privileges_wanted: AtomicBool,
+    /// What it is permitted, or has tried to be: [`credentials::digest_of_this_thread`]. Zero before that
+    /// is known.
+    ///
+    /// [`credentials::digest_of_this_thread`]: ramfold_sys::credentials::digest_of_this_thread
+    pub privileges_digest: AtomicU64,
     /// The path of the agent's library, or null.
     library: AtomicPtr<c_char>,
     /// The C library's calls pass through the agent, so that growth announces itself.
@@ -304,12 +309,17 @@ impl Agent {
             }
             // The agent's process may be as young as this one, and about to open it; or be permitted more
             // than this one is any more, until it has noticed.
-            self.executes.store(true, Ordering::Relaxed);
+            self.privileges_wanted.store(true, Ordering::Relaxed);
             self.process().wake_agent();
-            let never = AtomicU32::new(0);
-            let _ = futex::wait(&never, futex::Flags::PRIVATE, 0, Some(&EXECUTION_LOOK));
+            self.pause_briefly();
         }
         holders.for_execution()
+    }
+
+    /// For a thread of the program that waits for the agent's process.
+    pub fn pause_briefly(&self) {
+        let never = AtomicU32::new(0);
+        let _ = futex::wait(&never, futex::Flags::PRIVATE, 0, Some(&EXECUTION_LOOK));
     }
 
     /// The path of the agent's library, as the loader was asked for it.

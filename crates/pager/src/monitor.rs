@@ -283,7 +283,7 @@ impl Monitor {
                 self.recompress();
             }
             let now = time::monotonic_ns();
-            self.privileges.follow(self.agent, now);
+            self.privileges.follow_first(self.agent, now);
             self.agent.session_holders.hold();
             self.sleep();
         }

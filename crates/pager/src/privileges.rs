@@ -6,12 +6,33 @@
 
 use core::sync::atomic::Ordering;
 
-use ramfold_sys::Errno;
-use ramfold_sys::credentials::Credentials;
+use ramfold_sys::credentials::{self, Credentials};
+use ramfold_sys::{Errno, proc};
 
 use crate::agent::Agent;
 use crate::session::Once;
 
+/// What a forked child has its session from is its parent's agent, which must not be permitted more than
+/// the child is. So the agent follows before the fork.
+pub fn follow_before_fork(agent: &Agent) {
+    let is_first = proc::own_thread() == agent.pid();
+    if !is_first || !agent.listens() {
+        return;
+    }
+    let own = credentials::digest_of_this_thread();
+    for _ in 0..FORK_LOOKS {
+        let followed = agent.privileges_digest.load(Ordering::Acquire);
+        if followed == own || followed == 0 {
+            return;
+        }
+        agent.privileges_wanted.store(true, Ordering::Relaxed);
+        agent.process().wake_agent();
+        agent.pause_briefly();
+    }
+}
+
+/// How often a fork looks whether the agent has followed, some milliseconds apart.
+const FORK_LOOKS: u32 = 12;
 /// Between two looks: they cost some 30 us.
 const LOOK_NS: u64 = 1_000_000_000;
 
@@ -23,10 +44,22 @@ pub struct Privileges {
 }
 
 impl Privileges {
+    /// The same for the first thread of the agent's process, as which others see it: also when the program
+    /// waits for it to.
+    pub fn follow_first(&mut self, agent: &Agent, now_ns: u64) {
+        if agent.privileges_wanted.swap(false, Ordering::Relaxed) {
+            self.looked_ns = 0;
+        }
+        self.follow(agent, now_ns);
+        if let Some(followed) = &self.followed {
+            agent.privileges_digest.store(followed.digest(), Ordering::Release);
+        }
+    }
+
     /// Looks, when it is time to, whether the first thread's credentials have changed, and takes
     /// them on.
     pub fn follow(&mut self, agent: &Agent, now_ns: u64) {
-        if now_ns - self.looked_ns < LOOK_NS && !agent.executes.swap(false, Ordering::Relaxed) {
+        if now_ns - self.looked_ns < LOOK_NS {
             return;
         }
         self.looked_ns = now_ns;

@@ -114,9 +114,38 @@ impl Credentials {
         if same { Ok(()) } else { Err(Errno::PERM) }
     }
 
+    /// See [`digest_of_this_thread`].
+    pub fn digest(&self) -> u64 {
+        let Capabilities { permitted, effective, .. } = self.capabilities;
+        digest(self.users[1], permitted, effective)
+    }
+
     fn supplementary(&self) -> &[u32] {
         &self.supplementary[..self.supplementary_count]
     }
+}
+
+/// A number that says whether effective user and capabilities have changed; never zero. In far less time
+/// than it takes to read all of the credentials.
+pub fn digest_of_this_thread() -> u64 {
+    let header = [CAPABILITY_VERSION_3, 0];
+    let mut data = [[0u32; 3]; 2];
+    // SAFETY: version and this thread, and the two structures that version has.
+    unsafe {
+        let place = data.as_mut_ptr() as usize;
+        raw::syscall2(raw::nr::CAPGET, header.as_ptr() as usize, place)
+    };
+    let [low, high] = data;
+    let mask = |place: usize| u64::from(low[place]) | u64::from(high[place]) << 32;
+    digest(rustix::process::geteuid().as_raw(), mask(1), mask(0))
+}
+
+fn digest(user: u32, permitted: u64, effective: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mixed = [user.into(), permitted, effective]
+        .into_iter()
+        .fold(1u64, |sum, part| (sum ^ part).wrapping_mul(ODD).rotate_left(29));
+    mixed | 1
 }
 
 fn line<'a>(text: &'a [u8], name: &[u8]) -> Result<&'a [u8], Errno> {
@@ -186,6 +215,7 @@ mod tests {
         // A thread's credentials are its own when they are set by bare system calls.
         std::thread::spawn(move || {
             let before = Credentials::of_this_thread().unwrap();
+            assert_eq!(before.digest(), digest_of_this_thread());
             assert_eq!(before, first);
             first.take_on().unwrap();
             assert_eq!(Credentials::of_this_thread().unwrap(), before);
@@ -197,6 +227,8 @@ mod tests {
             // Root becomes nobody, and never comes back; anybody else cannot.
             if first.users == [0; 3] {
                 nobody.take_on().unwrap();
+                assert_eq!(nobody.digest(), digest_of_this_thread());
+                assert_ne!(nobody.digest(), before.digest());
                 assert_eq!(Credentials::of_this_thread().unwrap().users, [65534; 3]);
                 assert_eq!(Credentials::of_this_thread().unwrap().capabilities.permitted, 0);
                 assert_eq!(first.take_on(), Err(Errno::PERM));

@@ -31,6 +31,7 @@ pub mod nr {
     pub const SETRESGID: usize = 119;
     pub const SETFSUID: usize = 122;
     pub const SETFSGID: usize = 123;
+    pub const CAPGET: usize = 125;
     pub const CAPSET: usize = 126;
     pub const PRCTL: usize = 157;
     pub const IO_SETUP: usize = 206;
@@ -54,6 +55,7 @@ pub mod nr {
     pub const IO_SUBMIT: usize = 2;
     pub const IOCTL: usize = 29;
     pub const CLOSE: usize = 57;
+    pub const CAPGET: usize = 90;
     pub const CAPSET: usize = 91;
     pub const EXIT: usize = 93;
     pub const EXIT_GROUP: usize = 94;

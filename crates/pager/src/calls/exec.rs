@@ -70,9 +70,21 @@ fn along(
         return Answer::AS_IT_IS;
     }
     // The descriptor is closed when this returns: the program was not executed.
-    let Ok((session, _handed_down)) = agent.session_for_execution() else {
-        say(agent, path, "it runs where neither ramfold nor its agent can be seen in /proc");
-        return Answer::AS_IT_IS;
+    let (session, _handed_down) = match agent.session_for_execution() {
+        Ok(found) => found,
+        Err(errno) => {
+            say(
+                agent,
+                path,
+                match errno {
+                    Errno::ACCESS | Errno::PERM => {
+                        "it is another user's, or in another user namespace, and may not open ramfold's session"
+                    }
+                    _ => "it runs where neither ramfold nor its agent can be seen in /proc",
+                },
+            );
+            return Answer::AS_IT_IS;
+        }
     };
     let environment = environment as Strings;
     let mut text = [0; TEXT_BYTES];

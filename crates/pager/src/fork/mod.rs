@@ -24,6 +24,7 @@ use crate::copies;
 use crate::cost::{self, Watermarks};
 use crate::monitor::Monitor;
 use crate::page;
+use crate::privileges;
 
 #[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
 #[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
@@ -52,6 +53,7 @@ pub extern "C" fn before_fork() {
     if agent.abandoned.load(Ordering::Relaxed) {
         return;
     }
+    privileges::follow_before_fork(agent);
     agent.plain_forks.fetch_add(1, Ordering::SeqCst);
     agent.copies.begin_fork(agent.cost());
     if !agent.trap_forks.load(Ordering::SeqCst) || !CAN_TAKE_OVER {
@@ -144,6 +146,7 @@ fn begin_process(agent: &'static Agent) -> bool {
     agent.fork_waits.store(0, Ordering::Relaxed);
     agent.delayed.store(false, Ordering::Relaxed);
     agent.faults_wait.store(false, Ordering::Relaxed);
+    agent.privileges_digest.store(0, Ordering::Relaxed);
     agent.begin_account();
     agent.copies.begin_child(false);
     agent.note_sharing();
