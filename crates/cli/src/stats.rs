@@ -34,6 +34,7 @@ pub fn of_session(session: &Session, program: u32) -> Value {
     put("codec", json!(session.codec().name()));
     put("cost_bytes", json!(cost));
     put("cost_bytes_max", json!(load(&session.cost_bytes_max)));
+    put("shared_bytes", json!(sum(|p| &p.shared_bytes)));
     put("over_cap_bytes_max", json!(load(&session.over_cap_bytes_max)));
     put("resident_bytes", json!(cost.saturating_sub(pool_total + metadata + staging)));
     put("pool_used_bytes", json!(sum(|p| &p.pool_used_bytes)));

@@ -650,7 +650,9 @@ impl Agent {
         }
     }
 
-    /// The same for what the calling thread's stack has held below its present end.
+    /// The same for what the calling thread's stack has held below its present end. Not inlined: the frame
+    /// that is looked at must be the lowest.
+    #[inline(never)]
     pub fn give_back_stack(&self, stack: Stack) {
         let here = 0u8;
         let end = (&raw const here as usize).saturating_sub(STACK_KEPT_BYTES);

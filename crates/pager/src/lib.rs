@@ -53,4 +53,5 @@ pub mod spill;
 pub mod staging;
 pub mod stream;
 pub mod sweep;
+mod unheld;
 pub mod victims;

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use ramfold_store::{Config, Recorder, Store};
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::PageRegion;
-use ramfold_sys::proc::{self, Memory, Statm};
+use ramfold_sys::proc::{self, Memory, Proportional, Statm};
 use ramfold_sys::process::{Program, Waited};
 use ramfold_sys::uffd::{Uffd, feature};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
@@ -32,6 +32,7 @@ use crate::session::{Once, Process};
 use crate::spill::{self, SpillAccess};
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
 use crate::sweep;
+use crate::unheld::Unheld;
 
 /// What the kernel must tell and do for memory to be looked after safely.
 pub const NEEDED_FEATURES: u64 = feature::EVENT_REMAP
@@ -96,6 +97,16 @@ const COMPACTION_REST: u64 = 20;
 /// It ends early when the program grows, which is looked at after so many leaves of 64 pages:
 /// every half of a millisecond.
 const COMPACTION_LEAVES: u32 = 16;
+/// Shared memory counts by the cap / this at most.
+const SHARED_COST_SHARE: u64 = 2;
+/// And is spoken of when it is more than the cap / this.
+const SHARED_SAID_SHARE: u64 = 8;
+/// It is measured again when so much has changed, after this time, and this many times what it takes.
+const SHARED_MEMORY_BYTES_MIN: u64 = 1 << 20;
+const SHARED_MEMORY_NS_MIN: u64 = 50_000_000;
+const SHARED_MEMORY_SHARE: u64 = 50;
+/// How long a cap is passed before somebody is told.
+const OVER_CAP_NS: u64 = 500_000_000;
 /// How often the account is published in full.
 const PUBLISH_NS: u64 = 10_000_000;
 /// How long reclaim rests when it found nothing more to take: data that does not compress is not
@@ -174,6 +185,13 @@ pub struct Monitor {
     /// When what is shared was measured, and how long that took.
     shares_measured_ns: u64,
     shares_took_ns: u64,
+    /// Pages of files and of shared memory when the latter were last measured, when that was, and how long
+    /// it took.
+    shared_memory_seen: u64,
+    shared_memory_measured_ns: u64,
+    shared_memory_took_ns: u64,
+    /// Since when the cap has been passed without anything to be done about it; zero when it is not.
+    over_since_ns: u64,
     memory: Memory,
 }
 
@@ -250,6 +268,10 @@ impl Monitor {
                 compacting_took_ns: 0,
                 shares_measured_ns: 0,
                 shares_took_ns: 0,
+                shared_memory_seen: 0,
+                shared_memory_measured_ns: 0,
+                shared_memory_took_ns: 0,
+                over_since_ns: 0,
                 memory,
             },
             Err(errno) => {
@@ -294,6 +316,7 @@ impl Monitor {
         self.ask();
         self.notice_unannounced();
         self.measure_sharing();
+        self.measure_shared_memory();
         self.correct_estimate();
         self.publish();
         if let Some(active) = self.agent.active() {
@@ -343,7 +366,47 @@ impl Monitor {
 
     /// What the process costs: its resident anonymous pages, less what its relatives pay of them.
     fn cost_bytes(&self) -> u64 {
-        self.memory.anonymous_bytes.saturating_sub(self.agent.copies.saved_bytes())
+        let own = self.memory.anonymous_bytes.saturating_sub(self.agent.copies.saved_bytes());
+        own + self.shared_cost_bytes()
+    }
+
+    /// Shared memory cannot be compressed, and is others' too: the rest is not squeezed to nothing for it.
+    fn shared_cost_bytes(&self) -> u64 {
+        let shared = self.agent.process().shared_bytes.load(Ordering::Relaxed);
+        shared.min(Watermarks::of(self.agent.session()).cap / SHARED_COST_SHARE)
+    }
+
+    /// Shared memory that the process has now: looked at when its pages of files and of shared memory
+    /// have become more or fewer.
+    fn measure_shared_memory(&mut self) {
+        let (agent, session) = (self.agent, self.agent.session());
+        let changed = self.memory.shared_bytes.abs_diff(self.shared_memory_seen);
+        let now = time::monotonic_ns();
+        let rest = (self.shared_memory_took_ns * SHARED_MEMORY_SHARE).max(SHARED_MEMORY_NS_MIN);
+        if changed < SHARED_MEMORY_BYTES_MIN || now - self.shared_memory_measured_ns < rest {
+            return;
+        }
+        self.shared_memory_seen = self.memory.shared_bytes;
+        // Pages of files are far more usual, and to ask for the other kind walks no page tables.
+        let shared = match proc::resident_shared_bytes() {
+            Ok(0) | Err(_) => 0,
+            Ok(all) => Proportional::of_this_process().map_or(all, |part| part.shared),
+        };
+        agent.process().shared_bytes.store(shared, Ordering::Relaxed);
+        self.shared_memory_measured_ns = time::monotonic_ns();
+        self.shared_memory_took_ns = self.shared_memory_measured_ns - now;
+        let cap = Watermarks::of(session).cap;
+        if shared > cap / SHARED_SAID_SHARE {
+            session.say(
+                Once::SharedMemory,
+                format_args!(
+                    "pid {} has {} MiB of shared memory, which is not compressed: it counts against the cap of {} MiB, by half of that at most",
+                    agent.pid(),
+                    shared >> 20,
+                    cap >> 20
+                ),
+            );
+        }
     }
 
     /// After a fork a page may be shared with a relative. How much that saves only a walk through
@@ -373,8 +436,9 @@ impl Monitor {
             return;
         }
         process.sharing_unknown.store(0, Ordering::Relaxed);
-        if let Ok(proportional) = proc::proportional_anonymous_bytes() {
-            self.note_sharing(self.memory.anonymous_bytes.saturating_sub(proportional), started);
+        if let Ok(proportional) = Proportional::of_this_process() {
+            let saved = self.memory.anonymous_bytes.saturating_sub(proportional.anonymous);
+            self.note_sharing(saved, started);
         }
         self.shares_measured_ns = time::monotonic_ns();
         self.shares_took_ns = self.shares_measured_ns - started;
@@ -768,6 +832,7 @@ impl Monitor {
             }
             self.back_off_ns = BACK_OFF_NS_MIN;
             self.stops = 0;
+            self.over_since_ns = 0;
             return;
         }
         if agent.is_stuck() {
@@ -815,23 +880,36 @@ impl Monitor {
         let retry_cost = self.cost_bytes() + growth;
         agent.retry_cost_bytes.store(retry_cost, Ordering::Relaxed);
         self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
-        let cap = agent.session().memory_cap_bytes.load(Ordering::Relaxed);
+        self.say_why_not_held();
+    }
+
+    /// There is nothing more to take: what is passed for long is said, once in a session.
+    fn say_why_not_held(&mut self) {
+        let (agent, session) = (self.agent, self.agent.session());
+        let cap = session.memory_cap_bytes.load(Ordering::Relaxed);
         let total = cost::others_cost(agent) + self.cost_bytes();
-        if total > cap && self.back_off_ns >= 4 * BACK_OFF_NS_MIN {
-            let why = if shared {
-                "what forked processes share cannot be taken out while they share it"
-            } else {
-                "what could be taken out does not compress"
-            };
-            agent.session().say(
-                Once::CapNotHeld,
-                format_args!(
-                    "the cap of {} MiB cannot be held: {why}; the program goes on, at {} MiB now",
-                    cap >> 20,
-                    total >> 20
-                ),
-            );
+        let now = time::monotonic_ns();
+        if total <= cap {
+            self.over_since_ns = 0;
+            return;
         }
+        if self.over_since_ns == 0 {
+            self.over_since_ns = now;
+        }
+        if now - self.over_since_ns < OVER_CAP_NS || session.has_said(Once::CapNotHeld) {
+            return;
+        }
+        let shared = agent.process().shared_bytes.load(Ordering::Relaxed);
+        let Ok(unheld) = Unheld::of_process(agent, shared) else { return };
+        session.say(
+            Once::CapNotHeld,
+            format_args!(
+                "the cap of {} MiB cannot be held, the program goes on at {} MiB now: pid {}, {unheld}",
+                cap >> 20,
+                total >> 20,
+                agent.pid(),
+            ),
+        );
     }
 
     /// Takes pages out until the process costs no more than `goal` bytes, or leaves that to the fault

@@ -215,6 +215,8 @@ pub struct Process {
     /// its part: the kernel's count when it was last asked, corrected by what was brought in and freed
     /// since.
     pub cost_bytes: AtomicU64,
+    /// Shared memory, this process's part of it: counted in `cost_bytes`, by half of the cap at most.
+    pub shared_bytes: AtomicU64,
     /// What that can come to before anybody is asked.
     pub claim_bytes: AtomicU64,
     /// The most of `cost_bytes` that was seen.
@@ -308,6 +310,7 @@ struct Message {
 #[repr(u32)]
 pub enum Once {
     CapNotHeld = 1 << 0,
+    SharedMemory = 1 << 11,
     NoUserfaultfd = 1 << 1,
     TooManyProcesses = 1 << 2,
     TooManyMappings = 1 << 3,
@@ -706,6 +709,11 @@ impl Session {
         self.wake_messenger();
     }
 
+    /// Was something of this kind said?
+    pub fn has_said(&self, once: Once) -> bool {
+        self.said.load(Ordering::Relaxed) & once as u32 != 0
+    }
+
     /// Somebody else has said it.
     pub fn note_said(&self, once: Once) {
         self.said.fetch_or(once as u32, Ordering::Relaxed);
@@ -892,6 +900,7 @@ impl Process {
     fn clear_amounts(&self) {
         for amount in [
             &self.cost_bytes,
+            &self.shared_bytes,
             &self.claim_bytes,
             &self.pool_used_bytes,
             &self.pool_reserve_bytes,

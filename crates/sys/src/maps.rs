@@ -63,21 +63,68 @@ pub fn for_each(buffer: &mut [u8], mut f: impl FnMut(&Mapping<'_>)) -> Result<()
     })
 }
 
-/// Like [`for_each`], with the flags of each mapping and without its name (but for whether it
-/// has one). Walks all page tables: about 10 ms for a GiB.
+/// Anonymous memory of a mapping that is in RAM, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The process's alone.
+    pub own_anonymous: u64,
+    /// Its part of what it shares with others since a fork.
+    pub shared_anonymous: u64,
+}
+
+/// The lines of `/proc/self/smaps` that [`Usage`] is made of, in bytes.
+#[derive(Default)]
+struct Amounts {
+    /// Of all pages of the mapping.
+    proportional: u64,
+    private: u64,
+    anonymous: u64,
+}
+
+impl Amounts {
+    fn note(&mut self, line: &[u8]) {
+        let amount = |name: &[u8]| {
+            let (kibibytes, _) = number(line.strip_prefix(name)?.trim_ascii_start(), 10)?;
+            Some(kibibytes * 1024)
+        };
+        if let Some(bytes) = amount(b"Pss:") {
+            self.proportional = bytes;
+        } else if let Some(bytes) = amount(b"Private_Clean:").or_else(|| amount(b"Private_Dirty:"))
+        {
+            self.private += bytes;
+        } else if let Some(bytes) = amount(b"Anonymous:") {
+            self.anonymous = bytes;
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        let own_anonymous = self.anonymous.min(self.private);
+        // Pages of files that are shared are none of this.
+        let shared = self.proportional.saturating_sub(self.private);
+        Usage { own_anonymous, shared_anonymous: shared.min(self.anonymous - own_anonymous) }
+    }
+}
+
+/// Like [`for_each`], with what each mapping has in RAM and its flags, and without its name (but for
+/// whether it has one). Walks all page tables: about 10 ms for a GiB.
 ///
 /// # Errors
 /// What open(2) and read(2) say of `/proc/self/smaps`.
-pub fn for_each_with_flags(
+pub fn for_each_with_usage(
     buffer: &mut [u8],
-    mut f: impl FnMut(&Mapping<'_>, Flags<'_>),
+    mut f: impl FnMut(&Mapping<'_>, Usage, Flags<'_>),
 ) -> Result<(), Errno> {
     let mut current: Option<Mapping<'static>> = None;
+    let mut amounts = Amounts::default();
     for_each_line(c"/proc/self/smaps", buffer, |line| {
         if let Some(flags) = line.strip_prefix(b"VmFlags: ") {
             if let Some(mapping) = current.take() {
-                f(&mapping, Flags(flags));
+                f(&mapping, core::mem::take(&mut amounts).usage(), Flags(flags));
             }
+        } else if let Some(first) = line.first()
+            && first.is_ascii_uppercase()
+        {
+            amounts.note(line);
         } else if let Some(mapping) = parse(line) {
             let name: &[u8] = if mapping.is_private_anonymous() { b"" } else { b"other" };
             current = Some(Mapping { name, ..mapping });
@@ -190,7 +237,7 @@ mod tests {
         wiped.unwrap();
         let mut found = Vec::new();
         let mut buffer = [0; 512];
-        for_each_with_flags(&mut buffer, |mapping, flags| {
+        for_each_with_usage(&mut buffer, |mapping, _, flags| {
             if mapping.range.start >= r.as_ptr() as usize
                 && mapping.range.end <= r.as_ptr() as usize + r.len()
             {
@@ -200,6 +247,35 @@ mod tests {
         })
         .unwrap();
         assert_eq!(found, [false, true, false]);
+    }
+
+    #[test]
+    fn what_is_in_memory_is_the_processs_own() {
+        let r = Reservation::new(16 * crate::PAGE_SIZE).unwrap();
+        r.commit(0, 16 * crate::PAGE_SIZE).unwrap();
+        r.populate(0, 5 * crate::PAGE_SIZE).unwrap();
+        let (mut buffer, mut found) = ([0; 512], Vec::new());
+        for_each_with_usage(&mut buffer, |mapping, usage, _| {
+            if mapping.range.start == r.as_ptr() as usize {
+                found.push(usage);
+            }
+        })
+        .unwrap();
+        let own_anonymous = 5 * crate::PAGE_SIZE as u64;
+        assert_eq!(found, [Usage { own_anonymous, shared_anonymous: 0 }]);
+    }
+
+    #[test]
+    fn amounts_are_told_apart() {
+        let mut amounts = Amounts::default();
+        for line in ["Rss: 100 kB", "Pss:   60 kB", "Pss_Dirty: 1 kB", "Private_Clean: 4 kB"] {
+            amounts.note(line.as_bytes());
+        }
+        for line in ["Private_Dirty: 16 kB", "Anonymous:  96 kB", "SwapPss: 9 kB"] {
+            amounts.note(line.as_bytes());
+        }
+        let expected = Usage { own_anonymous: 20 << 10, shared_anonymous: 40 << 10 };
+        assert_eq!(amounts.usage(), expected);
     }
 
     #[test]

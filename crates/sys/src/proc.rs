@@ -52,7 +52,7 @@ impl Statm {
         let [mapped_bytes, resident, shared, _, _, writable_bytes] =
             [bytes()?, bytes()?, bytes()?, bytes()?, bytes()?, bytes()?];
         let anonymous_bytes = resident.saturating_sub(shared);
-        Ok(Memory { mapped_bytes, anonymous_bytes, writable_bytes })
+        Ok(Memory { mapped_bytes, anonymous_bytes, shared_bytes: shared, writable_bytes })
     }
 }
 
@@ -65,24 +65,51 @@ pub struct Memory {
     /// kernel keeps the counters per processor and adds them up loosely (within a few hundred
     /// KiB).
     pub anonymous_bytes: u64,
+    /// Pages in RAM of files and of shared memory.
+    pub shared_bytes: u64,
     /// Mappings that the process may write to and that are its own, whether or not there is memory
     /// behind them: more anonymous memory than this it cannot have.
     pub writable_bytes: u64,
 }
 
-/// Proportional share of anonymous memory: a page that `fork` left shared counts by the fraction
-/// of a page each process has of it. Walks the page tables: about 10 ms for a GiB.
+/// Proportional shares, in bytes: a page that several processes have counts by the fraction of a page
+/// each has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proportional {
+    /// Of anonymous memory, which forks leave shared.
+    pub anonymous: u64,
+    /// Of shared memory: `MAP_SHARED | MAP_ANONYMOUS`, memfd_create(2), shmget(2), files of tmpfs.
+    pub shared: u64,
+}
+
+impl Proportional {
+    /// That of this process. Walks the page tables: about 10 ms for a GiB.
+    ///
+    /// # Errors
+    /// What open(2) and read(2) say of `/proc/self/smaps_rollup` (Linux 4.14; `Pss_Anon` 5.3).
+    pub fn of_this_process() -> Result<Proportional, Errno> {
+        let mut text = [0; 2048];
+        let length = read_file(c"/proc/self/smaps_rollup", &mut text)?;
+        let amount = |name| kibibytes(&text[..length], name);
+        Ok(Proportional { anonymous: amount(b"Pss_Anon:")?, shared: amount(b"Pss_Shmem:")? })
+    }
+}
+
+/// Shared memory that this process has mapped and that is in RAM, in bytes, whoever else has it.
 ///
 /// # Errors
-/// What open(2) and read(2) say of `/proc/self/smaps_rollup` (Linux 4.14; `Pss_Anon` 5.3).
-pub fn proportional_anonymous_bytes() -> Result<u64, Errno> {
-    let mut text = [0; 2048];
-    let length = read_file(c"/proc/self/smaps_rollup", &mut text)?;
-    let line = text[..length]
-        .split(|&b| b == b'\n')
-        .find_map(|line| line.strip_prefix(b"Pss_Anon:"))
-        .ok_or(Errno::PROTO)?;
-    let (kibibytes, _) = number(line.trim_ascii_start(), 10).ok_or(Errno::PROTO)?;
+/// What open(2) and read(2) say of `/proc/self/status`.
+pub fn resident_shared_bytes() -> Result<u64, Errno> {
+    let mut text = [0; 4096];
+    let length = read_file(c"/proc/self/status", &mut text)?;
+    kibibytes(&text[..length], b"RssShmem:")
+}
+
+/// A line like `RssShmem:      12 kB`, in bytes.
+fn kibibytes(text: &[u8], name: &[u8]) -> Result<u64, Errno> {
+    let line = text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(name));
+    let (kibibytes, _) =
+        line.and_then(|line| number(line.trim_ascii_start(), 10)).ok_or(Errno::PROTO)?;
     Ok(kibibytes * 1024)
 }
 
@@ -242,13 +269,17 @@ mod tests {
     fn anonymous_memory_grows_by_what_is_touched() {
         const BYTES: usize = 64 << 20;
         let statm = Statm::open().unwrap();
-        let before =
-            (statm.read().unwrap().anonymous_bytes, proportional_anonymous_bytes().unwrap());
+        let before = (
+            statm.read().unwrap().anonymous_bytes,
+            Proportional::of_this_process().unwrap().anonymous,
+        );
         let r = Reservation::new(BYTES).unwrap();
         r.commit(0, BYTES).unwrap();
         r.populate(0, BYTES).unwrap();
-        let after =
-            (statm.read().unwrap().anonymous_bytes, proportional_anonymous_bytes().unwrap());
+        let after = (
+            statm.read().unwrap().anonymous_bytes,
+            Proportional::of_this_process().unwrap().anonymous,
+        );
         // Other tests of this process run beside and allocate some.
         for (before, after) in [(before.0, after.0), (before.1, after.1)] {
             let grown = after - before;
@@ -301,6 +332,21 @@ ctypes.CDLL(None).pthread_exit(None)
             std::thread::yield_now();
         }
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn shared_memory_is_known() {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+        const BYTES: usize = 3 << 20;
+        let before = resident_shared_bytes().unwrap();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: new memory at a place of the kernel's choice, given back below.
+        let start = unsafe { mmap_anonymous(core::ptr::null_mut(), BYTES, access, flags) }.unwrap();
+        assert!(resident_shared_bytes().unwrap() >= before + BYTES as u64);
+        assert!(Proportional::of_this_process().unwrap().shared >= BYTES as u64);
+        // SAFETY: mapped above.
+        unsafe { munmap(start, BYTES) }.unwrap();
     }
 
     #[test]

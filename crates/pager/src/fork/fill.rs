@@ -60,7 +60,7 @@ impl Family<'_> {
         // What the program wants zeroed in a child (MADV_WIPEONFORK) is not given to it. The child
         // has the parent's mappings.
         let mut text = [0; 8192];
-        let looked = maps::for_each_with_flags(&mut text, |mapping, flags| {
+        let looked = maps::for_each_with_usage(&mut text, |mapping, _, flags| {
             if flags.has(*b"wf") {
                 // Not registered in the child: nothing can be given to it there.
                 let _ = uffd.unregister(mapping.range.clone());

@@ -205,7 +205,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         unsafe { crate::fault::act_on_inherited(agent, active, core) };
         let mut last_end = 0;
         let mut buffer = [0; 8192];
-        let result = maps::for_each_with_flags(&mut buffer, |mapping, flags| {
+        let result = maps::for_each_with_usage(&mut buffer, |mapping, _, flags| {
             // Memory the program wants zeroed in a child (MADV_WIPEONFORK) starts afresh, as do
             // ranges that were left out of the copy (MADV_DONTFORK).
             let inherits =
