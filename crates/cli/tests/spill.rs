@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
-use support::{Ended, RAMFOLD, needs_userfaultfd, ramfold, run, stats, text};
+use support::{ENOUGH, Ended, RAMFOLD, Watched, needs_userfaultfd, ramfold, run, stats, text};
 use tempfile::TempDir;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -184,7 +184,7 @@ fn what_was_changed_while_its_old_content_was_read_stays_changed() {
     needs_userfaultfd!();
     let folder = folder();
     let script = "
-import mmap, struct, time
+import mmap, struct
 del blocks, sums
 pages = 24000
 memory = mmap.mmap(-1, pages * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -197,8 +197,7 @@ if os.fork() == 0:
     os._exit(0)
 # A stream over all, and among its pages some that are changed again and again.
 counts = [0] * pages
-deadline = time.monotonic() + 5
-while time.monotonic() < deadline:
+while not enough():
     for page in range(pages):
         if page % 4:
             memory[page * 4096 + 100]
@@ -210,10 +209,15 @@ while time.monotonic() < deadline:
             struct.pack_into('Q', memory, changed * 4096, counts[changed])
 print('right')
 ";
-    let (ended, stats) = run_blocks(folder.path(), ":1G", script);
-    assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
-    assert!(number(&stats, "objects_kept") > 10_000, "{stats}");
-    assert!(number(&stats, "pages_prefetched") > 10_000, "{stats}");
+    let spill = format!("{}:1G", folder.path().display());
+    let script = [ENOUGH, BLOCKS, script].concat();
+    let options = ["--memory", "30M", "--spill", &spill];
+    let mut watched = Watched::start(&options, &[PYTHON, "-c", &script]);
+    watched.wait_until("objects are kept and read ahead", |stats| {
+        number(stats, "objects_kept") > 10_000 && number(stats, "pages_prefetched") > 10_000
+    });
+    let (output, _) = watched.end();
+    assert_eq!(text(&output.stdout), "right\n", "{}", text(&output.stderr));
 }
 
 #[test]
