@@ -76,24 +76,46 @@ pub struct Watched {
     launcher: Child,
     command: String,
     folder: TempDir,
-    ended: bool,
 }
 
 impl Watched {
     /// `ramfold run`, with these options, of a program.
     pub fn start(options: &[&str], program: &[&str]) -> Watched {
+        Watched::start_by(Command::new(RAMFOLD), options, program)
+    }
+
+    /// The same by a command that becomes ramfold with the arguments that are added.
+    pub fn start_by(mut command: Command, options: &[&str], program: &[&str]) -> Watched {
         let folder = tempfile::tempdir().unwrap();
         let path = |name| folder.path().join(name);
-        let mut command = ramfold(options);
-        command.arg("--stats").arg(path("stats.json")).arg("--").args(program);
+        command
+            .arg("run")
+            .args(options)
+            .arg("--stats")
+            .arg(path("stats.json"))
+            .arg("--")
+            .args(program);
         command.env("ENOUGH", path("enough")).stdin(Stdio::null());
         command.stdout(File::create(path("stdout")).unwrap());
         command.stderr(File::create(path("stderr")).unwrap());
         let launcher = command.spawn().unwrap();
-        let watched = Watched { launcher, command: format!("{command:?}"), folder, ended: false };
+        let command = format!("{command:?}");
+        let mut watched = Watched { launcher, command, folder };
         // From then on it takes signals.
-        wait_until("the program is started", || tree(watched.launcher.id()).len() > 1);
+        wait_until("the program is started", || {
+            tree(watched.launcher.id()).len() > 1 || watched.launcher.try_wait().unwrap().is_some()
+        });
         watched
+    }
+
+    /// The process of the program.
+    pub fn program(&self) -> u32 {
+        tree(self.launcher.id())[1]
+    }
+
+    /// What was printed so far.
+    pub fn printed(&self) -> String {
+        self.text_of("stdout")
     }
 
     fn text_of(&self, name: &str) -> String {
@@ -127,6 +149,21 @@ impl Watched {
         }
     }
 
+    /// Waits until the program's anonymous memory stays within so much, by the kernel's count. Where a
+    /// busy machine keeps reclaim waiting it may be more for a moment, but not look after look.
+    pub fn wait_until_held(&mut self, bytes: u64) {
+        let program = self.program();
+        let (mut looks, mut most) = (0, 0);
+        self.wait_until("it stays within its memory", |_| {
+            let found = anonymous_bytes(program);
+            assert!(found > 0, "nothing is known of the program's memory");
+            most = most.max(found);
+            looks = if found <= bytes { looks + 1 } else { 0 };
+            looks == 20
+        });
+        println!("{} KiB at most while it was looked at", most >> 10);
+    }
+
     /// Tells the program that it is enough, and waits for its end.
     pub fn end(mut self) -> (Output, serde_json::Value) {
         File::create(self.folder.path().join("enough")).unwrap();
@@ -138,16 +175,18 @@ impl Watched {
             assert!(started.elapsed() < PATIENCE, "{} hangs", self.command);
             thread::sleep(Duration::from_millis(5));
         };
-        self.ended = true;
         let bytes = |name| fs::read(self.folder.path().join(name)).unwrap();
         let output = Output { status, stdout: bytes("stdout"), stderr: bytes("stderr") };
-        (output, stats(&self.folder.path().join("stats.json")))
+        let file = self.folder.path().join("stats.json");
+        // There are none where ramfold itself has failed, of which the output tells.
+        let stats = if file.exists() { stats(&file) } else { serde_json::Value::Null };
+        (output, stats)
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        if !self.ended {
+        if matches!(self.launcher.try_wait(), Ok(None)) {
             end_tree(self.launcher.id());
             let _ = self.launcher.wait();
         }
