@@ -17,8 +17,8 @@ use std::{fs, ptr, thread};
 
 use support::{Ended, needs_userfaultfd, ramfold, run, text};
 
-/// 20 MiB that do not compress, changed and checked in 16 MiB, again and again: until a file is there
-/// that says that what is to fail has failed, and then once more.
+/// 20 MiB that do not compress, changed and checked in 16 MiB, again and again: until a file is
+/// there that says that what is to fail has failed, and then once more.
 const PROGRAM: &str = "
 import hashlib, os, random
 blocks = [bytearray(os.urandom(65536)) for _ in range(320)]
@@ -182,8 +182,8 @@ fn receive_descriptor(socket: &UnixDatagram) -> Option<OwnedFd> {
     })
 }
 
-/// Lets operations on files of a folder fail, until nobody is left; returns how many there were. Makes
-/// the file `enough` when there were enough.
+/// Lets operations on files of a folder fail, until nobody is left; returns how many there were.
+/// Makes the file `enough` when there were enough.
 fn supervise(listener: &OwnedFd, folder: &Path, fail: Fail, enough: &Path) -> u64 {
     let is_spill = |task: u32, descriptor: u64| {
         let path = fs::read_link(format!("/proc/{task}/fd/{descriptor}"));

@@ -375,8 +375,8 @@ fn a_signal_unmounts_nothing_but_its_own_mount() {
     let first = nix::unistd::Pid::from_raw(mounted.server.id() as i32);
     let end = nix::sys::signal::Signal::SIGTERM;
     nix::sys::signal::kill(first, end).unwrap();
-    // Signals that are there at once are answered in any order: when the second of these has been, so
-    // has the one before.
+    // Signals that are there at once are answered in any order: when the second of these has been,
+    // so has the one before.
     for _ in 0..2 {
         nix::sys::signal::kill(first, nix::sys::signal::Signal::SIGUSR2).unwrap();
         is_seen("an answer", || fs::remove_file(&stats).is_ok());

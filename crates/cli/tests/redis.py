@@ -63,8 +63,8 @@ with tempfile.TemporaryDirectory() as folder:
             assert client.reply() == b"OK"
     appended = b""
     while SAVE:
-        # The server writes all of its memory out from a fork while it goes on changing; again, where a
-        # test waits for something.
+        # The server writes all of its memory out from a fork while it goes on changing; again,
+        # where a test waits for something.
         client.ask("BGSAVE")
         for i in range(0, KEYS, 7):
             length = len(value_of(i) + appended) + 1

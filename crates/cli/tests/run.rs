@@ -532,7 +532,7 @@ else:
 "#;
     let script = [ENOUGH, FILL, SCRIPT].concat();
     let mut watched = Watched::start(&["--memory", "48M"], &[PYTHON, "-c", &script]);
-    // Of 60,000 accesses in ten rounds hardly any finds its page missing, once memory has gone over.
+    // Of 60,000 accesses in ten rounds hardly any finds its page missing, once memory has moved.
     let (mut rounds, mut brought) = (0, 0);
     wait_until("the busy one has what it needs", || {
         let round = watched.printed().lines().count();

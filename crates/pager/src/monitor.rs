@@ -752,8 +752,8 @@ impl Monitor {
         let shared_before = agent.process().counters.refused_shared.load(Ordering::Relaxed);
         let exhausted = self.reclaim(goal);
         self.look();
-        // Faults do not wait for what reclaim cannot give; but for what is written, which takes as long
-        // as the disk and the machine take.
+        // Faults do not wait for what reclaim cannot give; but for what is written, which takes as
+        // long as the disk and the machine take.
         let is_spilling = self.is_spilling();
         let stuck = exhausted && self.cost_bytes() > from && !is_spilling;
         agent.stuck.store(stuck, Ordering::Relaxed);

@@ -29,7 +29,7 @@ mod tests {
         assert!(a > 0 && b >= a);
     }
 
-    /// Where the machine itself is kept waiting that may count as the thread's own time: not always.
+    /// Where the machine itself is kept waiting that may count as the thread's time: not always.
     #[test]
     fn a_thread_that_sleeps_has_no_processor() {
         crate::tests_wait_until("a thread has slept", || {

@@ -135,7 +135,8 @@ impl Watched {
         })
     }
 
-    /// Waits until the statistics are so.
+    /// Waits until the statistics are so, for as long as a whole run may take: the program may have
+    /// much to do before.
     pub fn wait_until(&mut self, what: &str, mut is_so: impl FnMut(&serde_json::Value) -> bool) {
         let started = Instant::now();
         loop {
@@ -144,13 +145,13 @@ impl Watched {
                 return;
             }
             let errors = self.errors();
-            assert!(started.elapsed() < DEADLINE, "waited in vain until {what}: {stats} {errors}");
+            assert!(started.elapsed() < PATIENCE, "waited in vain until {what}: {stats} {errors}");
             thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Waits until the program's anonymous memory stays within so much, by the kernel's count. Where a
-    /// busy machine keeps reclaim waiting it may be more for a moment, but not look after look.
+    /// Waits until the program's anonymous memory stays within so much, by the kernel's count. Where
+    /// a busy machine keeps reclaim waiting it may be more for a moment, but not look after look.
     pub fn wait_until_held(&mut self, bytes: u64) {
         let program = self.program();
         let (mut looks, mut most) = (0, 0);
