@@ -36,9 +36,9 @@ fn same_in_half_until(name: &str, program: &[&str], until: Option<Until>) -> Val
     let cap = plain.peak_anonymous_bytes / 2;
     assert!(cap > 16 << 20, "{name} needs more memory to be a test: {cap}");
 
-    // Room for the launcher, page tables, and what a program grows by while nobody sees it: 3 MB in a
-    // millisecond, and the machine may be busy.
-    let group = LimitedGroup::new(cap + (cap / 10).max(24 << 20));
+    // Room for the launcher, page tables, what a program grows by while nobody sees it, and children
+    // that have ended and are on their way out, which take their time where the machine is busy.
+    let group = LimitedGroup::new(cap + (cap / 2).max(24 << 20));
     let command = match &group {
         Some(group) => group.command(RAMFOLD),
         None => std::process::Command::new(RAMFOLD),
