@@ -17,12 +17,15 @@ use std::{fs, ptr, thread};
 
 use support::{Ended, needs_userfaultfd, ramfold, run, text};
 
-/// 20 MiB that do not compress, changed and checked in 16 MiB.
+/// 20 MiB that do not compress, changed and checked in 16 MiB, again and again: until a file is
+/// there that says that what is to fail has failed, and then once more.
 const PROGRAM: &str = "
 import hashlib, os, random
 blocks = [bytearray(os.urandom(65536)) for _ in range(320)]
 sums = [hashlib.blake2b(block).digest() for block in blocks]
-for _ in range(2):
+last = False
+while not last:
+    last = os.path.exists(os.environ['ENOUGH'])
     for i, block in enumerate(blocks):
         assert hashlib.blake2b(block).digest() == sums[i], i
         block[random.randrange(65536)] ^= 1 + random.randrange(255)
@@ -31,6 +34,8 @@ print('right')
 ";
 /// Runs of each kind, but with `RAMFOLD_TEST_ALL=1`: then one for each operation there is.
 const RUNS: u64 = 6;
+/// Operations of a run in which nothing fails, at least: of two rounds of the program, about.
+const OPERATIONS: u64 = 100;
 
 /// Which of the operations fail, counted from 0.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +53,15 @@ impl Fail {
             Fail::From(first) => operation >= first,
         }
     }
+
+    /// How many operations there have to be.
+    fn enough(self) -> u64 {
+        match self {
+            Fail::Nothing => OPERATIONS,
+            Fail::Once(which) => which + 1,
+            Fail::From(first) => first + 1,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,12 +77,15 @@ fn run_failing(way: Way, fail: Fail) -> (Ended, u64) {
     let mut command = ramfold(["--memory", "16M", "--spill"]);
     command.arg(format!("{}:256M", folder.path().display()));
     command.args(["--", "/usr/bin/python3", "-c", PROGRAM]);
+    let enough = tempfile::tempdir().unwrap();
+    let enough = enough.path().join("enough");
+    command.env("ENOUGH", &enough);
     let (near, far) = UnixDatagram::pair().unwrap();
     // SAFETY: system calls between fork and exec, which need no memory.
     unsafe { command.pre_exec(move || report_system_calls(way, far.as_raw_fd())) };
     thread::scope(|scope| {
         let supervisor = scope.spawn(|| match receive_descriptor(&near) {
-            Some(listener) => supervise(&listener, folder.path(), fail),
+            Some(listener) => supervise(&listener, folder.path(), fail, &enough),
             None => 0,
         });
         let ended = run(&mut command);
@@ -166,7 +183,8 @@ fn receive_descriptor(socket: &UnixDatagram) -> Option<OwnedFd> {
 }
 
 /// Lets operations on files of a folder fail, until nobody is left; returns how many there were.
-fn supervise(listener: &OwnedFd, folder: &Path, fail: Fail) -> u64 {
+/// Makes the file `enough` when there were enough.
+fn supervise(listener: &OwnedFd, folder: &Path, fail: Fail, enough: &Path) -> u64 {
     let is_spill = |task: u32, descriptor: u64| {
         let path = fs::read_link(format!("/proc/{task}/fd/{descriptor}"));
         path.is_ok_and(|path| path.starts_with(folder))
@@ -205,6 +223,9 @@ fn supervise(listener: &OwnedFd, folder: &Path, fail: Fail) -> u64 {
             };
             // Where it fails who called is gone.
             libc::ioctl(listener.as_raw_fd(), SECCOMP_IOCTL_NOTIF_SEND, &raw const answer);
+            if counts && operations == fail.enough() {
+                fs::write(enough, "").unwrap();
+            }
         }
     }
 }
@@ -256,7 +277,7 @@ fn every_operation_fails_once(way: Way) {
     let (ended, operations) = run_failing(way, Fail::Nothing);
     assert_eq!(text(&ended.output.stderr), "");
     assert_eq!(text(&ended.output.stdout), "right\n");
-    assert!(operations > 20, "{operations}");
+    assert!(operations >= OPERATIONS, "{operations}");
     let messages = in_turn(operations, RUNS, |which| {
         let (ended, _) = run_failing(way, Fail::Once(which));
         // What fails once is tried again, or the page stays in memory.

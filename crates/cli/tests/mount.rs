@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// The program under test.
 const RAMFOLD: &str = env!("CARGO_BIN_EXE_ramfold");
 
-/// What is done behind a mount is seen within this.
-const SEEN_WITHIN: Duration = Duration::from_secs(1);
+/// What is done behind a mount is seen within a second or so; the machine may be busy with more.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A mount over a new directory, served by a process of its own, until it is dropped.
 struct Mounted {
@@ -100,11 +100,11 @@ fn umount(options: &[&str], mountpoint: &Path) -> Result<(), String> {
     }
 }
 
-/// Waits until it is so: ten times as long as it takes, as the machine may be busy with other tests.
+/// Waits until it is so.
 fn is_seen(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < SEEN_WITHIN * 10, "{what} is not seen");
+        assert!(begin.elapsed() < PATIENCE, "{what} is not seen");
         std::thread::sleep(Duration::from_millis(10));
     }
     eprintln!("{what}: seen after {:?}", begin.elapsed());
@@ -207,7 +207,7 @@ fn what_is_appended_through_the_mount_and_behind_it_is_all_there() {
 }
 
 #[test]
-fn what_changes_behind_the_mount_is_seen_within_a_second() {
+fn what_changes_behind_the_mount_is_seen() {
     let Some(mounted) = Mounted::new() else { return };
     fs::write(mounted.source("file"), "old text").unwrap();
     fs::write(mounted.source("goes"), "").unwrap();
@@ -256,7 +256,7 @@ with mmap.mmap(through, 0) as memory:
     os.pwrite(behind, b'behind', 5003)
     begin = time.time()
     while memory[5000:5009] != b'mapbehind':
-        assert time.time() - begin < 3, memory[5000:5009]
+        assert time.time() - begin < 120, memory[5000:5009]
         time.sleep(0.01)
     # What is not flushed by hand is when the last mapping goes.
     memory[9000:9004] = b'late'
@@ -363,6 +363,11 @@ fn a_signal_unmounts_and_waits_for_those_who_are_inside() {
 #[test]
 fn a_signal_unmounts_nothing_but_its_own_mount() {
     let Some(mut mounted) = Mounted::new() else { return };
+    umount(&[], &mounted.mount("")).unwrap();
+    ended_well(&mut mounted.server);
+    let stats = mounted.folder.path().join("stats.json");
+    let options = ["--stats", stats.to_str().unwrap()];
+    mounted.server = serve_with(&options, &mounted.source(""), &mounted.mount(""));
     fs::write(mounted.source("file"), "here").unwrap();
     let file = File::open(mounted.mount("file")).unwrap();
     umount(&["--lazy"], &mounted.mount("")).unwrap();
@@ -370,7 +375,12 @@ fn a_signal_unmounts_nothing_but_its_own_mount() {
     let first = nix::unistd::Pid::from_raw(mounted.server.id() as i32);
     let end = nix::sys::signal::Signal::SIGTERM;
     nix::sys::signal::kill(first, end).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    // Signals that are there at once are answered in any order: when the second of these has been,
+    // so has the one before.
+    for _ in 0..2 {
+        nix::sys::signal::kill(first, nix::sys::signal::Signal::SIGUSR2).unwrap();
+        is_seen("an answer", || fs::remove_file(&stats).is_ok());
+    }
     assert_eq!(fs::read_to_string(mounted.mount("file")).unwrap(), "here");
     assert!(mounted.server.try_wait().unwrap().is_none());
     // The second signal ends it, whoever uses it.

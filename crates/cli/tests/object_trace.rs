@@ -7,10 +7,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use ramfold_store::{Event, TRACE_MAGIC, events};
-use support::{Ended, RAMFOLD, needs_userfaultfd, ramfold, run, text};
+use support::{Ended, RAMFOLD, needs_userfaultfd, ramfold, run, text, wait_until};
 
 /// Debian's, not a wrapper script that may stand in for it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -129,9 +128,20 @@ fn the_process_that_compresses_is_the_one_that_is_recorded() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
-    let script = format!("{PYTHON} -c 'import time; time.sleep(0.5)'; {PYTHON} -c \"$0\"");
+    // It is active when some of its memory is registered with a userfaultfd.
+    const IDLER: &str = "
+import time
+end = time.monotonic() + 120
+def is_registered():
+    flags = [line for line in open('/proc/self/smaps') if line.startswith('VmFlags:')]
+    return any('um' in line.split() for line in flags)
+while not is_registered():
+    assert time.monotonic() < end, 'it does not become active'
+    time.sleep(0.01)
+";
+    let script = format!("{PYTHON} -c \"$1\" && {PYTHON} -c \"$0\"");
     let mut command = ramfold(["--memory", "30M", "--cold-after", "10m", "--object-trace"]);
-    let ended = run(command.arg(&path).args(["--", "sh", "-c", &script, PROGRAM]));
+    let ended = run(command.arg(&path).args(["--", "sh", "-c", &script, PROGRAM, IDLER]));
     assert_eq!(text(&ended.output.stdout), "right\n");
     assert_eq!(text(&ended.output.stderr), "");
     assert!(follow(&path).puts > 8_000);
@@ -149,19 +159,20 @@ fn a_process_that_goes_on_after_the_run_takes_no_harm() {
         format!("mkfifo $1/ready; {PYTHON} -c \"$0\" $1 > $1/out 2>&1 & read line < $1/ready");
     let program = PROGRAM.replace(
         "for _ in",
-        "import sys, time\nopen(sys.argv[1] + '/ready', 'w').write('x\\n')\ntime.sleep(1)\nfor _ in",
+        "import sys, time
+open(sys.argv[1] + '/ready', 'w').write('x\\n')
+while not os.path.exists(sys.argv[1] + '/ended'):
+    time.sleep(0.01)
+for _ in",
     ) + "\nopen(sys.argv[1] + '/result', 'w').write('right')\n";
     let place = folder.path().to_str().unwrap();
     let ended = traced(path.to_str().unwrap(), &["sh", "-c", &script, &program, place]);
     assert_eq!(ended.output.status.code(), Some(0));
-    let started = Instant::now();
-    while !fs::read_to_string(&result).is_ok_and(|text| text == "right") {
-        assert!(
-            started.elapsed() < Duration::from_secs(60),
-            "{}",
-            fs::read_to_string(folder.path().join("out")).unwrap()
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    fs::write(folder.path().join("ended"), "").unwrap();
+    wait_until("it has come to its end", || {
+        let said = fs::read_to_string(folder.path().join("out")).unwrap();
+        assert!(!said.contains("Traceback"), "{said}");
+        fs::read_to_string(&result).is_ok_and(|text| text == "right")
+    });
     assert!(follow(&path).puts > 1_000);
 }

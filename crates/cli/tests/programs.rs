@@ -6,7 +6,8 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use support::{LimitedGroup, RAMFOLD, needs_userfaultfd, run, stats, text};
+use serde_json::Value;
+use support::{LimitedGroup, RAMFOLD, Watched, needs_userfaultfd, run, text};
 
 /// Sizes are a part of what `RAMFOLD_TESTS_FULL=1` runs: 200 MB of text, 60,000 lines of C,
 /// 400,000 keys. That takes half an hour.
@@ -18,8 +19,16 @@ fn is_full() -> bool {
     std::env::var_os("RAMFOLD_TESTS_FULL").is_some()
 }
 
+/// What is waited for, and whether the statistics say so.
+type Until = (&'static str, fn(&Value) -> bool);
+
 /// Runs a program as it is, then at half of its peak, and compares.
-fn same_in_half(name: &str, program: &[&str]) -> serde_json::Value {
+fn same_in_half(name: &str, program: &[&str]) -> Value {
+    same_in_half_until(name, program, None)
+}
+
+/// The same; at half of its peak the program goes on until the statistics are so.
+fn same_in_half_until(name: &str, program: &[&str], until: Option<Until>) -> Value {
     let mut plain = std::process::Command::new(program[0]);
     plain.args(&program[1..]);
     let plain = run(&mut plain);
@@ -27,40 +36,36 @@ fn same_in_half(name: &str, program: &[&str]) -> serde_json::Value {
     let cap = plain.peak_anonymous_bytes / 2;
     assert!(cap > 16 << 20, "{name} needs more memory to be a test: {cap}");
 
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stats.json");
-    // Room for the launcher, page tables, and what a program grows by while nobody sees it: 3 MB in a
-    // millisecond, and the machine may be busy.
-    let group = LimitedGroup::new(cap + (cap / 10).max(24 << 20));
-    let mut command = match &group {
+    // Room for the launcher, page tables, what a program grows by while nobody sees it, and children
+    // that have ended and are on their way out, which take their time where the machine is busy.
+    let group = LimitedGroup::new(cap + (cap / 2).max(24 << 20));
+    let command = match &group {
         Some(group) => group.command(RAMFOLD),
         None => std::process::Command::new(RAMFOLD),
     };
-    command
-        .args(["run", "--memory", &cap.to_string(), "--stats"])
-        .arg(&file)
-        .arg("--")
-        .args(program);
-    let under = run(&mut command);
-    let complaint = text(&under.output.stderr);
-    assert!(under.output.status.success(), "{name}: {} {complaint}", under.output.status);
-    if under.output.stdout != plain.output.stdout {
+    let mut under = Watched::start_by(command, &["--memory", &cap.to_string()], program);
+    if let Some((what, is_so)) = until {
+        under.wait_until(what, is_so);
+    }
+    let (under, stats) = under.end();
+    let complaint = text(&under.stderr);
+    assert!(under.status.success(), "{name}: {} {complaint}", under.status);
+    if under.stdout != plain.output.stdout {
         // Too much to print for some.
         let start = |bytes: &[u8]| text(&bytes[..bytes.len().min(2000)]);
-        let (expected, found) = (start(&plain.output.stdout), start(&under.output.stdout));
-        let stats = fs::read_to_string(&file).unwrap_or_default();
+        let (expected, found) = (start(&plain.output.stdout), start(&under.stdout));
         panic!(
             "{name}: the output differs: expected\n{expected}\nfound\n{found}\n{complaint}{stats}"
         );
     }
-    let stats = stats(&file);
     assert!(stats["pages_swapped_out"].as_u64().unwrap() > 0, "{name}: {stats}");
     let over = stats["over_cap_bytes_max"].as_u64().unwrap();
     println!(
-        "{name}: cap {} MiB, at most {} KiB over it, {} faults",
+        "{name}: cap {} MiB, at most {} KiB over it, {} faults, {} times a thread was stopped",
         cap >> 20,
         over >> 10,
-        stats["faults"]
+        stats["faults"],
+        stats["threads_stopped"]
     );
     stats
 }
@@ -218,26 +223,28 @@ fn a_server_that_forks() {
     assert!(stats["processes_started"].as_u64().unwrap() > 24, "{stats}");
 }
 
-fn redis(name: &str, mode: &[&str]) -> serde_json::Value {
+fn redis(name: &str, mode: &[&str], until: Option<Until>) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let script = write(folder.path(), "redis.py", include_str!("redis.py"));
     let keys = sized(400_000).to_string();
-    same_in_half(name, &[&["/usr/bin/python3", &script, &keys], mode].concat())
+    same_in_half_until(name, &[&["/usr/bin/python3", &script, &keys], mode].concat(), until)
 }
 
 #[test]
 fn redis_server() {
     needs_userfaultfd!();
-    redis("redis", &[]);
+    redis("redis", &[], None);
 }
 
 #[test]
 fn redis_server_that_saves_from_a_fork() {
     needs_userfaultfd!();
-    let stats = redis("redis with a fork", &["save"]);
-    // What the two shared, and what was left of that when the child had ended.
-    assert!(stats["objects_kept"].as_u64().unwrap() > 0, "{stats}");
-    assert!(stats["objects_kept_freed"].as_u64().unwrap() > 0, "{stats}");
+    // What the two share, and what is left of that when the child has ended.
+    let until = |stats: &Value| {
+        let count = |name: &str| stats[name].as_u64().unwrap();
+        count("objects_kept") > 0 && count("objects_kept_freed") > 0
+    };
+    redis("redis with a fork", &["save"], Some(("objects are kept for a child", until)));
 }
 
 #[test]

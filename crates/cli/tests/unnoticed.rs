@@ -6,9 +6,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use support::{RAMFOLD, needs_userfaultfd, ramfold, run, text, tree};
+use support::{RAMFOLD, needs_userfaultfd, ramfold, run, text, tree, wait_until};
 
 /// Compiles a program of `tests/unnoticed`.
 fn compile(source: &str, options: &[&str], folder: &Path) -> PathBuf {
@@ -80,7 +79,9 @@ while True:
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "begun\n");
     let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let agent = tree(launcher.id()).into_iter().find(|pid| name(pid) == "ramfold-agent\n").unwrap();
+    let find = || tree(launcher.id()).into_iter().find(|pid| name(pid) == "ramfold-agent\n");
+    wait_until("it has an agent", || find().is_some());
+    let agent = find().unwrap();
     let killed = Command::new("kill").args(["-9", &agent.to_string()]).status();
     assert!(killed.unwrap().success());
     let ended = launcher.wait_with_output().unwrap();
@@ -119,29 +120,27 @@ os.execv('/bin/echo', ['echo', 'right'])
     let ended = launcher.wait_with_output().unwrap();
     assert_eq!(text(&ended.stdout), "right\n", "{}", text(&ended.stderr));
     // What outlived the program may take a moment; what is dead and not waited for stays.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let agents: Vec<String> = fs::read_dir("/proc")
+    wait_until("no process is left", || {
+        !fs::read_dir("/proc")
             .unwrap()
             .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("environ")).ok())
-            .filter(|environment| environment.contains(&format!("RAMFOLD_SESSION={session}:")))
-            .collect();
-        if agents.is_empty() {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{} processes are left", agents.len());
-        std::thread::yield_now();
-    }
+            .any(|environment| environment.contains(&format!("RAMFOLD_SESSION={session}:")))
+    });
 }
 
 /// Prints whether it is held at 30 MiB, and its environment.
 const WHAT_IT_IS_GIVEN: &str = "
-import os
+import os, time
 pages = [bytes([i % 7]) * 4000 for i in range(15000)]
-[line] = [line for line in open('/proc/self/status') if line.startswith('RssAnon')]
+def is_held():
+    [line] = [line for line in open('/proc/self/status') if line.startswith('RssAnon')]
+    return int(line.split()[1]) < 45 << 10
+end = time.monotonic() + 120
+while not is_held() and time.monotonic() < end:
+    time.sleep(0.01)
 # Python itself sets a variable where no locale is given.
 environment = sorted(item for item in os.environ.items() if item[0] != 'LC_CTYPE')
-print(int(line.split()[1]) < 45 << 10, environment)
+print(is_held(), environment)
 ";
 
 #[test]

@@ -118,6 +118,9 @@ const RETRY_SHARE: u64 = 16;
 /// Or by as much, where what it has is shared: to look for the few pages that are not takes a millisecond.
 const COPIES_BYTES: u64 = 64 << 10;
 
+/// A spill file to which nothing was written for so long makes no room that is worth waiting for.
+const SPILL_PATIENCE_NS: u64 = 1_000_000_000;
+
 /// Why the agent does not look after this process.
 enum GiveUp {
     Open(ramfold_sys::uffd::OpenError),
@@ -177,6 +180,9 @@ pub struct Monitor {
     retry_ns: u64,
     /// How long the next wait of that kind is.
     back_off_ns: u64,
+    /// Pages that were in the spill file when that was looked at last, and when there were fewer.
+    spilled: u64,
+    spilled_ns: u64,
     /// Memory the pool holds beyond what its objects need, as of the last full account.
     fragmentation_bytes: u64,
     /// When the pool was last compacted, and how long that took.
@@ -263,6 +269,8 @@ impl Monitor {
                 published_ns: 0,
                 retry_ns: 0,
                 back_off_ns: BACK_OFF_NS_MIN,
+                spilled: 0,
+                spilled_ns: 0,
                 fragmentation_bytes: 0,
                 compacted_ns: 0,
                 compacting_took_ns: 0,
@@ -861,8 +869,10 @@ impl Monitor {
         let shared_before = process.counters.refused_shared.load(Ordering::Relaxed);
         let exhausted = self.reclaim(goal);
         self.look();
-        // Faults do not wait for what reclaim cannot give.
-        let stuck = exhausted && self.cost_bytes() > from;
+        // Faults do not wait for what reclaim cannot give; but for what is written, which takes as
+        // long as the disk and the machine take.
+        let is_spilling = self.is_spilling();
+        let stuck = exhausted && self.cost_bytes() > from && !is_spilling;
         process.stuck.store(stuck, Ordering::Relaxed);
         if !stuck {
             return;
@@ -910,6 +920,16 @@ impl Monitor {
                 agent.pid(),
             ),
         );
+    }
+
+    /// Does the pool become smaller because what is in it goes to the spill file?
+    fn is_spilling(&mut self) -> bool {
+        let spilled = self.agent.process().counters.pages_spilled.load(Ordering::Relaxed);
+        let now = time::monotonic_ns();
+        if spilled != self.spilled {
+            (self.spilled, self.spilled_ns) = (spilled, now);
+        }
+        spilled > 0 && now - self.spilled_ns < SPILL_PATIENCE_NS
     }
 
     /// Takes pages out until the process costs no more than `goal` bytes, or leaves that to the fault

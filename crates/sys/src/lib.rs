@@ -43,3 +43,14 @@ pub use rustix::io::Errno;
 /// Bytes in a page. The pager and every codec work on 4 KiB pages only; a kernel with a larger
 /// base page is refused at start.
 pub const PAGE_SIZE: usize = 4096;
+
+/// Waits until something is so; far longer than that takes, as the machine may be busy.
+#[cfg(test)]
+pub(crate) fn tests_wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let started = std::time::Instant::now();
+    while !is_so() {
+        let patience = std::time::Duration::from_secs(120);
+        assert!(started.elapsed() < patience, "waited in vain until {what}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

@@ -254,9 +254,7 @@ mod tests {
         let thread = told.recv().unwrap();
         let reading =
             || matches!(system_call(thread), Ok(Some((_, [first, _, 1, ..]))) if first == fd);
-        while !reading() {
-            std::thread::yield_now();
-        }
+        crate::tests_wait_until("it waits for the pipe", reading);
         rustix::io::write(&write_end, b".").unwrap();
         assert_eq!(waiter.join().unwrap(), Ok(1));
         // The caller itself is running.
@@ -299,9 +297,7 @@ mod tests {
     fn a_process_has_ended_before_it_is_waited_for() {
         assert_eq!(has_ended(std::process::id()), Ok(false));
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        while has_ended(child.id()) == Ok(false) {
-            std::thread::yield_now();
-        }
+        crate::tests_wait_until("it has ended", || has_ended(child.id()) != Ok(false));
         child.wait().unwrap();
         assert_eq!(has_ended(child.id()), Ok(true));
     }

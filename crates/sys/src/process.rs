@@ -318,12 +318,11 @@ fn any_thread(pid: u32, is_so: impl Fn(u32) -> bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use core::sync::atomic::AtomicBool;
-    use std::time::Instant;
-
     use super::*;
     use crate::PAGE_SIZE;
     use crate::mem::Reservation;
+    use crate::tests_wait_until as wait_until;
+    use core::sync::atomic::AtomicBool;
 
     /// Two stacks for a process, which it may need for ever.
     fn stacks() -> [Stack; 2] {
@@ -363,9 +362,7 @@ mod tests {
         let argument = ptr_of(shared);
         // SAFETY: stacks of its own, and what it is passed lives for ever.
         let pid = unsafe { spawn(stack, between, watch, argument) }.unwrap();
-        while shared.ready.load(Ordering::Acquire) == 0 {
-            std::thread::yield_now();
-        }
+        wait_until("it has started", || shared.ready.load(Ordering::Acquire) != 0);
         assert_eq!(shared.ready.load(Ordering::Acquire), pid);
         pid
     }
@@ -381,14 +378,6 @@ mod tests {
             ready: AtomicU32::new(0),
             gone: AtomicBool::new(false),
         }))
-    }
-
-    fn wait_until(what: &str, condition: impl Fn() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !condition() {
-            assert!(Instant::now() < deadline, "{what}");
-            std::thread::yield_now();
-        }
     }
 
     /// Runs in a child of the test's process, which has one thread. Reports by its exit status.
@@ -427,7 +416,7 @@ mod tests {
         });
         assert_eq!(status, 7 << 8);
         let pid = told.load(Ordering::SeqCst);
-        wait_until("it lives on", || proc::has_ended(pid) == Ok(true));
+        wait_until("it has ended", || proc::has_ended(pid) == Ok(true));
     }
 
     #[test]
@@ -448,7 +437,7 @@ mod tests {
             assert_eq!(status, if execute { 0 } else { 9 });
             let pid = told.load(Ordering::SeqCst);
             assert_ne!(pid, 0);
-            wait_until("it lives on", || proc::has_ended(pid) == Ok(true));
+            wait_until("it has ended", || proc::has_ended(pid) == Ok(true));
         }
     }
 
@@ -457,7 +446,7 @@ mod tests {
         assert!(shares_memory(proc::own_pid()));
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         assert!(!shares_memory(child.id()));
-        wait_until("it looks alike", || has_other_size(child.id()));
+        wait_until("it has another size", || has_other_size(child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -80,9 +80,12 @@ impl Drop for Memory {
     }
 }
 
+/// Far longer than anything here takes, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Waits for the next message.
 fn next(uffd: &Uffd) -> Event {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(event) = uffd.read_event().unwrap() {
             return event;
@@ -342,7 +345,9 @@ fn an_unread_event_stops_all_else() {
     assert!(!uffd.is_changing());
     std::thread::scope(|scope| {
         scope.spawn(|| madvise_dontneed(&memory, 0));
+        let deadline = Instant::now() + PATIENCE;
         while !uffd.is_changing() {
+            assert!(Instant::now() < deadline, "no change is seen");
             std::thread::yield_now();
         }
         assert_eq!(errno(uffd.zeropage(memory.page(1), PAGE_SIZE)), Errno::AGAIN);

@@ -3,19 +3,34 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 /// The program under test.
 pub const RAMFOLD: &str = env!("CARGO_BIN_EXE_ramfold");
 
 /// Longer than anything here takes, even on a loaded machine: a run past it hangs.
 const PATIENCE: Duration = Duration::from_secs(900);
+
+/// How long a test waits for a single thing, which takes a second at most where the machine has
+/// nothing else to do.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Waits until something is so. Panics when it never is.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < DEADLINE, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
 
 /// How a run ended.
 pub struct Ended {
@@ -40,15 +55,171 @@ pub fn run(command: &mut Command) -> Ended {
     while !waiter.is_finished() {
         peak = peak.max(tree(pid).into_iter().map(anonymous_bytes).sum());
         if started.elapsed() > PATIENCE {
-            for pid in tree(pid) {
-                let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
-            }
+            end_tree(pid);
             panic!("{described} hangs");
         }
         thread::sleep(Duration::from_millis(5));
     }
     let output = waiter.join().unwrap().unwrap();
     Ended { output, peak_anonymous_bytes: peak }
+}
+
+/// For Python scripts that [`Watched`] runs: is what the test waits for so?
+pub const ENOUGH: &str = "
+import os
+def enough(): return os.path.exists(os.environ['ENOUGH'])
+";
+
+/// A program under `ramfold run` that goes on until the test has seen what it waits for, however
+/// long that takes: until a file is there, whose path it has in `ENOUGH`. Killed on drop.
+pub struct Watched {
+    launcher: Child,
+    command: String,
+    folder: TempDir,
+}
+
+impl Watched {
+    /// `ramfold run`, with these options, of a program.
+    pub fn start(options: &[&str], program: &[&str]) -> Watched {
+        Watched::start_by(Command::new(RAMFOLD), options, program)
+    }
+
+    /// The same by a command that becomes ramfold with the arguments that are added.
+    pub fn start_by(mut command: Command, options: &[&str], program: &[&str]) -> Watched {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        command
+            .arg("run")
+            .args(options)
+            .arg("--stats")
+            .arg(path("stats.json"))
+            .arg("--")
+            .args(program);
+        command.env("ENOUGH", path("enough")).stdin(Stdio::null());
+        command.stdout(File::create(path("stdout")).unwrap());
+        command.stderr(File::create(path("stderr")).unwrap());
+        let launcher = command.spawn().unwrap();
+        let command = format!("{command:?}");
+        let mut watched = Watched { launcher, command, folder };
+        // From then on it takes signals.
+        wait_until("the program is started", || {
+            tree(watched.launcher.id()).len() > 1 || watched.launcher.try_wait().unwrap().is_some()
+        });
+        watched
+    }
+
+    /// The process of the program.
+    pub fn program(&self) -> u32 {
+        tree(self.launcher.id())[1]
+    }
+
+    /// What was printed so far.
+    pub fn printed(&self) -> String {
+        self.text_of("stdout")
+    }
+
+    fn text_of(&self, name: &str) -> String {
+        text(&fs::read(self.folder.path().join(name)).unwrap())
+    }
+
+    /// What was said on standard error so far.
+    pub fn errors(&self) -> String {
+        self.text_of("stderr")
+    }
+
+    /// What `--stats` writes now.
+    pub fn stats(&mut self) -> serde_json::Value {
+        stats_now(&mut self.launcher, &self.folder.path().join("stats.json")).unwrap_or_else(|| {
+            let (out, errors) = (self.text_of("stdout"), self.text_of("stderr"));
+            panic!("{} has ended too early: {out}{errors}", self.command)
+        })
+    }
+
+    /// Waits until the statistics are so, for as long as a whole run may take: the program may have
+    /// much to do before.
+    pub fn wait_until(&mut self, what: &str, mut is_so: impl FnMut(&serde_json::Value) -> bool) {
+        let started = Instant::now();
+        loop {
+            let stats = self.stats();
+            if is_so(&stats) {
+                return;
+            }
+            let errors = self.errors();
+            assert!(started.elapsed() < PATIENCE, "waited in vain until {what}: {stats} {errors}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the program's anonymous memory stays within so much, by the kernel's count. Where
+    /// a busy machine keeps reclaim waiting it may be more for a moment, but not look after look.
+    pub fn wait_until_held(&mut self, bytes: u64) {
+        let program = self.program();
+        let (mut looks, mut most) = (0, 0);
+        self.wait_until("it stays within its memory", |_| {
+            let found = anonymous_bytes(program);
+            assert!(found > 0, "nothing is known of the program's memory");
+            most = most.max(found);
+            looks = if found <= bytes { looks + 1 } else { 0 };
+            looks == 20
+        });
+        println!("{} KiB at most while it was looked at", most >> 10);
+    }
+
+    /// Tells the program that it is enough, and waits for its end.
+    pub fn end(mut self) -> (Output, serde_json::Value) {
+        File::create(self.folder.path().join("enough")).unwrap();
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = self.launcher.try_wait().unwrap() {
+                break status;
+            }
+            assert!(started.elapsed() < PATIENCE, "{} hangs", self.command);
+            thread::sleep(Duration::from_millis(5));
+        };
+        let bytes = |name| fs::read(self.folder.path().join(name)).unwrap();
+        let output = Output { status, stdout: bytes("stdout"), stderr: bytes("stderr") };
+        let file = self.folder.path().join("stats.json");
+        // There are none where ramfold itself has failed, of which the output tells.
+        let stats = if file.exists() { stats(&file) } else { serde_json::Value::Null };
+        (output, stats)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if matches!(self.launcher.try_wait(), Ok(None)) {
+            end_tree(self.launcher.id());
+            let _ = self.launcher.wait();
+        }
+    }
+}
+
+/// What `ramfold run` writes to its `--stats` file when asked; `None` when it ends instead.
+pub fn stats_now(launcher: &mut Child, file: &Path) -> Option<serde_json::Value> {
+    let started = Instant::now();
+    let _ = fs::remove_file(file);
+    signal(launcher.id(), "-USR2");
+    while !file.exists() {
+        if launcher.try_wait().unwrap().is_some() {
+            return None;
+        }
+        assert!(started.elapsed() < DEADLINE, "{} is not written", file.display());
+        thread::sleep(Duration::from_millis(2));
+    }
+    Some(stats(file))
+}
+
+/// Sends a signal to a process that has not been waited for.
+pub fn signal(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
+/// Kills a process and all below it.
+fn end_tree(pid: u32) {
+    for pid in tree(pid) {
+        // It may have ended by itself.
+        let _ = Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status();
+    }
 }
 
 /// `ramfold run` with these arguments.

@@ -204,7 +204,12 @@ static void stops(void) {
 
 static void *end_first_thread(void *unused) {
     (void)unused;
-    usleep(50000);
+    // Until that has ended, and is dead to the kernel.
+    for (char state = 0; state != 'Z'; usleep(1000)) {
+        FILE *file = fopen("/proc/self/stat", "r");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1) exit(7);
+        fclose(file);
+    }
     use_memory(2);
     fflush(stdout);
     exit(6);

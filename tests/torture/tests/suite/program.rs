@@ -13,9 +13,12 @@ pub struct End {
     pub err: String,
 }
 
+/// A machine that is busy with other things is not to be taken for a program that hangs.
+pub const PATIENCE: [&str; 2] = ["--hang-seconds", "600"];
+
 fn command(arguments: &str) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments.split_ascii_whitespace());
+    command.args(PATIENCE).args(arguments.split_ascii_whitespace());
     command
 }
 

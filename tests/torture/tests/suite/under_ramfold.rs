@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::{End, PROGRAM, end};
+use crate::program::{End, PATIENCE, PROGRAM, end};
 
 fn under_ramfold(options: &str, arguments: &str) -> End {
     let ramfold = Path::new(PROGRAM).with_file_name("ramfold");
@@ -22,7 +22,7 @@ fn under_ramfold(options: &str, arguments: &str) -> End {
     }
     let mut command = Command::new(ramfold);
     command.arg("run").args(options.split_ascii_whitespace());
-    command.args(["--", PROGRAM, "--allow-split"]);
+    command.args(["--", PROGRAM, "--allow-split"]).args(PATIENCE);
     command.args(arguments.split_ascii_whitespace());
     end(command).expect("ramfold starts")
 }
