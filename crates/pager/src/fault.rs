@@ -822,7 +822,9 @@ impl Handler {
         let deadline = time::monotonic_ns() + longest;
         counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
         agent.faults_wait.store(true, Ordering::Relaxed);
-        while cost() > mark && self.can_wait(agent) {
+        // A fork waits for its message to be read.
+        let copying = || agent.copying.load(Ordering::Acquire);
+        while cost() > mark && !copying() && self.can_wait(agent) {
             let seen = agent.progress.load(Ordering::Acquire);
             // What is on its way to the spill file makes room by itself.
             let leaves = cost().saturating_sub(spill::leaving_bytes(agent)) <= mark;
@@ -834,11 +836,7 @@ impl Handler {
             if agent.monitor_sleeps.swap(false, Ordering::SeqCst) {
                 agent.process().wake_agent();
             }
-            let goes_on = &mut || {
-                cost() > mark
-                    && time::monotonic_ns() <= deadline
-                    && !agent.copying.load(Ordering::Acquire)
-            };
+            let goes_on = &mut || cost() > mark && time::monotonic_ns() <= deadline && !copying();
             // SAFETY: this is the handler, and there is none.
             let make = || unsafe { Reclaimer::make(agent, By::Handler) };
             match self.direct.get_or_insert_with(make).chunk(active, goes_on) {

@@ -70,8 +70,8 @@ const TURN_NS: u64 = 100_000;
 /// Nor for what else the machine has to do: so much below the program's own nice value, where that is
 /// permitted. The agent's threads then have nine times the weight of the program's.
 const NICE_STEPS: i32 = 10;
-/// Between two measurements of what is shared: at least this long, and this many times what one
-/// takes.
+/// Between two measurements of what is shared: at least this long, and this many times what one takes
+/// for each process of the session.
 const SHARING_NS_MIN: u64 = 2_000_000;
 const SHARING_SHARE: u64 = 10;
 /// A program that was stopped this often and still has no room is not stopped any more: that is
@@ -434,7 +434,9 @@ impl Monitor {
         // later.
         let measured = process.measured_ns.load(Ordering::Relaxed);
         let is_old = is_unknown || session.last_gone_ns.load(Ordering::Relaxed) >= measured;
-        let share = if is_old { 1 } else { SHARING_SHARE };
+        // All of the session do the same.
+        let processes = 1 + self.agent.others().count() as u64;
+        let share = processes * if is_old { 1 } else { SHARING_SHARE };
         let rest = (self.shares_took_ns * share).max(SHARING_NS_MIN);
         if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
             return;
@@ -450,6 +452,15 @@ impl Monitor {
         }
         self.shares_measured_ns = time::monotonic_ns();
         self.shares_took_ns = self.shares_measured_ns - started;
+    }
+
+    /// In a forked child: what it shares is not measured yet.
+    pub fn begin_sharing(&mut self) {
+        let half = self.agent.copies.half_bytes();
+        self.agent.copies.set_saved_bytes(self.memory.anonymous_bytes.saturating_sub(half));
+        // The rest is taken for as long as for its parent.
+        self.shares_measured_ns = time::monotonic_ns();
+        self.shares_took_ns = SHARING_NS_MIN;
     }
 
     fn note_sharing(&self, saved_bytes: u64, measured_ns: u64) {

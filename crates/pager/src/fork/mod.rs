@@ -226,6 +226,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
             copies::guard(agent, active, core);
         }
     }
+    monitor.begin_sharing();
     monitor.start_handler();
     agent.trap_forks.store(true, Ordering::SeqCst);
     agent.process().active.store(1, Ordering::Relaxed);
