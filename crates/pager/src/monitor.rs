@@ -74,6 +74,8 @@ const NICE_STEPS: i32 = 10;
 /// for each process of the session.
 const SHARING_NS_MIN: u64 = 2_000_000;
 const SHARING_SHARE: u64 = 10;
+/// The same where it is known to have changed.
+const SHARING_SHARE_OLD: u64 = 3;
 /// A program that was stopped this often and still has no room is not stopped any more: that is
 /// not why memory is short.
 const STOPS_MAX: u32 = 8;
@@ -436,7 +438,7 @@ impl Monitor {
         let is_old = is_unknown || session.last_gone_ns.load(Ordering::Relaxed) >= measured;
         // All of the session do the same.
         let processes = 1 + self.agent.others().count() as u64;
-        let share = processes * if is_old { 1 } else { SHARING_SHARE };
+        let share = processes * if is_old { SHARING_SHARE_OLD } else { SHARING_SHARE };
         let rest = (self.shares_took_ns * share).max(SHARING_NS_MIN);
         if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
             return;
@@ -458,9 +460,9 @@ impl Monitor {
     pub fn begin_sharing(&mut self) {
         let half = self.agent.copies.half_bytes();
         self.agent.copies.set_saved_bytes(self.memory.anonymous_bytes.saturating_sub(half));
-        // The rest is taken for as long as for its parent.
+        // As usual for a process of 20 MiB.
         self.shares_measured_ns = time::monotonic_ns();
-        self.shares_took_ns = SHARING_NS_MIN;
+        self.shares_took_ns = SHARING_NS_MIN / 4;
     }
 
     fn note_sharing(&self, saved_bytes: u64, measured_ns: u64) {
