@@ -4,10 +4,11 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{RAMFOLD, needs_userfaultfd, ramfold, run, text, tree, wait_until};
+use support::{RAMFOLD, Watched, needs_userfaultfd, ramfold, run, text, tree, wait_until};
 
 /// Compiles a program of `tests/unnoticed`.
 fn compile(source: &str, options: &[&str], folder: &Path) -> PathBuf {
@@ -258,4 +259,41 @@ while True:
     let sent = Command::new("kill").args(["-INT", &launcher.id().to_string()]).status();
     assert!(sent.unwrap().success());
     assert_eq!(launcher.wait().unwrap().code(), Some(9));
+}
+
+/// Who reads a program's memory from outside finds all of it after SIGUSR1.
+#[test]
+fn all_memory_comes_back_on_request() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = "
+import ctypes, mmap, os, time
+memory = mmap.mmap(-1, 80 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for page in range(len(memory) // 4096):
+    memory[page * 4096:page * 4096 + 8] = page.to_bytes(8, 'little')
+print(ctypes.addressof(ctypes.c_char.from_buffer(memory)), flush=True)
+while not os.path.exists(os.environ['ENOUGH']):
+    time.sleep(0.05)
+";
+    let watched = Watched::start(&["--memory", "30M"], &["/usr/bin/python3", "-c", SCRIPT]);
+    wait_until("the memory is filled", || watched.printed().ends_with('\n'));
+    let start: u64 = watched.printed().trim().parse().unwrap();
+    let file = fs::File::open(format!("/proc/{}/mem", watched.program())).unwrap();
+    let missing = || {
+        (0..(80 << 20) / 4096_u64)
+            .filter(|page| {
+                let mut bytes = [0; 8];
+                let read = file.read_exact_at(&mut bytes, start + page * 4096);
+                read.is_err() || u64::from_le_bytes(bytes) != *page
+            })
+            .count()
+    };
+    assert!(missing() > 5000, "nothing is compressed");
+    watched.signal("-USR1");
+    wait_until("all is back", || missing() == 0);
+    watched.signal("-USR1");
+    wait_until("the cap holds again", || missing() > 5000);
+    let (output, _) = watched.end();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("SIGUSR1").count(), 2, "{said}");
 }

@@ -14,6 +14,9 @@ use crate::session::{Process, Session};
 /// 2 GB/s.
 const GROWTH_UNNOTICED_BYTES: u64 = 6 << 20;
 
+/// More than there is on any machine, and little enough to reckon with.
+const NO_CAP_BYTES: u64 = 1 << 56;
+
 /// Amounts for one cap (or a target below it), all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
@@ -34,6 +37,9 @@ pub struct Watermarks {
 
 impl Watermarks {
     pub fn of(session: &Session) -> Self {
+        if session.brings_back.load(Ordering::Relaxed) {
+            return Self::for_cap(NO_CAP_BYTES);
+        }
         Self::for_cap(session.target_bytes.load(Ordering::Relaxed))
     }
 

@@ -8,7 +8,7 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use ramfold_store::{Config, Recorder, Store};
+use ramfold_store::{Config, Kind, Recorder, Store};
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::PageRegion;
 use ramfold_sys::proc::{self, Memory, Proportional, Statm};
@@ -16,6 +16,7 @@ use ramfold_sys::process::{Program, Waited};
 use ramfold_sys::uffd::{Uffd, feature};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
 use ramfold_sys::{aio, thread};
+use rustix::mm::{Advice, madvise};
 use rustix::thread::{Timespec, futex, sched_getaffinity};
 
 use crate::agent::{Active, Agent, STAGING_MODE, Stack};
@@ -25,6 +26,7 @@ use crate::cost::{self, Watermarks};
 use crate::fork;
 use crate::growth::{self, Growth};
 use crate::kept;
+use crate::page;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Reclaimer, Step};
 use crate::recompress::Recompress;
@@ -309,7 +311,9 @@ impl Monitor {
                 self.give_up(&reason);
             }
             self.provide(asked);
-            if self.is_active() {
+            if agent_brings_back(self.agent) {
+                self.bring_back();
+            } else if self.is_active() {
                 self.keep_below_cap();
                 self.compress_cold();
                 self.recompress();
@@ -945,6 +949,27 @@ impl Monitor {
         spilled > 0 && now - self.spilled_ns < SPILL_PATIENCE_NS
     }
 
+    /// Brings back whatever is compressed: touching it is enough.
+    fn bring_back(&mut self) {
+        let agent = self.agent;
+        let Some(active) = agent.active() else { return };
+        // What waits in staging is stored first: then all is in one place.
+        agent.lock_core().staging.seal_chunk();
+        let reclaimer = self.take_reclaimer();
+        reclaimer.drain(active);
+        self.reclaimer = Some(reclaimer);
+        active.store.for_each(|page, kind| {
+            if matches!(kind, Kind::Ghost | Kind::Damaged) || !agent_brings_back(agent) {
+                return;
+            }
+            let address = page::address_of(page) as *mut _;
+            // What cannot be touched now (no access) comes when it can be.
+            // SAFETY: populating changes no content; what is gone gives an error.
+            let _ = unsafe { madvise(address, PAGE_SIZE, Advice::LinuxPopulateRead) };
+        });
+        self.look();
+    }
+
     /// Takes pages out until the process costs no more than `goal` bytes, or leaves that to the fault
     /// handler. `true` when there is nothing more to take.
     fn reclaim(&mut self, goal: u64) -> bool {
@@ -1269,6 +1294,10 @@ impl Monitor {
         }
         agent.monitor_sleeps.store(false, Ordering::Relaxed);
     }
+}
+
+fn agent_brings_back(agent: &Agent) -> bool {
+    agent.session().brings_back.load(Ordering::Relaxed)
 }
 
 /// Whether the program has grown by so much since that it may need the monitor; also where that cannot be

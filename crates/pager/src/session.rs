@@ -333,6 +333,8 @@ pub struct Session {
     pub memory_cap_bytes: AtomicU64,
     /// What they should cost at most for now: the cap, or less where files need the room.
     pub target_bytes: AtomicU64,
+    /// All pages are brought back and none is taken, whatever the cap: somebody wants to look at them.
+    pub brings_back: AtomicBool,
     /// Of that, what no resident pages get, whether or not the pools need it: a fixed split, for
     /// experiments. Zero: pools take what they need.
     pub pool_kept_bytes: AtomicU64,
@@ -656,6 +658,13 @@ impl Session {
                 place.clear_amounts();
             }
         }
+    }
+
+    /// Brings all pages back and takes none from now on, or ends that. Returns which.
+    pub fn toggle_bringing_back(&self) -> bool {
+        let brings_back = !self.brings_back.fetch_not(Ordering::Relaxed);
+        self.used_processes().for_each(Process::wake_agent);
+        brings_back
     }
 
     /// For who wants to wake the agents of all processes: not again before this time is over.

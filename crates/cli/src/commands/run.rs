@@ -54,6 +54,9 @@ const AGENTS_END: Duration = Duration::from_secs(10);
   ramfold run --memory 500M --spill /var/tmp:10G -- ./solver
   ramfold run --cold-after 30s --slowdown 1% -- redis-server
 
+Signals: SIGUSR1 brings all memory back and lifts the cap until it is sent again (for a debugger, a
+core dump); SIGUSR2 writes --stats; others are passed on to the program.
+
 Exit status: the program's own, 128 + N when signal N ended it; 125 when ramfold itself failed,
 126 when the program cannot be executed, 127 when it was not found.")]
 pub struct Arguments {
@@ -217,9 +220,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     };
     let handle = signals.handle();
     let forwarder = std::thread::spawn({
-        let ended = Arc::clone(&ended);
+        let (session, ended) = (Arc::clone(&session), Arc::clone(&ended));
         let write_stats = write_stats.clone();
-        move || forward_signals(&mut signals, Pid::from_raw(program as i32), &ended, &write_stats)
+        move || {
+            forward_signals(
+                &session,
+                &mut signals,
+                Pid::from_raw(program as i32),
+                &ended,
+                &write_stats,
+            )
+        }
     });
     let messenger = std::thread::spawn({
         let (session, ended) = (Arc::clone(&session), Arc::clone(&ended));
@@ -405,6 +416,7 @@ fn ignored_signals() -> Vec<Signal> {
 /// Passes on what was sent to this process alone. What the terminal sends reaches the program by
 /// itself.
 fn forward_signals(
+    session: &OwnedSession,
     signals: &mut SignalsInfo<WithOrigin>,
     program: Pid,
     ended: &AtomicBool,
@@ -416,7 +428,16 @@ fn forward_signals(
         }
         let by_a_process =
             matches!(origin.cause, Cause::Sent(Sent::User | Sent::Queue | Sent::TKill));
-        if origin.signal == signal_hook::consts::SIGUSR2 {
+        if origin.signal == signal_hook::consts::SIGUSR1 {
+            say(format_args!(
+                "{}",
+                if session.toggle_bringing_back() {
+                    "SIGUSR1: brings all memory back and compresses none, whatever the cap, until the next one"
+                } else {
+                    "SIGUSR1: the cap holds again"
+                }
+            ));
+        } else if origin.signal == signal_hook::consts::SIGUSR2 {
             if let Err(error) = write_stats() {
                 say(format_args!("{error:#}"));
             }

@@ -113,6 +113,11 @@ impl Watched {
         tree(self.launcher.id())[1]
     }
 
+    /// Sends a signal to `ramfold run`.
+    pub fn signal(&self, name: &str) {
+        signal(self.launcher.id(), name);
+    }
+
     /// What was printed so far.
     pub fn printed(&self) -> String {
         self.text_of("stdout")
