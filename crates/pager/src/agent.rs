@@ -211,6 +211,14 @@ pub const WINDOW_PAGES: usize = 1024;
 /// nobody could answer but the thread that touched it.
 pub const STAGING_MODE: u64 = register_mode::WP;
 
+/// Which pages are looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pages {
+    All,
+    /// Those that are not write-protected because they were shared: see [`crate::copies`].
+    Unprotected,
+}
+
 /// One of the agent's stacks.
 #[derive(Clone, Copy)]
 pub enum Stack {
@@ -756,11 +764,16 @@ impl Active {
         at: &mut usize,
         most: usize,
         runs: &mut [PageRegion],
+        pages: Pages,
     ) -> Option<usize> {
         let region = regions.at_or_after(*at)?;
         let start = region.start.max(*at);
         let end = region.end.min(start + WINDOW_BYTES);
-        let Ok(found) = self.pagemap.present_anonymous(start..end, most, runs) else {
+        let found = match pages {
+            Pages::All => self.pagemap.present_anonymous(start..end, most, runs),
+            Pages::Unprotected => self.pagemap.present_unprotected(start..end, most, runs),
+        };
+        let Ok(found) = found else {
             *at = end;
             return Some(0);
         };

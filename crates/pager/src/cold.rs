@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 
 use ramfold_sys::PAGE_SIZE;
 
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Agent, Core, Pages};
 use crate::hand::Hand;
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};
@@ -118,7 +118,7 @@ impl Cold {
     /// Looks at the pages of one block.
     pub fn step(&mut self, agent: &Agent, active: &Active, core: &mut Core) -> Step {
         let Some(run) = self.hand.run() else {
-            if self.hand.look(active, &core.regions) {
+            if self.hand.look(active, &core.regions, Pages::All) {
                 return Step::Looked(0);
             }
             self.hand.restart();

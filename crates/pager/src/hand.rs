@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use ramfold_sys::pagemap::PageRegion;
 
-use crate::agent::{Active, WINDOW_PAGES};
+use crate::agent::{Active, Pages, WINDOW_PAGES};
 use crate::regions::Regions;
 
 const RUNS_MAX: usize = 64;
@@ -48,10 +48,10 @@ impl Hand {
     }
 
     /// Looks at the next stretch of memory, in which there may be no page. `false` behind the last.
-    pub fn look(&mut self, active: &Active, regions: &Regions) -> bool {
+    pub fn look(&mut self, active: &Active, regions: &Regions, pages: Pages) -> bool {
         self.used = 0;
         self.found = 0;
-        let found = active.find_present(regions, &mut self.at, WINDOW_PAGES, &mut self.runs);
+        let found = active.find_present(regions, &mut self.at, WINDOW_PAGES, &mut self.runs, pages);
         self.found = found.unwrap_or(0);
         found.is_some()
     }

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use ramfold_sys::pagemap::PageRegion;
 
-use crate::agent::{Active, Agent, WINDOW_PAGES};
+use crate::agent::{Active, Agent, Pages, WINDOW_PAGES};
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 
@@ -40,7 +40,8 @@ pub fn drop_unneeded(agent: &Agent, active: &Active) {
     loop {
         let core = agent.lock_core();
         // What cannot be looked at now goes when its page is stored again.
-        let Some(found) = active.find_present(&core.regions, &mut at, WINDOW_PAGES, &mut runs)
+        let Some(found) =
+            active.find_present(&core.regions, &mut at, WINDOW_PAGES, &mut runs, Pages::All)
         else {
             return;
         };

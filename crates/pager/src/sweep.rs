@@ -12,7 +12,7 @@ use ramfold_sys::pagemap::PageRegion;
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Agent, Core, Pages};
 use crate::cost::Watermarks;
 use crate::hand::Hand;
 use crate::mark::Mark;
@@ -164,7 +164,7 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
             core.probation.drop_oldest();
         }
     }
-    let run = match find_victims(active, core) {
+    let run = match find_victims(agent, active, core) {
         Ok(run) => run,
         Err(Taken::Nothing) => {
             if let Some((first, pages)) = core.probation.beyond(limit) {
@@ -238,7 +238,7 @@ fn try_page(
         at = 0;
     }
     let mut runs = [PageRegion::default()];
-    let found = active.find_present(regions, &mut at, 1, &mut runs);
+    let found = active.find_present(regions, &mut at, 1, &mut runs, Pages::All);
     sweep.tried = at;
     if found.unwrap_or(0) == 0 {
         return Taken::Passed;
@@ -279,13 +279,16 @@ pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range
 
 /// Looks for pages in memory behind the hand, a stretch at a time. [`Taken::Looked`] when there are
 /// none in it, [`Taken::Nothing`] after two rounds that gained too little: the first may only have
-/// cleared marks.
-fn find_victims(active: &Active, core: &mut Core) -> Result<Range<usize>, Taken> {
+/// cleared marks, or passed by what is protected.
+fn find_victims(agent: &Agent, active: &Active, core: &mut Core) -> Result<Range<usize>, Taken> {
     let Core { sweep, regions, staging, .. } = core;
     if let Some(run) = sweep.hand.run() {
         return Ok(run);
     }
-    if !sweep.hand.look(active, regions) {
+    // What is still shared, as far as is known, is not worth a look as long as there are others.
+    let is_first = sweep.fruitless_rounds == 0;
+    let pages = if is_first && agent.copies.is_guarded() { Pages::Unprotected } else { Pages::All };
+    if !sweep.hand.look(active, regions, pages) {
         // What was taken in this round may be all there is.
         staging.seal_chunk();
         if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX {

@@ -77,7 +77,7 @@ impl Pagemap {
     pub fn from_file(fd: OwnedFd) -> Result<Self, Errno> {
         let mut pagemap = Pagemap { fd, has_scan: true };
         let mut run = [PageRegion::default()];
-        pagemap.has_scan = match pagemap.scan(PAGE_SIZE..2 * PAGE_SIZE, 1, &mut run) {
+        pagemap.has_scan = match pagemap.scan(PAGE_SIZE..2 * PAGE_SIZE, 1, &mut run, false) {
             Ok(_) => true,
             Err(Errno::NOTTY | Errno::INVAL) => false,
             Err(e) => return Err(e),
@@ -101,10 +101,33 @@ impl Pagemap {
         most: usize,
         runs: &mut [PageRegion],
     ) -> Result<Scanned, Errno> {
+        self.present(range, most, runs, false)
+    }
+
+    /// The same, but for pages that a userfaultfd protects from being written to.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn present_unprotected(
+        &self,
+        range: Range<usize>,
+        most: usize,
+        runs: &mut [PageRegion],
+    ) -> Result<Scanned, Errno> {
+        self.present(range, most, runs, true)
+    }
+
+    fn present(
+        &self,
+        range: Range<usize>,
+        most: usize,
+        runs: &mut [PageRegion],
+        unprotected: bool,
+    ) -> Result<Scanned, Errno> {
         if self.has_scan {
-            self.scan(range, most, runs)
+            self.scan(range, most, runs, unprotected)
         } else {
-            self.read_entries(range, most, runs)
+            self.read_entries(range, most, runs, unprotected)
         }
     }
 
@@ -185,7 +208,9 @@ impl Pagemap {
         range: Range<usize>,
         most: usize,
         runs: &mut [PageRegion],
+        unprotected: bool,
     ) -> Result<Scanned, Errno> {
+        let written = if unprotected { abi::category::WRITTEN } else { 0 };
         let mut scan = abi::ScanArg {
             size: size_of::<abi::ScanArg>() as u64,
             start: range.start as u64,
@@ -195,7 +220,10 @@ impl Pagemap {
             max_pages: most as u64,
             // Present, and neither of a file nor the page of zeros.
             category_inverted: abi::category::FILE | abi::category::PFNZERO,
-            category_mask: abi::category::PRESENT | abi::category::FILE | abi::category::PFNZERO,
+            category_mask: abi::category::PRESENT
+                | abi::category::FILE
+                | abi::category::PFNZERO
+                | written,
             return_mask: abi::category::PRESENT,
             ..Default::default()
         };
@@ -209,7 +237,9 @@ impl Pagemap {
         range: Range<usize>,
         most: usize,
         runs: &mut [PageRegion],
+        unprotected: bool,
     ) -> Result<Scanned, Errno> {
+        let protected = if unprotected { abi::entry::UFFD_WP } else { 0 };
         let mut entries = [0; ENTRIES_MAX];
         let (mut found, mut pages) = (0, 0);
         let mut address = range.start;
@@ -221,7 +251,7 @@ impl Pagemap {
             }
             for entry in &entries[..read] {
                 let wanted = abi::entry::PRESENT;
-                if entry & (abi::entry::PRESENT | abi::entry::FILE_OR_SHARED) == wanted {
+                if entry & (wanted | abi::entry::FILE_OR_SHARED | protected) == wanted {
                     let (start, end) = (address as u64, (address + PAGE_SIZE) as u64);
                     if pages == most {
                         return Ok(Scanned { runs: found, end: address });

@@ -240,8 +240,17 @@ fn writes_to_protected_pages_are_reported() {
     let Some(uffd) = open(feature::PAGEFAULT_FLAG_WP) else { return };
     let memory = Memory::new(2);
     memory.write(0, 1);
+    memory.write(1, 1);
     uffd.register(memory.0.clone(), register_mode::MISSING | register_mode::WP).unwrap();
     uffd.write_protect(memory.pages(0, 1), true).unwrap();
+    let pagemap = Pagemap::open().unwrap();
+    let unprotected = || {
+        let mut runs = [PageRegion::default(); 2];
+        let range = memory.0.clone();
+        let found = pagemap.present_unprotected(range, usize::MAX, &mut runs).unwrap();
+        (found.runs, runs[0].start as usize..runs[0].end as usize)
+    };
+    assert_eq!(unprotected(), (1, memory.pages(1, 1)));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| memory.write(0, 2));
         match next(&uffd) {
@@ -255,6 +264,7 @@ fn writes_to_protected_pages_are_reported() {
         writer.join().unwrap();
     });
     assert_eq!(memory.read(0), 2);
+    assert_eq!(unprotected(), (1, memory.0.clone()));
 }
 
 #[test]

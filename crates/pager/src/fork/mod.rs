@@ -36,7 +36,7 @@ pub use fill::fill_child;
 pub use trap::{CAN_TAKE_OVER, Trap};
 
 /// How long a fork waits for room.
-const ROOM_NS_MAX: u64 = 2_000_000;
+const ROOM_NS_MAX: u64 = 1_000_000_000;
 /// Between two looks whether the agent of a child lives.
 const TAKE_OVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How long a child waits for its parent to let go of the child's registrations.
@@ -66,8 +66,9 @@ pub extern "C" fn before_fork() {
     trap::arm(agent);
 }
 
-/// Waits a moment for the process to cost little enough to be two. Where memory does not shrink, or
-/// not in time, the fork goes on as it is: see [`crate::copies`].
+/// Waits until the process costs little enough to be two. Where memory does not shrink, or not in
+/// time, the fork goes on as it is. What two processes share is guarded ([`crate::copies`]), but
+/// cannot be taken out: without room to work in they would wait for each page.
 fn make_room(agent: &Agent) {
     let mark = Watermarks::of(agent.session()).fork;
     let cost = || cost::total(agent);

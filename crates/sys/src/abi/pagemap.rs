@@ -3,6 +3,8 @@
 use super::{IOC_READ_WRITE, ioc};
 
 pub mod category {
+    /// Not write-protected by a userfaultfd.
+    pub const WRITTEN: u64 = 1 << 1;
     pub const FILE: u64 = 1 << 2;
     pub const PRESENT: u64 = 1 << 3;
     pub const SWAPPED: u64 = 1 << 4;
@@ -52,4 +54,6 @@ pub mod entry {
     pub const PRESENT: u64 = 1 << 63;
     /// Mapped by this page table only.
     pub const EXCLUSIVE: u64 = 1 << 56;
+    /// Write-protected by a userfaultfd.
+    pub const UFFD_WP: u64 = 1 << 57;
 }
