@@ -846,11 +846,10 @@ impl Handler {
                 Chunk::Interrupted if cost() <= mark => {}
                 Chunk::Nothing | Chunk::Interrupted => {
                     let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-                    // Woken, timed out or interrupted: only progress counts, or that others may make it.
+                    // Woken, timed out or interrupted: only progress counts.
                     let _ =
                         futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
-                    if agent.progress.load(Ordering::Acquire) == seen && agent.others().count() == 0
-                    {
+                    if agent.progress.load(Ordering::Acquire) == seen {
                         break;
                     }
                 }
@@ -869,7 +868,12 @@ impl Handler {
     /// Can a fault wait for reclaim? Where there is nothing to take here before the process has grown by
     /// some pages, the others are told: what was written to here may be theirs alone now.
     fn can_wait(&self, agent: &Agent) -> bool {
-        if !agent.is_stuck() || agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {
+        if !agent.is_stuck() {
+            return true;
+        }
+        // Where pages go to a disk that would take too long.
+        let spills = agent.active().is_some_and(|active| active.spill.is_some());
+        if !spills && agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {
             return true;
         }
         agent.wake_others();

@@ -888,7 +888,7 @@ impl Monitor {
         self.look();
         // Faults do not wait for what reclaim cannot give; but for what is written, which takes as
         // long as the disk and the machine take.
-        let is_spilling = self.is_spilling();
+        let is_spilling = self.is_spilling() && agent.others().next().is_none();
         let stuck = exhausted && self.cost_bytes() > from && !is_spilling;
         process.stuck.store(stuck, Ordering::Relaxed);
         if !stuck {
@@ -896,7 +896,8 @@ impl Monitor {
         }
         self.retry_ns = time::monotonic_ns() + self.back_off_ns;
         let shared = process.counters.refused_shared.load(Ordering::Relaxed) > shared_before;
-        let growth = if shared {
+        let spills = agent.active().is_some_and(|active| active.spill.is_some());
+        let growth = if shared && !spills {
             // What was copied of what is shared can be taken out.
             COPIES_BYTES
         } else {
@@ -928,10 +929,13 @@ impl Monitor {
         }
         let shared = agent.process().shared_bytes.load(Ordering::Relaxed);
         let Ok(unheld) = Unheld::of_process(agent, shared) else { return };
+        let others = agent.others().count();
+        let family = format_args!("{} processes go", others + 1);
+        let goes = if others == 0 { format_args!("the program goes") } else { family };
         session.say(
             Once::CapNotHeld,
             format_args!(
-                "the cap of {} MiB cannot be held, the program goes on at {} MiB now: pid {}, {unheld}",
+                "the cap of {} MiB cannot be held, {goes} on at {} MiB now: pid {}, {unheld}",
                 cap >> 20,
                 total >> 20,
                 agent.pid(),
