@@ -873,7 +873,10 @@ impl Handler {
         }
         // Where pages go to a disk that would take too long.
         let spills = agent.active().is_some_and(|active| active.spill.is_some());
-        if !spills && agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {
+        if spills {
+            return false;
+        }
+        if agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {
             return true;
         }
         agent.wake_others();

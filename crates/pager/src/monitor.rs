@@ -903,7 +903,8 @@ impl Monitor {
         } else {
             let growth = (marks.cap - marks.high) / 4 * (self.back_off_ns / BACK_OFF_NS_MIN);
             // Each process of the session may have come to this.
-            growth.min(marks.cap / RETRY_SHARE) / (1 + agent.others().count() as u64)
+            let processes = if spills { 1 } else { 1 + agent.others().count() as u64 };
+            growth.min(marks.cap / RETRY_SHARE) / processes
         };
         let retry_cost = self.cost_bytes() + growth;
         agent.retry_cost_bytes.store(retry_cost, Ordering::Relaxed);
