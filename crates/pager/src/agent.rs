@@ -502,7 +502,7 @@ impl Agent {
 
     /// Before a fork: the child will have what this process has in the spill file, and others must know.
     pub fn prepare_child(&self) {
-        if self.active().is_some_and(|active| active.spill.is_some()) {
+        if self.spills() {
             let place = self.session().prepare_child(self.process());
             let place = place.map_or(ptr::null_mut(), |place| ptr::from_ref(place).cast_mut());
             self.child_place.store(place, Ordering::Relaxed);
@@ -709,6 +709,11 @@ impl Agent {
         if others > 0 && self.session().may_wake_all(others * WAKE_OTHER_NS) {
             self.others().for_each(Process::wake_agent);
         }
+    }
+
+    /// Does this process have a spill file?
+    pub fn spills(&self) -> bool {
+        self.active().is_some_and(|active| active.spill.is_some())
     }
 
     /// Has reclaim found nothing more to take here?

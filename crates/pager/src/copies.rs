@@ -110,7 +110,7 @@ pub fn guard(agent: &Agent, active: &Active, core: &Core) {
     copies.is_guarded.store(!changes, Ordering::Relaxed);
 }
 
-/// Nothing is shared any more, or there is room for all copies.
+/// Nothing is shared any more.
 pub fn leave_unguarded(agent: &Agent, active: &Active, core: &Core) {
     for region in core.regions.as_slice() {
         // What stays protected is asked for, and is a fault too many.

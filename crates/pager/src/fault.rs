@@ -91,14 +91,34 @@ pub struct Handler {
     again: u32,
     /// Where the next first touch is expected if memory grows in a row, and how many pages to
     /// supply then.
-    growth_next: usize,
-    growth_pages: usize,
+    growth: InARow,
     /// The same for writes to what is shared.
-    written_next: usize,
-    written_pages: usize,
+    writes: InARow,
     /// Where threads wait for pages of a stream that are there by now. Not before all are, and the lock
     /// is free: a thread goes on in place of the handler, or of the monitor that waits for the lock.
     wake_later: Option<Range<usize>>,
+}
+
+/// Faults of a kind, one page behind the other: each is given twice as many pages as the last. All zero
+/// is none.
+#[repr(C)]
+struct InARow {
+    next: usize,
+    pages: usize,
+}
+
+impl InARow {
+    /// How many pages to give to a fault, `most` at most.
+    fn pages(&mut self, address: usize, most: usize) -> usize {
+        let goes_on = address == self.next;
+        self.pages = if goes_on { (self.pages * 2).min(most) } else { 1 };
+        self.pages
+    }
+
+    /// So many were given.
+    fn note_done(&mut self, address: usize, pages: usize) {
+        self.next = address + pages * PAGE_SIZE;
+    }
 }
 
 /// Messages in the order in which they came.
@@ -279,12 +299,10 @@ impl Handler {
     /// A write to memory that a fork has made shared. One that goes on page by page is let write to the
     /// following pages along with it.
     fn let_write(&mut self, agent: &Agent, active: &Active, core: &Core, address: usize) {
-        let grows = address == self.written_next;
-        let most = room_ahead(agent).clamp(1, ZERO_AHEAD_MAX);
-        self.written_pages = if grows { (self.written_pages * 2).min(most) } else { 1 };
-        let range = address..address + self.written_pages * PAGE_SIZE;
-        let pages = if core.regions.contains(&range) { self.written_pages } else { 1 };
-        self.written_next = address + pages * PAGE_SIZE;
+        let wanted = self.writes.pages(address, room_ahead(agent).clamp(1, ZERO_AHEAD_MAX));
+        let range = address..address + wanted * PAGE_SIZE;
+        let pages = if core.regions.contains(&range) { wanted } else { 1 };
+        self.writes.note_done(address, pages);
         if copies::let_write(agent, active, address, pages).is_err() {
             // It tries again: by then the event that stands in the way is read, or the memory gone.
             wake(&active.uffd, address);
@@ -751,16 +769,15 @@ impl Handler {
         if !write {
             return settle(agent, active, address, active.uffd.zeropage(address, PAGE_SIZE));
         }
-        let grows = address == self.growth_next;
-        self.growth_pages = if grows { (self.growth_pages * 2).min(ZERO_AHEAD_MAX) } else { 1 };
-        let pages = pages_never_seen(active, core, address, self.growth_pages);
+        let wanted = self.growth.pages(address, ZERO_AHEAD_MAX);
+        let pages = pages_never_seen(active, core, address, wanted);
         // SAFETY: the pages were never touched, so zeros are their content.
         let copied = unsafe { active.uffd.copy(address, self.zeros.as_ptr(), pages * PAGE_SIZE) };
         let filled = match copied {
             Ok(()) => pages,
             Err(partial) => partial.done / PAGE_SIZE,
         };
-        self.growth_next = address + filled.max(1) * PAGE_SIZE;
+        self.growth.note_done(address, filled.max(1));
         agent.add_cost((filled * PAGE_SIZE) as u64);
         count_ahead(counters, filled);
         if filled > 0 { Served::Done } else { settle(agent, active, address, copied) }
@@ -872,8 +889,7 @@ impl Handler {
             return true;
         }
         // Where pages go to a disk that would take too long.
-        let spills = agent.active().is_some_and(|active| active.spill.is_some());
-        if spills {
+        if agent.spills() {
             return false;
         }
         if agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {

@@ -754,8 +754,7 @@ impl Monitor {
     /// Does this process write to the spill file? One that others do not know of only reads what it has
     /// inherited.
     fn writes_spill(&self) -> bool {
-        self.agent.active().is_some_and(|active| active.spill.is_some())
-            && self.agent.session().lists(self.agent.process())
+        self.agent.spills() && self.agent.session().lists(self.agent.process())
     }
 
     fn give_up(&self, reason: &GiveUp) {
@@ -871,7 +870,7 @@ impl Monitor {
         }
         let others = cost::others_cost(agent);
         if others > 0 {
-            agent.session().bury_the_dead(agent.process().pid.load(Ordering::Relaxed));
+            agent.session().bury_the_dead(process.pid.load(Ordering::Relaxed));
             agent.wake_others();
         }
         self.compact_if_worth_it();
@@ -896,7 +895,7 @@ impl Monitor {
         }
         self.retry_ns = time::monotonic_ns() + self.back_off_ns;
         let shared = process.counters.refused_shared.load(Ordering::Relaxed) > shared_before;
-        let spills = agent.active().is_some_and(|active| active.spill.is_some());
+        let spills = agent.spills();
         let growth = if shared && !spills {
             // What was copied of what is shared can be taken out.
             COPIES_BYTES

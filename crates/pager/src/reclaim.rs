@@ -122,11 +122,7 @@ impl Reclaimer {
     #[expect(clippy::mut_from_ref, reason = "a cell of the agent's that is this thread's alone")]
     pub unsafe fn make(agent: &'static Agent, by: By) -> &'static mut Reclaimer {
         // SAFETY: these parts are the thread's own.
-        let (cell, scratch) = unsafe { (&mut *Self::cell(agent, by), agent.codec_scratch()) };
-        let scratch = match by {
-            By::Monitor => scratch.monitor,
-            By::Handler => scratch.direct,
-        };
+        let (cell, scratch) = unsafe { (&mut *Self::cell(agent, by), Self::scratch(agent, by)) };
         // SAFETY: the agent begins as zeros.
         match unsafe { Reclaimer::new_in(cell, agent, by, scratch) } {
             Ok(reclaimer) => reclaimer,
@@ -141,6 +137,17 @@ impl Reclaimer {
         }
     }
 
+    /// # Safety
+    /// As of [`Agent::codec_scratch`].
+    unsafe fn scratch(agent: &Agent, by: By) -> CompressScratch {
+        // SAFETY: by the caller's word.
+        let scratch = unsafe { agent.codec_scratch() };
+        match by {
+            By::Monitor => scratch.monitor,
+            By::Handler => scratch.direct,
+        }
+    }
+
     /// Gives back the memory that all this takes, unless a chunk is half done.
     pub fn rest(&'static mut self) -> Option<&'static mut Reclaimer> {
         if self.claimed.is_some() {
@@ -148,11 +155,7 @@ impl Reclaimer {
         }
         let (agent, by) = (self.agent, self.by);
         // SAFETY: nobody else has these parts, and this one is used no more.
-        let scratch = unsafe { agent.codec_scratch() };
-        let scratch = match by {
-            By::Monitor => scratch.monitor,
-            By::Handler => scratch.direct,
-        };
+        let scratch = unsafe { Self::scratch(agent, by) };
         let cell = Self::cell(agent, by) as usize;
         agent.give_back(cell..cell + size_of::<Reclaimer>());
         for part in [scratch.compress, scratch.decompress] {
