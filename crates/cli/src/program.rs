@@ -70,7 +70,8 @@ pub fn look(path: &Path) -> Executable {
     let path = by_env.as_deref().unwrap_or(path);
     CString::new(path.as_os_str().as_bytes())
         .ok()
-        .and_then(|path| executable::look(CWD, &path, AtFlags::empty()).ok())
+        .and_then(|path| executable::look(CWD, &path, AtFlags::empty(), &mut [0; _]).ok())
+        .filter(|executable| *executable != Executable::Unreadable)
         .unwrap_or(Executable::Open)
 }
 
@@ -86,7 +87,14 @@ fn program_of_env(start: &[u8]) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    fn write_script(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
 
     #[test]
     fn programs_are_found_like_a_shell_finds_them() {
@@ -111,10 +119,10 @@ mod tests {
             .status();
         assert!(compiled.unwrap().success());
         for line in ["#!/usr/bin/env -S PROGRAM -e", "#!/usr/bin/env A=b PROGRAM", "#! PROGRAM"] {
-            fs::write(&script, line.replace("PROGRAM", program.to_str().unwrap())).unwrap();
+            write_script(&script, &line.replace("PROGRAM", program.to_str().unwrap()));
             assert_eq!(look(&script), Executable::Static, "{line}");
         }
-        fs::write(&script, "#!/usr/bin/env no-such-program\n").unwrap();
+        write_script(&script, "#!/usr/bin/env no-such-program\n");
         assert_eq!(look(&script), Executable::Open);
     }
 }

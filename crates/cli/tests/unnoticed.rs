@@ -12,9 +12,13 @@ use support::{RAMFOLD, Watched, needs_userfaultfd, ramfold, run, text, tree, wai
 
 /// Compiles a program of `tests/unnoticed`.
 fn compile(source: &str, options: &[&str], folder: &Path) -> PathBuf {
+    compile_by("cc", source, options, folder)
+}
+
+fn compile_by(compiler: &str, source: &str, options: &[&str], folder: &Path) -> PathBuf {
     let program = folder.join(Path::new(source).file_stem().unwrap());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unnoticed").join(source);
-    let compiled = Command::new("cc")
+    let compiled = Command::new(compiler)
         .args(["-O1", "-g", "-rdynamic", "-Wall", "-pthread"])
         .args(options)
         .arg(&source)
@@ -147,10 +151,13 @@ print(is_held(), environment)
 #[test]
 fn the_agent_comes_along_whatever_the_environment_and_leaves_it_as_it_is() {
     needs_userfaultfd!();
+    let libraries = format!("LD_PRELOAD={}", "libm.so.6:".repeat(150));
+    let given = format!("[('LD_PRELOAD', '{}')]", "libm.so.6:".repeat(150));
     for (command, environment) in [
         (&["env", "-i"][..], "[]"),
         (&["env", "-i", "A=b", "C=d"], "[('A', 'b'), ('C', 'd')]"),
         (&["env", "-i", "LD_PRELOAD=libm.so.6"], "[('LD_PRELOAD', 'libm.so.6')]"),
+        (&["env", "-i", &libraries], &given),
         (&["env", "-i", "sh", "-c", "unset PWD; exec \"$@\"", "sh"], "[]"),
         (&["env", "-i", "sh", "-c", "unset PWD; \"$@\"; exit 0", "sh"], "[]"),
     ] {
@@ -179,13 +186,22 @@ fn a_program_that_ramfold_cannot_come_along_to_is_named() {
 fn sanitizers_find_what_they_find_without() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
-    for (options, expected) in [
-        (&["-fsanitize=address"][..], "byte(s) leaked"),
-        (&["-fsanitize=address", "-static-libasan"], "byte(s) leaked"),
-        (&["-fsanitize=leak"], "byte(s) leaked"),
-        (&["-fsanitize=thread"], "data race"),
-    ] {
-        let program = compile("faulty.c", &[options, &["-O0"]].concat(), folder.path());
+    // Where clang has its runtimes, which no loader looks for.
+    let folder_of_clang = Command::new("clang").arg("-print-runtime-dir").output().ok();
+    let path = folder_of_clang.map(|output| format!("-Wl,-rpath,{}", text(&output.stdout).trim()));
+    let by_clang = path.as_ref().map(|path| {
+        let options = [path, "-fsanitize=address", "-shared-libasan"];
+        ("clang", options.to_vec(), "byte(s) leaked")
+    });
+    let by_gcc = [
+        ("cc", vec!["-fsanitize=address"], "byte(s) leaked"),
+        ("cc", vec!["-fsanitize=address", "-static-libasan"], "byte(s) leaked"),
+        ("cc", vec!["-fsanitize=leak"], "byte(s) leaked"),
+        ("cc", vec!["-fsanitize=thread"], "data race"),
+    ];
+    for (compiler, mut options, expected) in by_gcc.into_iter().chain(by_clang) {
+        options.push("-O0");
+        let program = compile_by(compiler, "faulty.c", &options, folder.path());
         for by_shell in [false, true] {
             let mut ramfold = ramfold(["--memory", "60M", "--"]);
             if by_shell {

@@ -1,19 +1,27 @@
 //! Will the loader take a library into a program that is about to be executed (`LD_PRELOAD`)?
 //!
 //! The file is looked at as the kernel and the loader will: scripts lead to their interpreters, and the
-//! loader of a dynamic program takes the library in unless the program gains privileges.
+//! loader of a dynamic program takes the library in unless the program gains privileges. Only what the
+//! kernel may execute is opened: to open a FIFO or a device does something, or waits.
 
 use core::ffi::CStr;
 
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 
 use crate::Errno;
+use crate::path::Path;
 
 /// Interpreters of interpreters the kernel follows.
 const SCRIPT_DEPTH_MAX: usize = 5;
 const LINE_BYTES: usize = 256;
 const SEGMENTS_MAX: usize = 32;
+const SEGMENT_BYTES: usize = 56;
+const SEGMENTS_END: usize = LINE_BYTES + SEGMENTS_MAX * SEGMENT_BYTES;
+
+/// What [`look`] needs to work in. Not on the stack: the program's may be small.
+pub const WORK_BYTES: usize = 8192;
+pub type Work = [u8; WORK_BYTES];
 
 const ELF_64: u8 = 2;
 #[cfg(target_arch = "x86_64")]
@@ -28,15 +36,17 @@ const DT_STRTAB: u64 = 5;
 const MODE_SETUID: u32 = 0o4000;
 const MODE_SETGID: u32 = 0o2000;
 const MODE_GROUP_EXECUTE: u32 = 0o10;
+const MODE_EXECUTE: u32 = 0o111;
 
 /// What is known of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Executable {
-    /// The loader takes the library in, as far as can be seen; also what cannot be read or is left to the
-    /// kernel to judge.
+    /// The loader takes the library in, as far as can be seen; also what is left to the kernel to judge.
     Open,
     /// Built with AddressSanitizer, whose library (of this version) must come before all others.
     Sanitized(SanitizerName),
+    /// It, or its interpreter, cannot be opened.
+    Unreadable,
     Static,
     Privileged,
     Foreign,
@@ -47,6 +57,7 @@ impl Executable {
     pub fn reason(&self) -> Option<&'static str> {
         match self {
             Executable::Open | Executable::Sanitized(_) => None,
+            Executable::Unreadable => Some("it cannot be opened for reading"),
             Executable::Static => Some("it is statically linked"),
             Executable::Privileged => {
                 Some("it gains privileges (setuid, setgid or file capabilities)")
@@ -64,8 +75,11 @@ impl Executable {
     }
 }
 
-/// `libasan.so.8`
-pub type SanitizerName = [u8; 16];
+/// `libasan.so.8` (gcc), `libclang_rt.asan-x86_64.so` or `libclang_rt.asan.so` (clang).
+pub type SanitizerName = [u8; 64];
+
+/// How the runtimes that demand to be first recognise themselves.
+const SANITIZERS: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
 
 #[derive(Clone, Copy)]
 struct Segment {
@@ -75,26 +89,77 @@ struct Segment {
     bytes: u64,
 }
 
+/// Is there a file for execveat(2) to execute? Where there is none the kernel will say why.
+#[inline(never)]
+pub fn is_candidate(folder: impl AsFd, path: &CStr, flags: AtFlags) -> bool {
+    // It executes no other file, not for root either.
+    statat(folder, path, flags).is_ok_and(|status| {
+        FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+            && status.st_mode & MODE_EXECUTE != 0
+    })
+}
+
 /// Looks at the file that execveat(2) would execute for these.
 ///
 /// # Errors
-/// What open(2) says: then the kernel will say something like it.
-pub fn look(folder: impl AsFd, path: &CStr, flags: AtFlags) -> Result<Executable, Errno> {
-    let open = OFlags::RDONLY | OFlags::CLOEXEC;
-    let mut file = if path.is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
-        rustix::io::fcntl_dupfd_cloexec(&folder, 0)?
+/// Where the kernel will refuse: something like what it will say.
+#[inline(never)]
+pub fn look(
+    folder: impl AsFd,
+    path: &CStr,
+    flags: AtFlags,
+    work: &mut Work,
+) -> Result<Executable, Errno> {
+    let folder = folder.as_fd();
+    if !is_candidate(folder, path, flags) {
+        return Err(Errno::ACCESS);
+    }
+    let opened = if path.is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
+        open_again(folder)
     } else {
-        openat(&folder, path, open, Mode::empty())?
+        open_file(folder, path, flags)
     };
+    let Ok(mut file) = opened else { return Ok(Executable::Unreadable) };
     for _ in 0..SCRIPT_DEPTH_MAX {
-        let mut start = [0; LINE_BYTES];
+        // Another file may have taken its place.
+        if !is_candidate(&file, c"", AtFlags::EMPTY_PATH) {
+            return Err(Errno::ACCESS);
+        }
+        let start = &mut work[..LINE_BYTES];
         let length = rustix::io::pread(&file, &mut start[..LINE_BYTES - 1], 0)?;
         match interpreter(&mut start[..length + 1]) {
-            Some(interpreter) => file = openat(rustix::fs::CWD, interpreter, open, Mode::empty())?,
-            None => return look_at_program(&file, &start[..length]),
+            Some(interpreter) => {
+                if !is_candidate(CWD, interpreter, AtFlags::empty()) {
+                    return Err(Errno::ACCESS);
+                }
+                match open_file(CWD, interpreter, AtFlags::empty()) {
+                    Ok(interpreter) => file = interpreter,
+                    Err(_) => return Ok(Executable::Unreadable),
+                }
+            }
+            None => return look_at_program(&file, length, work),
         }
     }
     Ok(Executable::Open)
+}
+
+/// Opens what was a regular file a moment ago. What it is now is not waited for.
+fn open_file(folder: impl AsFd, path: &CStr, flags: AtFlags) -> Result<OwnedFd, Errno> {
+    let mut open = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    open.set(OFlags::NOFOLLOW, flags.contains(AtFlags::SYMLINK_NOFOLLOW));
+    openat(folder, path, open, Mode::empty())
+}
+
+/// Opens a file for reading that is open, for whatever.
+#[inline(never)]
+fn open_again(file: impl AsFd) -> Result<OwnedFd, Errno> {
+    let open = rustix::fs::fcntl_getfl(&file)?;
+    if !open.contains(OFlags::PATH) && open & OFlags::ACCMODE != OFlags::WRONLY {
+        return rustix::io::fcntl_dupfd_cloexec(&file, 0);
+    }
+    let number = file.as_fd().as_raw_fd();
+    let path = Path::new(format_args!("/proc/thread-self/fd/{number}"))?;
+    open_file(CWD, path.as_c_str(), AtFlags::empty())
 }
 
 /// The interpreter that a script's first line names. `start` ends with a byte to spare.
@@ -110,18 +175,16 @@ fn interpreter(start: &mut [u8]) -> Option<&CStr> {
     CStr::from_bytes_with_nul(&start[from..to + 1]).ok().filter(|name| !name.is_empty())
 }
 
-fn look_at_program(file: &OwnedFd, start: &[u8]) -> Result<Executable, Errno> {
-    let status = fstat(file)?;
-    let gains_group = MODE_SETGID | MODE_GROUP_EXECUTE;
-    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    if status.st_mode & MODE_SETUID != 0 && status.st_uid != user
-        || status.st_mode & gains_group == gains_group && status.st_gid != group
-        || user != 0
-            && rustix::fs::fgetxattr(file, c"security.capability", &mut [0; 64][..]).is_ok()
-    {
+/// `work` begins with so many bytes of the file.
+#[inline(never)]
+fn look_at_program(file: &OwnedFd, length: usize, work: &mut Work) -> Result<Executable, Errno> {
+    if gains_privileges(file)? {
         return Ok(Executable::Privileged);
     }
-    let Some(header) = start.get(..64).filter(|start| start.starts_with(b"\x7fELF")) else {
+    let (start, work) = work.split_at_mut(LINE_BYTES);
+    let (segments, dynamic) = work.split_at_mut(SEGMENTS_END - LINE_BYTES);
+    let header = start[..length].get(..64).filter(|start| start.starts_with(b"\x7fELF"));
+    let Some(header) = header else {
         return Ok(Executable::Open);
     };
     if header[4] != ELF_64 || u16_at(header, 18) != Some(MACHINE) {
@@ -131,11 +194,10 @@ fn look_at_program(file: &OwnedFd, start: &[u8]) -> Result<Executable, Errno> {
     let (Some(offset), Some(56), Some(count)) = (offset, size, count) else {
         return Ok(Executable::Open);
     };
-    let mut text = [0; SEGMENTS_MAX * 56];
-    let wanted = (count as usize).min(SEGMENTS_MAX) * 56;
-    let read = rustix::io::pread(file, &mut text[..wanted], offset)?;
+    let wanted = (count as usize).min(SEGMENTS_MAX) * SEGMENT_BYTES;
+    let read = rustix::io::pread(file, &mut segments[..wanted], offset)?;
     let segments = || {
-        text[..read].chunks_exact(56).filter_map(|entry| {
+        segments[..read].chunks_exact(SEGMENT_BYTES).filter_map(|entry| {
             Some(Segment {
                 kind: u32_at(entry, 0)?,
                 offset: u64_at(entry, 8)?,
@@ -149,8 +211,19 @@ fn look_at_program(file: &OwnedFd, start: &[u8]) -> Result<Executable, Errno> {
     }
     let sanitizer = segments()
         .find(|segment| segment.kind == PT_DYNAMIC)
-        .and_then(|dynamic| find_sanitizer(file, dynamic, segments()));
+        .and_then(|segment| find_sanitizer(file, segment, segments(), dynamic));
     Ok(sanitizer.map_or(Executable::Open, Executable::Sanitized))
+}
+
+#[inline(never)]
+fn gains_privileges(file: &OwnedFd) -> Result<bool, Errno> {
+    let status = fstat(file)?;
+    let gains_group = MODE_SETGID | MODE_GROUP_EXECUTE;
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Ok(status.st_mode & MODE_SETUID != 0 && status.st_uid != user
+        || status.st_mode & gains_group == gains_group && status.st_gid != group
+        || user != 0
+            && rustix::fs::fgetxattr(file, c"security.capability", &mut [0; 64][..]).is_ok())
 }
 
 /// The library of AddressSanitizer among those that a program needs.
@@ -158,8 +231,8 @@ fn find_sanitizer(
     file: &OwnedFd,
     dynamic: Segment,
     mut segments: impl Iterator<Item = Segment>,
+    table: &mut [u8],
 ) -> Option<SanitizerName> {
-    let mut table = [0; 1024];
     let wanted = (dynamic.bytes as usize).min(table.len());
     let read = rustix::io::pread(file, &mut table[..wanted], dynamic.offset).ok()?;
     let entries = || {
@@ -170,17 +243,17 @@ fn find_sanitizer(
     let (_, strings) = entries().find(|(tag, _)| *tag == DT_STRTAB)?;
     let holds = |segment: &Segment| {
         segment.kind == PT_LOAD
-            && (segment.address..segment.address + segment.bytes).contains(&strings)
+            && strings.checked_sub(segment.address).is_some_and(|offset| offset < segment.bytes)
     };
     let loaded = segments.find(holds)?;
-    let strings = strings - loaded.address + loaded.offset;
+    let strings = (strings - loaded.address).checked_add(loaded.offset)?;
     entries().filter(|(tag, _)| *tag == DT_NEEDED).find_map(|(_, name)| {
-        let mut text = SanitizerName::default();
-        let last = text.len() - 1;
-        rustix::io::pread(file, &mut text[..last], strings + name).ok()?;
+        let mut text: SanitizerName = [0; _];
+        rustix::io::pread(file, &mut text[..], strings.checked_add(name)?).ok()?;
         let end = text.iter().position(|&b| b == 0)?;
         text[end..].fill(0);
-        text.starts_with(b"libasan.so.").then_some(text)
+        let is_named = |name: &[u8]| text.windows(name.len()).any(|part| part == name);
+        SANITIZERS.into_iter().any(is_named).then_some(text)
     })
 }
 
@@ -209,14 +282,20 @@ mod tests {
 
     fn look_at(path: &Path) -> Result<Executable, Errno> {
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        look(rustix::fs::CWD, &path, AtFlags::empty())
+        look(CWD, &path, AtFlags::empty(), &mut [0; _])
+    }
+
+    fn write_script(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     fn compile(folder: &Path, name: &str, options: &[&str]) -> std::path::PathBuf {
         let (source, program) = (folder.join("a.c"), folder.join(name));
         fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let compiler = if name.starts_with("clang") { "clang" } else { "cc" };
         let compiled =
-            Command::new("cc").args(options).arg(&source).arg("-o").arg(&program).status();
+            Command::new(compiler).args(options).arg(&source).arg("-o").arg(&program).status();
         assert!(compiled.unwrap().success(), "{options:?}");
         program
     }
@@ -230,7 +309,7 @@ mod tests {
         assert_eq!(look_at(&fixed), Ok(Executable::Static));
         let sanitized = look_at(&compile(folder, "sanitized", &["-fsanitize=address"])).unwrap();
         assert!(sanitized.first_library().unwrap().starts_with("libasan.so."), "{sanitized:?}");
-        assert_eq!(look_at(&folder.join("none")), Err(Errno::NOENT));
+        assert!(look_at(&folder.join("none")).is_err());
         let script = folder.join("script");
         for (text, expected) in [
             ("#!/bin/sh\n".to_owned(), Executable::Open),
@@ -241,12 +320,89 @@ mod tests {
             ("\x7fELF".to_owned(), Executable::Open),
             (format!("\x7fELF{}", "\x01".repeat(80)), Executable::Foreign),
         ] {
-            fs::write(&script, &text).unwrap();
+            write_script(&script, &text);
             assert_eq!(look_at(&script), Ok(expected), "{text:?}");
         }
         // A script that leads to itself.
-        fs::write(&script, format!("#!{}\n", script.display())).unwrap();
+        write_script(&script, &format!("#!{}\n", script.display()));
         assert_eq!(look_at(&script), Ok(Executable::Open));
+    }
+
+    #[test]
+    fn clangs_sanitizer_comes_first_too() {
+        if Command::new("clang").arg("--version").output().is_err() {
+            eprintln!("skipped: there is no clang");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let shared = ["-fsanitize=address", "-shared-libasan"];
+        let sanitized = look_at(&compile(folder.path(), "clang-shared", &shared)).unwrap();
+        let first = sanitized.first_library().unwrap();
+        assert!(first.starts_with("libclang_rt.asan"), "{first}");
+        let within = compile(folder.path(), "clang-static", &["-fsanitize=address"]);
+        assert_eq!(look_at(&within), Ok(Executable::Open));
+    }
+
+    #[test]
+    fn a_sanitizer_is_found_by_its_name_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        for (name, is_first) in [
+            ("libclang_rt.asan.so", true),
+            ("libclang_rt.asan-x86_64.so", true),
+            ("libasan.so.6", true),
+            ("libclang_rt.hwasan-x86_64.so", false),
+            ("libclang_rt.ubsan_standalone-x86_64.so", false),
+            ("libtsan.so.2", false),
+        ] {
+            let library = folder.join(name);
+            let soname = format!("-Wl,-soname,{name}");
+            compile(folder, name, &["-shared", "-fPIC", &soname]);
+            let options = ["-Wl,--no-as-needed", library.to_str().unwrap()];
+            let found = look_at(&compile(folder, "program", &options)).unwrap();
+            assert_eq!(found.first_library(), is_first.then_some(name));
+        }
+    }
+
+    /// What is not a file that may be executed is not opened: that would wait for a writer, forever.
+    #[test]
+    fn only_what_the_kernel_may_execute_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let fifo = folder.join("fifo");
+        assert!(Command::new("mkfifo").args(["-m", "755"]).arg(&fifo).status().unwrap().success());
+        assert!(look_at(&fifo).is_err());
+        let by_script = folder.join("script");
+        write_script(&by_script, &format!("#!{}\n", fifo.display()));
+        assert!(look_at(&by_script).is_err());
+        for other in [folder, Path::new("/dev/null"), Path::new("/etc/passwd")] {
+            assert!(look_at(other).is_err(), "{}", other.display());
+        }
+        // As fexecve(3) has it, of a descriptor that cannot be read.
+        let file = openat(CWD, fifo.as_os_str().as_bytes(), OFlags::PATH, Mode::empty()).unwrap();
+        assert!(look(&file, c"", AtFlags::EMPTY_PATH, &mut [0; _]).is_err());
+        let program = compile(folder, "static", &["-static"]);
+        let name = CString::new(program.as_os_str().as_bytes()).unwrap();
+        for open in [OFlags::PATH, OFlags::RDONLY, OFlags::WRONLY] {
+            let file = openat(CWD, &*name, open, Mode::empty()).unwrap();
+            let found = look(&file, c"", AtFlags::EMPTY_PATH, &mut [0; _]);
+            assert_eq!(found, Ok(Executable::Static), "{open:?}");
+        }
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&program, &link).unwrap();
+        assert_eq!(look_at(&link), Ok(Executable::Static));
+        let link = CString::new(link.as_os_str().as_bytes()).unwrap();
+        assert!(look(CWD, &link, AtFlags::SYMLINK_NOFOLLOW, &mut [0; _]).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = compile(folder.path(), "program", &[]);
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o111)).unwrap();
+        let is_root = rustix::process::geteuid().is_root();
+        let expected = if is_root { Executable::Open } else { Executable::Unreadable };
+        assert_eq!(look_at(&program), Ok(expected));
     }
 
     #[test]

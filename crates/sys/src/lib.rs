@@ -7,7 +7,8 @@
 //! From the bottom up: [`raw`] and [`abi`] are the kernel's own interface; [`mem`], [`sync`],
 //! [`time`], [`mod@path`] and [`thread`] are what any part of ramfold stands on; [`mod@file`] and [`uring`] read and
 //! write past the page cache; [`uffd`], [`pagemap`], [`maps`],
-//! [`proc`] and [`credentials`] are what the pager asks about the process it lives in; `cgroup` reads
+//! [`proc`] and [`credentials`] are what the pager asks about the process it lives in; [`careful`],
+//! [`scratch`] and [`executable`] are for the calls that it makes in the program's place; `cgroup` reads
 //! the limits around it; `file_server` is what a file system in user space asks on behalf of others.
 
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
@@ -15,6 +16,7 @@
 pub mod abi;
 pub mod aio;
 pub mod bytes;
+pub mod careful;
 #[cfg(any(test, feature = "std"))]
 pub mod cgroup;
 pub mod code;
@@ -32,6 +34,7 @@ pub mod proc;
 pub mod process;
 pub mod raw;
 pub mod robust;
+pub mod scratch;
 pub mod sync;
 pub mod thread;
 pub mod time;

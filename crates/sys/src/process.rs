@@ -139,6 +139,19 @@ pub fn end_word() -> Option<usize> {
     (told.is_ok() && address != 0 && address.is_multiple_of(4)).then_some(address)
 }
 
+/// Makes another word the [`end_word`] of the calling thread; zero: none. The kernel clears it also when
+/// the thread executes a program, where others share its memory.
+///
+/// # Errors
+/// What a filter of system calls says: the call itself knows no error.
+///
+/// # Safety
+/// It must be permitted to clear the word at any time from now on.
+pub unsafe fn set_end_word(address: usize) -> Result<(), Errno> {
+    // SAFETY: by the caller's word.
+    raw::check(unsafe { raw::syscall2(raw::nr::SET_TID_ADDRESS, address, 0) }).map(drop)
+}
+
 /// The program, as seen by a process that shares its address space.
 #[derive(Debug)]
 pub struct Program {

@@ -36,6 +36,7 @@ pub mod nr {
     pub const PRCTL: usize = 157;
     pub const IO_SETUP: usize = 206;
     pub const IO_SUBMIT: usize = 209;
+    pub const SET_TID_ADDRESS: usize = 218;
     pub const EXIT_GROUP: usize = 231;
     pub const UNSHARE: usize = 272;
     pub const SET_ROBUST_LIST: usize = 273;
@@ -59,6 +60,7 @@ pub mod nr {
     pub const CAPSET: usize = 91;
     pub const EXIT: usize = 93;
     pub const EXIT_GROUP: usize = 94;
+    pub const SET_TID_ADDRESS: usize = 96;
     pub const UNSHARE: usize = 97;
     pub const SET_ROBUST_LIST: usize = 99;
     pub const RT_SIGACTION: usize = 134;

@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -172,6 +173,133 @@ static void refused_calls(void) {
     say("fexecve no program", fexecve(file, (char *[]){"x", NULL}, (char *[]){NULL}));
 }
 
+static unsigned char *map(void *place, size_t bytes) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place ? MAP_FIXED : 0);
+    return mmap(place, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+}
+
+static char unknown_program[64];
+
+static void make_file(const char *path, const char *content) {
+    int file = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0700);
+    if (file == -1 || write(file, content, strlen(content)) == -1) say(path, -1);
+    close(file);
+    chmod(path, 0700);
+}
+
+// Of SIGSTKSZ bytes, as it was for long. The kernel takes some of it.
+enum { SMALL = 8192, OWN = 512 };
+static char *small_stack;
+static long small_result, small_used;
+
+static void execute_in_handler(int signal) {
+    (void)signal;
+    volatile char *lowest = small_stack;
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    for (volatile char *at = lowest; (uintptr_t)at < here - OWN; at++) *at = 0x5a;
+    small_result = execve(unknown_program, (char *[]){"x", NULL}, environ);
+    while (*lowest == 0x5a) lowest++;
+    small_used = here - (uintptr_t)lowest;
+}
+
+static void execute_and_wait(const char *what, const char *path, char **environment) {
+    int status = 0;
+    pid_t child = vfork();
+    if (!child) {
+        execve(path, (char *[]){"sh", "-c", "exit 7", NULL}, environment);
+        _exit(errno);
+    }
+    waitpid(child, &status, 0);
+    printf("%s: %d\n", what, WEXITSTATUS(status));
+}
+
+// What the kernel refuses it refuses at once.
+static void odd_executions(void) {
+    char *arguments[] = {"x", NULL};
+    char folder[] = "/tmp/observe-XXXXXX", link[64], fifo[64];
+    if (!mkdtemp(folder)) say("mkdtemp", -1);
+    snprintf(unknown_program, sizeof unknown_program, "%s/unknown", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    make_file(unknown_program, "text\n");
+    say("mkfifo", mkfifo(fifo, 0700));
+    alarm(60);
+
+    // Files that are none.
+    say("a fifo", execve(fifo, arguments, environ));
+    int descriptor = open(fifo, O_PATH | O_CLOEXEC);
+    say("an open fifo", syscall(SYS_execveat, descriptor, "", arguments, environ, AT_EMPTY_PATH));
+    say("a device", execve("/dev/null", arguments, environ));
+    say("a link to a fifo", symlink(fifo, link));
+    say("it", execve(link, arguments, environ));
+    say("it itself", syscall(SYS_execveat, AT_FDCWD, link, arguments, environ, AT_SYMLINK_NOFOLLOW));
+    char script[64], line[80];
+    snprintf(script, sizeof script, "%s/script", folder);
+    snprintf(line, sizeof line, "#!%s\n", fifo);
+    make_file(script, line);
+    say("a script of a fifo", execve(script, arguments, environ));
+    say("no such folder", syscall(SYS_execveat, -1, "program", arguments, environ, 0));
+    say("no such folder, from the root",
+        syscall(SYS_execveat, -1, unknown_program, arguments, environ, 0));
+    say("no such flag", syscall(SYS_execveat, AT_FDCWD, unknown_program, arguments, environ, 2));
+    descriptor = open(unknown_program, O_PATH | O_CLOEXEC);
+    say("an open path", syscall(SYS_execveat, descriptor, "", arguments, environ, AT_EMPTY_PATH));
+
+    // What cannot be read.
+    char *memory = (char *)map(NULL, 8192), *end = memory + 4096;
+    mprotect(end, 4096, PROT_NONE);
+    char *volatile bad = (char *)8, **list = (char **)end - 1;
+    say("a bad string", execve("/bin/true", arguments, (char *[]){"A=b", bad, NULL}));
+    list[0] = "A=b";
+    say("a list without end", execve("/bin/true", arguments, list));
+    say("arguments without end", execve("/bin/true", list, environ));
+    say("a bad list", execve("/bin/true", arguments, (char **)bad));
+    memcpy(end - 11, "LD_PRELOAD=", 11);
+    say("a string without end", execve("/bin/true", arguments, (char *[]){end - 11, NULL}));
+    memcpy(end - 9, "/bin/true", 9);
+    say("a path without end", execve(end - 9, arguments, environ));
+    say("a bad path", execve(bad, arguments, environ));
+    memory[0] = '/';
+    memset(memory + 1, 'a', 4095);
+    say("a long path without end", execve(memory, arguments, environ));
+    mprotect(end, 4096, PROT_READ | PROT_WRITE);
+    say("a long path", execve(memory, arguments, environ));
+
+    // What is too large.
+    size_t bytes = 200000;
+    char *large = (char *)map(NULL, bytes);
+    memset(large, 'x', bytes - 1);
+    memcpy(large, "LD_PRELOAD=", 11);
+    say("a long string", execve("/bin/true", arguments, (char *[]){large, NULL}));
+    char **many = (char **)map(NULL, bytes * sizeof *many);
+    for (size_t i = 0; i + 1 < bytes; i++) many[i] = "A=bcdefghijklmnopqrstuvwxyz0123456789";
+    say("a long list", execve("/bin/true", arguments, many));
+
+    // What is not.
+    execute_and_wait("no environment", "/bin/sh", NULL);
+    many[5000] = NULL;
+    execute_and_wait("5000 variables", "/bin/sh", many);
+    for (int i = 0; i < 100; i++) {
+        if (i % 2) execve(unknown_program, arguments, environ);
+        execute_and_wait("again", i % 4 ? "/bin/sh" : unknown_program, environ);
+    }
+
+    small_stack = (char *)map(NULL, 4096 + SMALL) + 4096;
+    mprotect(small_stack - 4096, 4096, PROT_NONE);
+    stack_t stack = {.ss_sp = small_stack, .ss_size = SMALL};
+    say("sigaltstack", sigaltstack(&stack, NULL));
+    struct sigaction action = {.sa_handler = execute_in_handler, .sa_flags = SA_ONSTACK};
+    sigaction(SIGUSR1, &action, NULL);
+    raise(SIGUSR1);
+    say("on a small stack", small_result);
+    printf("it is enough: %d\n", small_used < 2048);
+    unlink(fifo);
+    unlink(link);
+    unlink(script);
+    unlink(unknown_program);
+    rmdir(folder);
+}
+
 static void stops(void) {
     int status;
     pid_t child = fork();
@@ -220,11 +348,6 @@ static void first_thread_ends(void) {
     pthread_t thread;
     pthread_create(&thread, NULL, end_first_thread, NULL);
     pthread_exit(NULL);
-}
-
-static unsigned char *map(void *place, size_t bytes) {
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place ? MAP_FIXED : 0);
-    return mmap(place, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
 }
 
 static long wrong_in(const unsigned char *at, size_t pages, int value) {
@@ -324,6 +447,7 @@ static const struct {
     {"backtraces", backtraces},
     {"symbols", symbols},
     {"refused_calls", refused_calls},
+    {"odd_executions", odd_executions},
     {"stops", stops},
     {"moved_pieces", moved_pieces},
     {"first_thread_ends", first_thread_ends},

@@ -4,154 +4,223 @@
 //! started there (`crate::entry`): so the new program finds the environment that it was given. The
 //! session's variable says what was added.
 //!
-//! Everything here is safe in a child of vfork, which has its parent's memory.
+//! Everything here is safe in a child of vfork, which has its parent's memory, and in a handler of
+//! signals on a small stack. Of what the program passes only that is read which can be: for the rest
+//! the kernel has an answer.
 
 use core::ffi::{CStr, c_char};
-use core::ptr;
 
-use ramfold_sys::executable::{self, Executable};
-use ramfold_sys::raw;
-use ramfold_sys::{Errno, PAGE_SIZE};
-use rustix::fd::BorrowedFd;
-use rustix::fs::{Access, AtFlags, CWD, access};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use ramfold_sys::careful::CarefulReader;
+use ramfold_sys::executable::{self, Executable, SanitizerName, WORK_BYTES, Work};
+use ramfold_sys::scratch::Taker;
+use ramfold_sys::{Errno, PAGE_SIZE, proc, raw};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Access, AtFlags, CWD, access, accessat};
+use rustix::process::{Resource, getrlimit};
 
-use super::{Answer, Call};
+use super::{Answer, Call, SCRATCHES};
 use crate::agent::Agent;
-use crate::entry::environment::{Changes, Strings, strings};
+use crate::entry::environment::{Changes, Strings, Unchanged, Variables};
+use crate::entry::session_place::SessionPlace;
 use crate::session::Once;
 
-/// As many variables, and bytes of those that are added, fit on the stack.
-const VARIABLES_USUAL: usize = 512;
-const TEXT_BYTES: usize = 2048;
+/// `PATH_MAX` of linux/limits.h, with the end of the path.
+const PATH_BYTES_MAX: usize = 4096;
+/// What strings and lists may take (execve(2)): a quarter of the stack's limit, within these.
+const STRINGS_BYTES_LEAST: u64 = 128 << 10;
+const STRINGS_BYTES_MOST: u64 = 6 << 20;
 
+#[inline(never)]
 pub fn on_execve(call: &Call) -> Answer {
     let [path, _, environment, ..] = call.arguments;
-    along(call, path, environment, 2, |path| executable::look(CWD, path, AtFlags::empty()))
+    along(call, Some(CWD), path, AtFlags::empty(), environment, 2)
 }
 
+#[inline(never)]
 pub fn on_execveat(call: &Call) -> Answer {
     let [folder, path, _, environment, flags, _] = call.arguments;
     let flags = AtFlags::from_bits_retain(flags as u32);
-    along(call, path, environment, 3, |path| {
-        let folder = folder as i32;
-        if folder < 0 {
-            return executable::look(CWD, path, flags);
-        }
+    // Others ask for something else than an execution, or are refused.
+    if !(AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW).contains(flags) {
+        return Answer::AS_IT_IS;
+    }
+    let folder = match folder as i32 {
         // SAFETY: it is only passed on to the kernel, which says whether it is open.
-        executable::look(unsafe { BorrowedFd::borrow_raw(folder) }, path, flags)
-    })
+        folder @ 0.. => Some(unsafe { BorrowedFd::borrow_raw(folder) }),
+        folder if folder == CWD.as_raw_fd() => Some(CWD),
+        _ => None,
+    };
+    along(call, folder, path, flags, environment, 3)
 }
 
 /// Makes the call with an environment that leads to the agent. `place`: of the environment among the
 /// arguments.
+#[inline(never)]
 fn along(
     call: &Call,
+    folder: Option<BorrowedFd<'_>>,
     path: usize,
+    flags: AtFlags,
     environment: usize,
     place: usize,
-    look: impl Fn(&CStr) -> Result<Executable, Errno>,
 ) -> Answer {
     let Some(agent) = Agent::get() else { return Answer::AS_IT_IS };
-    let Some(library) = agent.library() else { return Answer::AS_IT_IS };
-    // What cannot be read the kernel refuses.
-    if !raw::is_readable(path & !7) || environment != 0 && !raw::is_readable(environment) {
+    let mut reader = CarefulReader::new();
+    // SAFETY: it is the program's, which has passed it to a call.
+    let Some(path) = (unsafe { reader.string(path, PATH_BYTES_MAX - 1) }) else {
+        return Answer::AS_IT_IS;
+    };
+    let folder = folder.or(path.to_bytes().starts_with(b"/").then_some(CWD));
+    let Some(folder) = folder else { return Answer::AS_IT_IS };
+    // A search for a program in many folders ends here for most of them.
+    if !executable::is_candidate(folder, path, flags) {
         return Answer::AS_IT_IS;
     }
-    // SAFETY: a path of the program's.
-    let path = unsafe { CStr::from_ptr(path as *const c_char) };
-    let Ok(executable) = look(path) else { return Answer::AS_IT_IS };
-    if let Some(reason) = executable.reason() {
-        say(agent, path, reason);
-        return Answer::AS_IT_IS;
-    }
-    if access(library, Access::READ_OK).is_err() {
-        say(agent, path, "ramfold's library cannot be seen where it runs");
-        return Answer::AS_IT_IS;
-    }
-    // The descriptor is closed when this returns: the program was not executed.
-    let (session, _handed_down) = match agent.session_for_execution() {
-        Ok(found) => found,
-        Err(errno) => {
-            say(
-                agent,
-                path,
-                match errno {
-                    Errno::ACCESS | Errno::PERM => {
-                        "it is another user's, or in another user namespace, and may not open ramfold's session"
-                    }
-                    _ => "it runs where neither ramfold nor its agent can be seen in /proc",
-                },
-            );
-            return Answer::AS_IT_IS;
+    // SAFETY: as above.
+    let variables = unsafe { Variables::find(environment as Strings, &mut reader) };
+    let Some(variables) = variables else { return Answer::AS_IT_IS };
+    let program = Program { agent, folder, path, flags };
+    match program.execute(call, place, &variables) {
+        Ok(result) if result != too_big() => Answer::made(result),
+        Ok(_) => {
+            if fits(call, place, path) {
+                program.say("its arguments and environment leave no room for ramfold's variables");
+            }
+            Answer::AS_IT_IS
         }
-    };
-    let environment = environment as Strings;
-    let mut text = [0; TEXT_BYTES];
-    let Some(changes) = Changes::new(
-        &session,
-        library,
-        strings(environment),
-        executable.first_library(),
-        &mut text,
-    ) else {
-        return Answer::AS_IT_IS;
-    };
-    let count = strings(environment).count() + Changes::MORE + 1;
-    let mut usual = [ptr::null::<c_char>(); VARIABLES_USUAL];
-    let mut more = None;
-    let list = if count <= VARIABLES_USUAL {
-        &mut usual[..]
-    } else {
-        match Pointers::new(count) {
-            Some(pointers) => more.insert(pointers).as_slice(),
-            None => return Answer::AS_IT_IS,
+        Err(None) => Answer::AS_IT_IS,
+        Err(Some(reason)) => {
+            program.say(reason);
+            Answer::AS_IT_IS
         }
+    }
+}
+
+/// What is to be executed.
+struct Program<'a> {
+    agent: &'static Agent,
+    folder: BorrowedFd<'a>,
+    path: &'a CStr,
+    flags: AtFlags,
+}
+
+/// Why the agent does not come along; `None` where that is right, or for the kernel to say.
+type Reason = Option<&'static str>;
+
+impl Program<'_> {
+    /// Makes the call, with other variables in the environment. What the kernel answers.
+    fn execute(
+        &self,
+        call: &Call,
+        place: usize,
+        variables: &Variables<'_>,
+    ) -> Result<isize, Reason> {
+        let library = self.agent.library().ok_or(None)?;
+        let pointers = variables.count + Changes::MORE + 1;
+        let list_bytes = pointers * size_of::<*const c_char>();
+        let text_bytes = Changes::text_bytes(variables, library, size_of::<SanitizerName>());
+        let shares = proc::own_pid() != self.agent.pid();
+        let taker = if shares { Taker::Guest } else { Taker::Own };
+        let mut scratch = SCRATCHES
+            .take(WORK_BYTES + list_bytes + text_bytes, taker)
+            .map_err(|_| "there is no memory for its environment")?;
+        let (work, rest) = scratch.bytes().split_first_chunk_mut().ok_or(None)?;
+        let (list, text) = rest.split_at_mut(list_bytes);
+
+        let executable = self.look(work)?;
+        // The descriptor is closed when this returns: the program was not executed.
+        let (session, _handed_down) = self.session(library)?;
+        let first = executable.first_library();
+        let changes =
+            Changes::new(&session, library, variables, first, text).map_err(|why| match why {
+                Unchanged::Leads => None,
+                Unchanged::NoRoom => Some("its LD_PRELOAD is as long as the kernel permits"),
+            })?;
+        // SAFETY: any bytes are a pointer. The memory begins at a page, and the list at a whole word.
+        let (_, list, _) = unsafe { list.align_to_mut::<*const c_char>() };
+        const { assert!(WORK_BYTES.is_multiple_of(align_of::<*const c_char>())) };
+        // SAFETY: it is the program's, and was looked at a moment ago.
+        unsafe { changes.apply(variables, list) };
+        let mut arguments = call.arguments;
+        arguments[place] = list.as_ptr() as usize;
+        let [a, b, c, d, e, f] = arguments;
+        // SAFETY: the program asked for this call; the list is one of strings, and ends with null.
+        Ok(unsafe { raw::syscall6(call.number, a, b, c, d, e, f) })
+    }
+
+    fn look(&self, work: &mut Work) -> Result<Executable, Reason> {
+        // What cannot be executed the kernel refuses.
+        let found = executable::look(self.folder, self.path, self.flags, work).map_err(|_| None)?;
+        match found.reason() {
+            None => Ok(found),
+            reason => Err(reason.filter(|_| self.is_permitted())),
+        }
+    }
+
+    #[inline(never)]
+    fn is_permitted(&self) -> bool {
+        let flags = self.flags | AtFlags::EACCESS;
+        accessat(self.folder, self.path, Access::EXEC_OK, flags) != Err(Errno::ACCESS)
+    }
+
+    #[inline(never)]
+    fn session(&self, library: &CStr) -> Result<(SessionPlace, Option<OwnedFd>), Reason> {
+        if access(library, Access::READ_OK).is_err() {
+            return Err(Some("ramfold's library cannot be seen where it runs"));
+        }
+        self.agent.session_for_execution().map_err(|errno| {
+            Some(match errno {
+                Errno::ACCESS | Errno::PERM => {
+                    "it is another user's, or in another user namespace, and may not open ramfold's session"
+                }
+                _ => "it runs where neither ramfold nor its agent can be seen in /proc",
+            })
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn say(&self, why: &str) {
+        let name = self.path.to_bytes();
+        let name = core::str::from_utf8(&name[..name.len().min(200)]).unwrap_or_default();
+        let name = if name.is_empty() { "(a program)" } else { name };
+        self.agent.session().say(
+            Once::NotAlong,
+            format_args!(
+                "{name} runs without ramfold: {why} (said of the first such program only)"
+            ),
+        );
+    }
+}
+
+fn too_big() -> isize {
+    -(Errno::TOOBIG.raw_os_error() as isize)
+}
+
+/// Would the kernel take these strings as they are? Only of what it does not take with more.
+#[cold]
+#[inline(never)]
+fn fits(call: &Call, place: usize, path: &CStr) -> bool {
+    let mut reader = CarefulReader::new();
+    let mut of_strings = |list: usize| {
+        let mut bytes = 0;
+        for at in (list..).step_by(size_of::<usize>()).take_while(|_| list != 0) {
+            match reader.word(at)? {
+                0 => break,
+                // SAFETY: it is the program's, which has passed it to a call.
+                string => {
+                    let string = unsafe { reader.string(string, 32 * PAGE_SIZE - 1) }?;
+                    bytes += string.count_bytes() + 1 + size_of::<usize>();
+                }
+            }
+        }
+        Some(bytes)
     };
-    changes.apply(strings(environment), list);
-    let mut arguments = call.arguments;
-    arguments[place] = list.as_ptr() as usize;
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the program asked for this call; the list is one of strings, and ends with null.
-    let result = unsafe { raw::syscall6(call.number, a, b, c, d, e, f) };
-    Answer::made(result)
-}
-
-fn say(agent: &Agent, path: &CStr, why: &str) {
-    let name = path.to_bytes();
-    let name = core::str::from_utf8(&name[..name.len().min(200)]).unwrap_or("(a program)");
-    agent.session().say(
-        Once::NotAlong,
-        format_args!("{name} runs without ramfold: {why} (said of the first such program only)"),
-    );
-}
-
-/// A list too long for the stack. What execves with it never frees it: so it is a mapping.
-struct Pointers {
-    start: *mut *const c_char,
-    count: usize,
-}
-
-impl Pointers {
-    fn new(count: usize) -> Option<Pointers> {
-        let bytes = (count * size_of::<usize>()).next_multiple_of(PAGE_SIZE);
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: new memory at a place of the kernel's choice.
-        let start =
-            unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) }.ok()?;
-        Some(Pointers { start: start.cast(), count })
-    }
-
-    fn as_slice(&mut self) -> &mut [*const c_char] {
-        // SAFETY: zeroed memory of that length, which is its own.
-        unsafe { core::slice::from_raw_parts_mut(self.start, self.count) }
-    }
-}
-
-impl Drop for Pointers {
-    fn drop(&mut self) {
-        let bytes = (self.count * size_of::<usize>()).next_multiple_of(PAGE_SIZE);
-        // SAFETY: its own, and no slice of it is left.
-        let _ = unsafe { munmap(self.start.cast(), bytes) };
-    }
+    let lists = [call.arguments[place - 1], call.arguments[place]];
+    let [Some(arguments), Some(environment)] = lists.map(&mut of_strings) else {
+        return false;
+    };
+    let limit = getrlimit(Resource::Stack).current.map_or(u64::MAX, |bytes| bytes / 4);
+    let limit = limit.clamp(STRINGS_BYTES_LEAST, STRINGS_BYTES_MOST);
+    (path.count_bytes() + 1 + arguments + environment) as u64 <= limit
 }

@@ -37,6 +37,7 @@ pub fn is_error(result: isize) -> bool {
 
 /// What is populated at once is announced in between: the fault handler then fills it, with room made
 /// for it.
+#[inline(never)]
 pub fn on_mmap(call: &Call) -> Answer {
     let [_, bytes, access, flags, ..] = call.arguments;
     let is_growth =
@@ -66,6 +67,7 @@ pub fn on_mmap(call: &Call) -> Answer {
     Answer::made(result)
 }
 
+#[inline(never)]
 pub fn on_mprotect(call: &Call) -> Answer {
     let [_, bytes, access, ..] = call.arguments;
     let Some(agent) = listener().filter(|_| access & PROT_WRITE != 0) else {
@@ -78,6 +80,7 @@ pub fn on_mprotect(call: &Call) -> Answer {
     Answer::made(result)
 }
 
+#[inline(never)]
 pub fn on_mremap(call: &Call) -> Answer {
     let Some(agent) = listener() else { return Answer::AS_IT_IS };
     let [old, old_bytes, new_bytes, flags, new, _] = call.arguments;
@@ -93,6 +96,7 @@ pub fn make_mremap(call: &Mremap) -> isize {
     make(nr::MREMAP, [old, old_bytes, new_bytes, flags, new, 0])
 }
 
+#[inline(never)]
 pub fn on_brk(call: &Call) -> Answer {
     let Some(agent) = listener() else { return Answer::AS_IT_IS };
     let mut before = PROGRAM_BREAK.load(Ordering::Relaxed);

@@ -10,6 +10,7 @@
 //! What enters the kernel by an instruction of its own is not seen.
 
 use ramfold_sys::raw::nr;
+use ramfold_sys::scratch::Scratches;
 
 mod divert;
 mod exec;
@@ -19,6 +20,14 @@ mod pieces;
 mod stubs;
 
 pub use divert::divert;
+
+/// What is too large for the program's stack.
+static SCRATCHES: Scratches = Scratches::new();
+
+/// In a forked child, before it goes on.
+pub fn begin_child() {
+    SCRATCHES.begin_child();
+}
 
 /// A system call that the program asks for, as the stubs put it on the stack.
 #[repr(C)]
@@ -43,7 +52,8 @@ impl Answer {
     }
 }
 
-/// What the stubs call.
+/// What the stubs call. None of these is inlined: each call would need the stack that the largest needs,
+/// and the program's may be small.
 extern "C" fn on_call(call: &Call) -> Answer {
     match call.number {
         nr::CLONE | nr::CLONE3 | nr::FORK => fork::on_clone(call),

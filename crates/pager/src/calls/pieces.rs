@@ -70,6 +70,7 @@ impl Mremap {
         self.old..self.old.saturating_add(self.old_bytes)
     }
 
+    #[inline(never)]
     fn by_pieces(&self) -> isize {
         let Mremap { old, old_bytes, new_bytes, flags, new } = *self;
         let may_stay = flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0;

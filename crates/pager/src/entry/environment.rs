@@ -12,6 +12,8 @@
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
 
+use ramfold_sys::careful::CarefulReader;
+
 use super::session_place::SessionPlace;
 use crate::session::SESSION_VARIABLE;
 
@@ -40,6 +42,63 @@ pub fn value_of<'a>(string: &'a CStr, name: &str) -> Option<&'a [u8]> {
     string.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }
 
+/// The kernel takes no longer string (`MAX_ARG_STRLEN` of linux/binfmts.h), its end included.
+const STRING_BYTES_MAX: usize = 32 << 12;
+
+/// What matters here of the environment that a program gives to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Variables<'a> {
+    list: Strings,
+    pub count: usize,
+    session: Option<&'a [u8]>,
+    preload: Option<&'a [u8]>,
+}
+
+impl Variables<'_> {
+    /// `None` where the list, or what tells of a string which variable it is, cannot be read.
+    ///
+    /// # Safety
+    /// What can be read must stay so, and as it is, while the variables are used.
+    pub unsafe fn find(list: Strings, reader: &mut CarefulReader) -> Option<Self> {
+        let mut found = Variables { list, count: 0, session: None, preload: None };
+        if list.is_null() {
+            return Some(found);
+        }
+        loop {
+            match reader.word(list.wrapping_add(found.count) as usize)? {
+                0 => return Some(found),
+                // SAFETY: by the caller's word.
+                string => unsafe { found.note(string, reader) }?,
+            }
+            found.count += 1;
+        }
+    }
+
+    /// # Safety
+    /// As of [`Self::find`].
+    unsafe fn note(&mut self, string: usize, reader: &mut CarefulReader) -> Option<()> {
+        let variables =
+            [(SESSION_VARIABLE, &mut self.session), (PRELOAD_VARIABLE, &mut self.preload)];
+        for (name, value) in variables {
+            if value.is_none() && reader.starts_with(string, name.as_bytes())? {
+                // SAFETY: by the caller's word.
+                let string = unsafe { reader.string(string, STRING_BYTES_MAX) }?;
+                *value = value_of(string, name);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Why an environment stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unchanged {
+    /// It leads to the agent.
+    Leads,
+    /// Its variable for the loader is as long as the kernel permits, or nearly.
+    NoRoom,
+}
+
 /// What has to be different in an environment for the agent to come along.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Changes<'a> {
@@ -50,21 +109,27 @@ pub struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// For a session that is found at `place`, and the agent's library of that path. `None` where nothing
-    /// has to be different, or there is no room for it in `text`. `first`: a library that must come before
-    /// all others.
-    pub fn new<'b>(
+    /// How much text [`Self::new`] makes at most, with a name so long before all others.
+    pub fn text_bytes(variables: &Variables<'_>, library: &CStr, first_bytes: usize) -> usize {
+        const OTHERS: usize = 256;
+        let given = [variables.session, variables.preload];
+        let given: usize = given.iter().flatten().map(|value| value.len()).sum();
+        given + first_bytes + library.count_bytes() + OTHERS
+    }
+
+    /// For a session that is found at `place`, and the agent's library of that path. `first`: a library
+    /// that must come before all others.
+    ///
+    /// # Errors
+    /// Where nothing is to be different.
+    pub fn new(
         place: &SessionPlace,
         library: &CStr,
-        environment: impl Iterator<Item = &'b CStr>,
+        variables: &Variables<'_>,
         first: Option<&str>,
         text: &'a mut [u8],
-    ) -> Option<Changes<'a>> {
-        let (mut session, mut preload) = (None, None);
-        for string in environment {
-            session = session.or(value_of(string, SESSION_VARIABLE));
-            preload = preload.or(value_of(string, PRELOAD_VARIABLE));
-        }
+    ) -> Result<Changes<'a>, Unchanged> {
+        let Variables { session, preload, .. } = *variables;
         let list = preload.unwrap_or(b"");
         let has = |library: &[u8]| {
             list.split(|b| matches!(b, b' ' | b':' | b'\t' | b'\n')).any(|name| name == library)
@@ -76,80 +141,119 @@ impl<'a> Changes<'a> {
             .filter(|value| SessionPlace::parse(value).is_some_and(|other| other.key != place.key));
         let leads = session.is_some() && place.pid != 0 || other.is_some();
         if leads && first.is_none() && has(library) {
-            return None;
+            return Err(Unchanged::Leads);
         }
-        let preload_end = text.len() / 2;
-        let (preload_text, session_text) = text.split_at_mut(preload_end);
-        let mut preload_line = Text::new(preload_text);
-        write!(preload_line, "{PRELOAD_VARIABLE}=").ok()?;
-        if let Some(first) = first {
-            write!(preload_line, "{first}:").ok()?;
-        }
-        let skip = preload_line.length - PRELOAD_VARIABLE.len() - 1;
-        preload_line.push(list)?;
-        if !has(library) {
-            preload_line.push(if list.is_empty() { b"" } else { b":" })?;
-            preload_line.push(library)?;
-        }
-        let changes_preload = first.is_some() || !has(library);
+        let adds_library = !has(library);
+        let changes_preload = first.is_some() || adds_library;
         let (adds_session, adds_preload) = (session.is_none(), preload.is_none());
+        // The name and what stands behind it.
+        let skip = first.map_or(0, |first| first.len() + 1);
 
-        let mut session_line = Text::new(session_text);
-        write!(session_line, "{SESSION_VARIABLE}=").ok()?;
-        match other {
-            Some(other) => session_line.push(other)?,
-            None => write!(session_line, "{place}").ok()?,
+        let mut line = Text::new(text);
+        let written = write_session(&mut line, place, other, |line| {
+            let letter = |is_so: bool, letter| if is_so { letter } else { "" };
+            let added = letter(adds_session, "s");
+            let pads = letter(adds_session != adds_preload, "d");
+            write!(line, ":{added}{}{pads}", letter(adds_preload, "p"))?;
+            if changes_preload && !adds_preload {
+                write!(line, "r{skip},{}", list.len())?;
+            }
+            Ok(())
+        });
+        let (session, text) = written.ok().and_then(|()| line.finish()).ok_or(Unchanged::NoRoom)?;
+        let mut preload = None;
+        if changes_preload {
+            let mut line = Text::new(text);
+            let library = if adds_library { library } else { b"" };
+            let written = write_preload(&mut line, first, list, library);
+            let (line, _) = written.ok().and_then(|()| line.finish()).ok_or(Unchanged::NoRoom)?;
+            if line.count_bytes() >= STRING_BYTES_MAX {
+                return Err(Unchanged::NoRoom);
+            }
+            preload = Some(line);
         }
-        let letter = |is_so: bool, letter| if is_so { letter } else { "" };
-        let added = letter(adds_session, "s");
-        let pads = letter(adds_session != adds_preload, "d");
-        write!(session_line, ":{added}{}{pads}", letter(adds_preload, "p")).ok()?;
-        if changes_preload && !adds_preload {
-            write!(session_line, "r{skip},{}", list.len()).ok()?;
-        }
-        Some(Changes {
-            session: session_line.finish()?,
-            preload: if changes_preload { Some(preload_line.finish()?) } else { None },
-            adds_session,
-            adds_preload,
-        })
+        Ok(Changes { session, preload, adds_session, adds_preload })
     }
 
     /// Variables more than there were, and the null at the end.
     pub const MORE: usize = 3;
 
     /// Writes the changed environment: `list` has room for [`Changes::MORE`] more than there are.
-    pub fn apply<'b>(
-        &self,
-        environment: impl Iterator<Item = &'b CStr>,
-        list: &mut [*const c_char],
-    ) {
+    ///
+    /// # Safety
+    /// The environment must be as it was when the variables were found.
+    pub unsafe fn apply(&self, variables: &Variables<'_>, list: &mut [*const c_char]) {
         let mut places = list.iter_mut();
-        let mut put = |string: &CStr| {
+        let mut put = |string: *const c_char| {
             if let Some(place) = places.next() {
-                *place = string.as_ptr();
+                *place = string;
             }
         };
-        for string in environment {
+        for index in 0..variables.count {
+            // SAFETY: within the list, which is of strings, by the caller's word.
+            let string = unsafe { variables.list.add(index).read_unaligned() };
+            // SAFETY: as above.
+            let is = |name| !string.is_null() && unsafe { is_variable(string, name) };
             match self.preload {
-                _ if value_of(string, SESSION_VARIABLE).is_some() => put(self.session),
-                Some(preload) if value_of(string, PRELOAD_VARIABLE).is_some() => put(preload),
+                _ if is(SESSION_VARIABLE) => put(self.session.as_ptr()),
+                Some(preload) if is(PRELOAD_VARIABLE) => put(preload.as_ptr()),
                 _ => put(string),
             }
         }
         if self.adds_session {
-            put(self.session);
+            put(self.session.as_ptr());
         }
         if let Some(preload) = self.preload.filter(|_| self.adds_preload) {
-            put(preload);
+            put(preload.as_ptr());
         }
         if self.adds_session != self.adds_preload {
-            put(PAD);
+            put(PAD.as_ptr());
         }
         if let Some(place) = places.next() {
             *place = core::ptr::null();
         }
     }
+}
+
+/// The session's variable, and what was added.
+fn write_session(
+    line: &mut Text<'_>,
+    place: &SessionPlace,
+    other: Option<&[u8]>,
+    write_added: impl Fn(&mut Text<'_>) -> fmt::Result,
+) -> fmt::Result {
+    write!(line, "{SESSION_VARIABLE}=")?;
+    match other {
+        Some(other) => line.push(other)?,
+        None => write!(line, "{place}")?,
+    }
+    write_added(line)
+}
+
+/// The loader's variable: `library` may be empty.
+fn write_preload(
+    line: &mut Text<'_>,
+    first: Option<&str>,
+    list: &[u8],
+    library: &[u8],
+) -> fmt::Result {
+    write!(line, "{PRELOAD_VARIABLE}=")?;
+    if let Some(first) = first {
+        write!(line, "{first}:")?;
+    }
+    line.push(list)?;
+    if !list.is_empty() && !library.is_empty() {
+        line.push(b":")?;
+    }
+    line.push(library)
+}
+
+/// # Safety
+/// It must be a string.
+unsafe fn is_variable(string: *const c_char, name: &str) -> bool {
+    let start = name.bytes().chain([b'=']);
+    // SAFETY: no further than the first byte that differs, as the last one of the string does.
+    start.enumerate().all(|(offset, byte)| unsafe { *string.add(offset) }.cast_unsigned() == byte)
 }
 
 /// Takes out of the environment of this process what was added to it.
@@ -240,22 +344,24 @@ impl<'a> Text<'a> {
         Text { bytes, length: 0 }
     }
 
-    fn push(&mut self, more: &[u8]) -> Option<()> {
-        self.bytes.get_mut(self.length..self.length + more.len())?.copy_from_slice(more);
+    fn push(&mut self, more: &[u8]) -> fmt::Result {
+        let room = self.bytes.get_mut(self.length..self.length + more.len());
+        room.ok_or(fmt::Error)?.copy_from_slice(more);
         self.length += more.len();
-        Some(())
+        Ok(())
     }
 
-    /// The text, ended by zero.
-    fn finish(mut self) -> Option<&'a CStr> {
-        self.push(&[0])?;
-        CStr::from_bytes_with_nul(&self.bytes[..self.length]).ok()
+    /// The text, ended by zero, and what is left of its place.
+    fn finish(mut self) -> Option<(&'a CStr, &'a mut [u8])> {
+        self.push(&[0]).ok()?;
+        let (text, rest) = self.bytes.split_at_mut(self.length);
+        Some((CStr::from_bytes_with_nul(text).ok()?, rest))
     }
 }
 
 impl Write for Text<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text.as_bytes()).ok_or(fmt::Error)
+        self.push(text.as_bytes())
     }
 }
 
@@ -299,16 +405,35 @@ mod tests {
         }
     }
 
+    /// An environment as a program passes it.
+    struct List<'a>(Vec<*const c_char>, core::marker::PhantomData<&'a CStr>);
+
+    impl<'a> List<'a> {
+        fn new(given: &[&'a CStr]) -> Self {
+            let end = core::iter::once(core::ptr::null());
+            let list = given.iter().map(|string| string.as_ptr()).chain(end).collect();
+            List(list, core::marker::PhantomData)
+        }
+
+        fn find(&self) -> Variables<'a> {
+            // SAFETY: as it was made.
+            unsafe { Variables::find(self.0.as_ptr(), &mut CarefulReader::new()) }.unwrap()
+        }
+    }
+
     /// What a program is given, and what it finds when the agent has started.
     fn there_and_back(given: &[&CStr], first: Option<&str>) -> (Vec<String>, Vec<String>) {
-        let mut text = [0; 512];
-        let Some(changes) = Changes::new(&PLACE, LIBRARY, given.iter().copied(), first, &mut text)
-        else {
+        let environment = List::new(given);
+        let variables = environment.find();
+        let first_bytes = first.map_or(0, str::len);
+        let mut text = vec![0; Changes::text_bytes(&variables, LIBRARY, first_bytes)];
+        let Ok(changes) = Changes::new(&PLACE, LIBRARY, &variables, first, &mut text) else {
             let unchanged: Vec<_> = given.iter().map(|s| s.to_str().unwrap().to_owned()).collect();
             return (unchanged.clone(), unchanged);
         };
-        let mut list = vec![core::ptr::null(); given.len() + Changes::MORE + 1];
-        changes.apply(given.iter().copied(), &mut list);
+        let mut list = vec![core::ptr::dangling(); variables.count + Changes::MORE + 1];
+        // SAFETY: it is as it was.
+        unsafe { changes.apply(&variables, &mut list) };
         let passed: Vec<&CStr> = strings(list.as_ptr()).collect();
         let stack = OnStack::new(&passed);
         let there = stack.list();
@@ -353,17 +478,70 @@ mod tests {
 
     #[test]
     fn what_leads_to_the_agent_is_left_as_it_is() {
-        let given = [c"RAMFOLD_SESSION=7:8:9", c"LD_PRELOAD=/lib/agent.so"];
-        let mut text = [0; 512];
-        assert_eq!(Changes::new(&PLACE, LIBRARY, given.into_iter(), None, &mut text), None);
+        let leads = |given: &[&CStr], first| {
+            let (variables, mut text) = (List::new(given).find(), [0; 512]);
+            let changes = Changes::new(&PLACE, LIBRARY, &variables, first, &mut text);
+            changes.err() == Some(Unchanged::Leads)
+        };
+        let session = c"RAMFOLD_SESSION=7:8:9";
+        assert!(leads(&[session, c"LD_PRELOAD=/lib/agent.so"], None));
         let first = Some("libasan.so.6");
-        let given = [c"RAMFOLD_SESSION=7:8:9", c"LD_PRELOAD=libasan.so.6:/lib/agent.so"];
-        assert_eq!(Changes::new(&PLACE, LIBRARY, given.into_iter(), first, &mut text), None);
+        assert!(leads(&[session, c"LD_PRELOAD=libasan.so.6:/lib/agent.so"], first));
+        assert!(!leads(&[session, c"LD_PRELOAD=/lib/agent.so"], first));
+    }
+
+    #[test]
+    fn a_long_list_of_libraries_has_room_up_to_what_the_kernel_takes() {
+        for (names, is_too_long) in [(150, false), (11_000, false), (13_106, true)] {
+            let given = CString::new(format!("LD_PRELOAD={}", "libm.so.6:".repeat(names))).unwrap();
+            assert!(given.count_bytes() < STRING_BYTES_MAX);
+            let (there, back) = there_and_back(&[c"A=b", &given], None);
+            assert_eq!(back[1].as_bytes(), given.to_bytes());
+            assert_eq!(there[1].ends_with(":/lib/agent.so"), !is_too_long, "{names}");
+        }
+    }
+
+    #[test]
+    fn every_variable_of_a_name_is_changed() {
+        let given = [c"LD_PRELOAD=x.so", c"A=b", c"LD_PRELOAD=y.so", c"LD_PRELOADS=z.so"];
+        let (there, _) = there_and_back(&given, None);
+        let expected = "LD_PRELOAD=x.so:/lib/agent.so";
+        assert_eq!([&there[0], &there[2], &there[3]], [expected, expected, "LD_PRELOADS=z.so"]);
     }
 
     #[test]
     fn what_does_not_fit_is_left_out() {
-        let mut text = [0; 40];
-        assert_eq!(Changes::new(&PLACE, LIBRARY, [c"A=b"].into_iter(), None, &mut text), None);
+        let variables = List::new(&[c"A=b"]).find();
+        for bytes in [0, 40, 60] {
+            let mut text = vec![0; bytes];
+            let changes = Changes::new(&PLACE, LIBRARY, &variables, None, &mut text);
+            assert_eq!(changes.err(), Some(Unchanged::NoRoom), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn an_environment_that_cannot_be_read_is_left_to_the_kernel() {
+        let memory = ramfold_sys::mem::Reservation::new(8192).unwrap();
+        memory.commit(0, 4096).unwrap();
+        let end = memory.as_ptr().wrapping_add(4096);
+        let is_found = |list: Strings| {
+            // SAFETY: nobody changes it.
+            unsafe { Variables::find(list, &mut CarefulReader::new()) }.is_some()
+        };
+        let bad = 8 as *const c_char;
+        assert!(!is_found([c"A=b".as_ptr(), bad, core::ptr::null()].as_ptr()));
+        // The list does not end, or is not there.
+        let last = end.cast::<*const c_char>().wrapping_sub(1);
+        // SAFETY: within the first page.
+        unsafe { last.write(c"A=b".as_ptr()) };
+        assert!(!is_found(last) && !is_found(end.cast()) && !is_found(bad.cast()));
+        assert!(is_found(core::ptr::null()));
+        // A string that does not end is the kernel's affair, but for the variables that count.
+        for (start, found) in [(&b"A=b"[..], true), (b"LD_PREL", false), (b"LD_PRELOAD=x", false)] {
+            let string = end.wrapping_sub(start.len());
+            // SAFETY: within the first page.
+            unsafe { string.copy_from(start.as_ptr(), start.len()) };
+            assert_eq!(is_found([string.cast_const().cast(), core::ptr::null()].as_ptr()), found);
+        }
     }
 }

@@ -45,7 +45,13 @@ impl SessionPlace {
         Path::new(format_args!("/proc/{}/fd/{}", self.pid, self.fd))
     }
 
-    /// Can it be opened from here?
+    #[inline(never)]
+    fn open_for_execution(&self) -> Result<OwnedFd, Errno> {
+        open(self.path()?.as_c_str(), OFlags::RDWR, Mode::empty())
+    }
+
+    /// Can it be opened from here? Not inlined: the program's stack may be small.
+    #[inline(never)]
     fn is_reachable(&self) -> bool {
         self.pid != 0
             && self.path().is_ok_and(|path| {
@@ -145,7 +151,7 @@ impl SessionHolders {
         if holder.pid == 0 {
             return Err(Errno::NOENT);
         }
-        let file = open(holder.path()?.as_c_str(), OFlags::RDWR, Mode::empty())?;
+        let file = holder.open_for_execution()?;
         Ok((SessionPlace { pid: 0, fd: file.as_raw_fd(), ..holder }, Some(file)))
     }
 }

@@ -144,6 +144,8 @@ fn begin_process(agent: &'static Agent) -> bool {
     agent.set_alive();
     agent.plain_forks.store(0, Ordering::SeqCst);
     agent.announcements.begin_child();
+    #[cfg(all(feature = "preload", target_arch = "x86_64"))]
+    crate::calls::begin_child();
     agent.fork_waits.store(0, Ordering::Relaxed);
     agent.delayed.store(false, Ordering::Relaxed);
     agent.faults_wait.store(false, Ordering::Relaxed);
