@@ -19,6 +19,7 @@ pub fn of_session(session: &Session, program: u32) -> Value {
     let metadata = sum(|p| &p.metadata_bytes);
     let staging = sum(|p| &p.staging_bytes);
     let cost = sum(|p| &p.cost_bytes);
+    let tables = sum(|p| &p.page_table_bytes);
     let mut latency = Quantiles::default();
     session.retired_fault_ns.add_to(&mut latency);
     for process in session.used_processes() {
@@ -35,8 +36,9 @@ pub fn of_session(session: &Session, program: u32) -> Value {
     put("cost_bytes", json!(cost));
     put("cost_bytes_max", json!(load(&session.cost_bytes_max)));
     put("shared_bytes", json!(sum(|p| &p.shared_bytes)));
+    put("page_table_bytes", json!(tables));
     put("over_cap_bytes_max", json!(load(&session.over_cap_bytes_max)));
-    put("resident_bytes", json!(cost.saturating_sub(pool_total + metadata + staging)));
+    put("resident_bytes", json!(cost.saturating_sub(pool_total + metadata + staging + tables)));
     put("pool_used_bytes", json!(sum(|p| &p.pool_used_bytes)));
     put("pool_reserve_bytes", json!(sum(|p| &p.pool_reserve_bytes)));
     put("pool_fragmentation_bytes", json!(sum(|p| &p.pool_fragmentation_bytes)));

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 use ramfold_store::Store;
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::{self, Reservation};
-use ramfold_sys::pagemap::{PageRegion, Pagemap};
+use ramfold_sys::pagemap::{PageRegion, Pagemap, Pages};
 use ramfold_sys::process::{self, Program};
 use ramfold_sys::robust::RobustList;
 use ramfold_sys::sync::{Mutex, MutexGuard};
@@ -210,14 +210,6 @@ pub const WINDOW_PAGES: usize = 1024;
 /// MOVE wants staging registered. A page that is missing there after all must not be reported:
 /// nobody could answer but the thread that touched it.
 pub const STAGING_MODE: u64 = register_mode::WP;
-
-/// Which pages are looked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pages {
-    All,
-    /// Those that are not write-protected because they were shared: see [`crate::copies`].
-    Unprotected,
-}
 
 /// One of the agent's stacks.
 #[derive(Clone, Copy)]
@@ -774,11 +766,7 @@ impl Active {
         let region = regions.at_or_after(*at)?;
         let start = region.start.max(*at);
         let end = region.end.min(start + WINDOW_BYTES);
-        let found = match pages {
-            Pages::All => self.pagemap.present_anonymous(start..end, most, runs),
-            Pages::Unprotected => self.pagemap.present_unprotected(start..end, most, runs),
-        };
-        let Ok(found) = found else {
+        let Ok(found) = self.pagemap.present(start..end, most, runs, pages) else {
             *at = end;
             return Some(0);
         };

@@ -13,8 +13,9 @@
 use core::sync::atomic::Ordering;
 
 use ramfold_sys::PAGE_SIZE;
+use ramfold_sys::pagemap::Pages;
 
-use crate::agent::{Active, Agent, Core, Pages};
+use crate::agent::{Active, Agent, Core};
 use crate::hand::Hand;
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};

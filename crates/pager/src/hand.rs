@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 
-use ramfold_sys::pagemap::PageRegion;
+use ramfold_sys::pagemap::{PageRegion, Pages};
 
-use crate::agent::{Active, Pages, WINDOW_PAGES};
+use crate::agent::{Active, WINDOW_PAGES};
 use crate::regions::Regions;
 
 const RUNS_MAX: usize = 64;

@@ -8,9 +8,9 @@
 
 use core::sync::atomic::Ordering;
 
-use ramfold_sys::pagemap::PageRegion;
+use ramfold_sys::pagemap::{PageRegion, Pages};
 
-use crate::agent::{Active, Agent, Pages, WINDOW_PAGES};
+use crate::agent::{Active, Agent, WINDOW_PAGES};
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 

@@ -39,6 +39,7 @@ pub mod histogram;
 pub mod kept;
 pub mod locked_growth;
 pub mod mark;
+pub mod measurement;
 pub mod monitor;
 pub mod page;
 pub mod placement;

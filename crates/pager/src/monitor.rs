@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use ramfold_store::{Config, Kind, Recorder, Store};
 use ramfold_sys::mem::Reservation;
-use ramfold_sys::pagemap::PageRegion;
+use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::proc::{self, Memory, Proportional, Statm};
 use ramfold_sys::process::{Program, Waited};
 use ramfold_sys::uffd::{Uffd, feature};
@@ -26,6 +26,7 @@ use crate::cost::{self, Watermarks};
 use crate::fork;
 use crate::growth::{self, Growth};
 use crate::kept;
+use crate::measurement::Measurement;
 use crate::page;
 use crate::privileges::Privileges;
 use crate::reclaim::{By, Reclaimer, Step};
@@ -101,14 +102,11 @@ const COMPACTION_REST: u64 = 20;
 /// It ends early when the program grows, which is looked at after so many leaves of 64 pages:
 /// every half of a millisecond.
 const COMPACTION_LEAVES: u32 = 16;
-/// Shared memory counts by the cap / this at most.
-const SHARED_COST_SHARE: u64 = 2;
+/// What cannot be compressed by its nature, shared memory and page tables, counts by the cap / this at
+/// most.
+const FIXED_COST_SHARE: u64 = 2;
 /// And is spoken of when it is more than the cap / this.
 const SHARED_SAID_SHARE: u64 = 8;
-/// It is measured again when so much has changed, after this time, and this many times what it takes.
-const SHARED_MEMORY_BYTES_MIN: u64 = 1 << 20;
-const SHARED_MEMORY_NS_MIN: u64 = 50_000_000;
-const SHARED_MEMORY_SHARE: u64 = 50;
 /// How long a cap is passed before somebody is told.
 const OVER_CAP_NS: u64 = 500_000_000;
 /// How often the account is published in full.
@@ -195,11 +193,10 @@ pub struct Monitor {
     /// When what is shared was measured, and how long that took.
     shares_measured_ns: u64,
     shares_took_ns: u64,
-    /// Pages of files and of shared memory when the latter were last measured, when that was, and how long
-    /// it took.
-    shared_memory_seen: u64,
-    shared_memory_measured_ns: u64,
-    shared_memory_took_ns: u64,
+    /// Of shared memory: changes with pages of files and of shared memory together.
+    shared_memory: Measurement,
+    /// Of page tables: changes with what was ever touched.
+    page_tables: Measurement,
     /// Since when the cap has been passed without anything to be done about it; zero when it is not.
     over_since_ns: u64,
     memory: Memory,
@@ -280,9 +277,8 @@ impl Monitor {
                 compacting_took_ns: 0,
                 shares_measured_ns: 0,
                 shares_took_ns: 0,
-                shared_memory_seen: 0,
-                shared_memory_measured_ns: 0,
-                shared_memory_took_ns: 0,
+                shared_memory: Measurement::default(),
+                page_tables: Measurement::default(),
                 over_since_ns: 0,
                 memory,
             },
@@ -331,6 +327,7 @@ impl Monitor {
         self.notice_unannounced();
         self.measure_sharing();
         self.measure_shared_memory();
+        self.measure_page_tables();
         self.correct_estimate();
         self.publish();
         if let Some(active) = self.agent.active() {
@@ -381,34 +378,29 @@ impl Monitor {
     /// What the process costs: its resident anonymous pages, less what its relatives pay of them.
     fn cost_bytes(&self) -> u64 {
         let own = self.memory.anonymous_bytes.saturating_sub(self.agent.copies.saved_bytes());
-        own + self.shared_cost_bytes()
+        own + self.fixed_cost_bytes()
     }
 
-    /// Shared memory cannot be compressed, and is others' too: the rest is not squeezed to nothing for it.
-    fn shared_cost_bytes(&self) -> u64 {
-        let shared = self.agent.process().shared_bytes.load(Ordering::Relaxed);
-        shared.min(Watermarks::of(self.agent.session()).cap / SHARED_COST_SHARE)
+    /// What cannot be compressed whatever the agent does. The rest is not squeezed to nothing for it.
+    fn fixed_cost_bytes(&self) -> u64 {
+        let process = self.agent.process();
+        let fixed = process.shared_bytes.load(Ordering::Relaxed)
+            + process.page_table_bytes.load(Ordering::Relaxed);
+        fixed.min(Watermarks::of(self.agent.session()).cap / FIXED_COST_SHARE)
     }
 
     /// Shared memory that the process has now: looked at when its pages of files and of shared memory
     /// have become more or fewer.
     fn measure_shared_memory(&mut self) {
         let (agent, session) = (self.agent, self.agent.session());
-        let changed = self.memory.shared_bytes.abs_diff(self.shared_memory_seen);
-        let now = time::monotonic_ns();
-        let rest = (self.shared_memory_took_ns * SHARED_MEMORY_SHARE).max(SHARED_MEMORY_NS_MIN);
-        if changed < SHARED_MEMORY_BYTES_MIN || now - self.shared_memory_measured_ns < rest {
-            return;
-        }
-        self.shared_memory_seen = self.memory.shared_bytes;
         // Pages of files are far more usual, and to ask for the other kind walks no page tables.
-        let shared = match proc::resident_shared_bytes() {
+        let measure = || match proc::resident_shared_bytes() {
             Ok(0) | Err(_) => 0,
             Ok(all) => Proportional::of_this_process().map_or(all, |part| part.shared),
         };
+        let measured = self.shared_memory.take(self.memory.shared_bytes, measure);
+        let Some(shared) = measured else { return };
         agent.process().shared_bytes.store(shared, Ordering::Relaxed);
-        self.shared_memory_measured_ns = time::monotonic_ns();
-        self.shared_memory_took_ns = self.shared_memory_measured_ns - now;
         let cap = Watermarks::of(session).cap;
         if shared > cap / SHARED_SAID_SHARE {
             session.say(
@@ -420,6 +412,17 @@ impl Monitor {
                     cap >> 20
                 ),
             );
+        }
+    }
+
+    /// A limit of the kernel's (a control group's) counts page tables too. They stay when the pages in
+    /// them are evicted.
+    fn measure_page_tables(&mut self) {
+        let process = self.agent.process();
+        let evicted = process.pages_stored.load(Ordering::Relaxed) * PAGE_SIZE as u64;
+        let touched = self.memory.anonymous_bytes + evicted;
+        if let Some(Ok(bytes)) = self.page_tables.take(touched, proc::page_table_bytes) {
+            process.page_table_bytes.store(bytes, Ordering::Relaxed);
         }
     }
 
@@ -542,7 +545,7 @@ impl Monitor {
         let (mut at, mut bytes) = (range.start, 0);
         while at < range.end {
             let range = at..range.end;
-            let Ok(found) = active.pagemap.present_anonymous(range, usize::MAX, &mut runs) else {
+            let Ok(found) = active.pagemap.present(range, usize::MAX, &mut runs, Pages::All) else {
                 break;
             };
             bytes += runs[..found.runs].iter().map(|run| run.end - run.start).sum::<u64>();
@@ -927,8 +930,7 @@ impl Monitor {
         if now - self.over_since_ns < OVER_CAP_NS || session.has_said(Once::CapNotHeld) {
             return;
         }
-        let shared = agent.process().shared_bytes.load(Ordering::Relaxed);
-        let Ok(unheld) = Unheld::of_process(agent, shared) else { return };
+        let Ok(unheld) = Unheld::of_process(agent) else { return };
         let others = agent.others().count();
         let family = format_args!("{} processes go", others + 1);
         let goes = if others == 0 { format_args!("the program goes") } else { family };

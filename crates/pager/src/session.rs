@@ -212,11 +212,13 @@ pub struct Process {
     /// 1 from a fork until it was measured what is shared now: `cost_bytes` counts that in full.
     pub sharing_unknown: AtomicU32,
     /// All anonymous memory of the process in RAM, what ramfold itself takes included, of what it shares
-    /// its part: the kernel's count when it was last asked, corrected by what was brought in and freed
+    /// its part, and its page tables: the kernel's count when it was last asked, corrected by what was brought in and freed
     /// since.
     pub cost_bytes: AtomicU64,
     /// Shared memory, this process's part of it: counted in `cost_bytes`, by half of the cap at most.
     pub shared_bytes: AtomicU64,
+    /// Page tables, counted in `cost_bytes` in the same way.
+    pub page_table_bytes: AtomicU64,
     /// What that can come to before anybody is asked.
     pub claim_bytes: AtomicU64,
     /// The most of `cost_bytes` that was seen.
@@ -910,6 +912,7 @@ impl Process {
         for amount in [
             &self.cost_bytes,
             &self.shared_bytes,
+            &self.page_table_bytes,
             &self.claim_bytes,
             &self.pool_used_bytes,
             &self.pool_reserve_bytes,

@@ -8,11 +8,11 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use ramfold_sys::pagemap::PageRegion;
+use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
-use crate::agent::{Active, Agent, Core, Pages};
+use crate::agent::{Active, Agent, Core};
 use crate::cost::Watermarks;
 use crate::hand::Hand;
 use crate::mark::Mark;
@@ -264,7 +264,7 @@ fn try_page(
 /// return, and waits with the faults that wait for room.
 pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range<usize>) {
     let mut runs = [PageRegion::default()];
-    if let Ok(found) = active.pagemap.present_anonymous(stack, STACK_PAGES_MAX, &mut runs)
+    if let Ok(found) = active.pagemap.present(stack, STACK_PAGES_MAX, &mut runs, Pages::All)
         && found.runs > 0
     {
         let run = runs[0].start as usize..runs[0].end as usize;

@@ -24,6 +24,8 @@ pub struct Unheld {
     forked: u64,
     /// Shared memory.
     shared: u64,
+    /// Page tables.
+    tables: u64,
     /// Compressed pages, and what else the agent takes.
     agent: u64,
     /// All else: plain private memory.
@@ -37,8 +39,11 @@ impl Unheld {
     ///
     /// # Errors
     /// What open(2) and read(2) say of `/proc/self/smaps`.
-    pub fn of_process(agent: &Agent, shared: u64) -> Result<Self, Errno> {
-        let mut unheld = Unheld { shared, ..Unheld::default() };
+    pub fn of_process(agent: &Agent) -> Result<Self, Errno> {
+        let process = agent.process();
+        let shared = process.shared_bytes.load(Ordering::Relaxed);
+        let tables = process.page_table_bytes.load(Ordering::Relaxed);
+        let mut unheld = Unheld { shared, tables, ..Unheld::default() };
         let mut buffer = [0; 8192];
         maps::for_each_with_usage(&mut buffer, |mapping, usage, flags| {
             let is_plain = mapping.is_private_anonymous();
@@ -57,12 +62,12 @@ impl Unheld {
             unheld.forked += usage.shared_anonymous;
         })?;
         // A page may have been tried more than once.
-        let tried = agent.process().counters.pages_incompressible.load(Ordering::Relaxed);
+        let tried = process.counters.pages_incompressible.load(Ordering::Relaxed);
         unheld.is_incompressible = tried * PAGE_SIZE as u64 > unheld.plain / 4;
         Ok(unheld)
     }
 
-    fn reasons(&self) -> [(u64, &'static str); 7] {
+    fn reasons(&self) -> [(u64, &'static str); 8] {
         let plain =
             if self.is_incompressible { "do not compress" } else { "are in use all the time" };
         [
@@ -71,6 +76,7 @@ impl Unheld {
             (self.file, "are changed pages of files"),
             (self.forked, "are shared with forked processes"),
             (self.shared, "are shared memory"),
+            (self.tables, "are page tables"),
             (self.agent, "hold what is compressed"),
             (self.plain, plain),
         ]

@@ -21,6 +21,14 @@ pub struct Pagemap {
     has_scan: bool,
 }
 
+/// Which pages are looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pages {
+    All,
+    /// Those that no userfaultfd protects from being written to.
+    Unprotected,
+}
+
 /// What a scan found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scanned {
@@ -77,7 +85,7 @@ impl Pagemap {
     pub fn from_file(fd: OwnedFd) -> Result<Self, Errno> {
         let mut pagemap = Pagemap { fd, has_scan: true };
         let mut run = [PageRegion::default()];
-        pagemap.has_scan = match pagemap.scan(PAGE_SIZE..2 * PAGE_SIZE, 1, &mut run, false) {
+        pagemap.has_scan = match pagemap.scan(PAGE_SIZE..2 * PAGE_SIZE, 1, &mut run, Pages::All) {
             Ok(_) => true,
             Err(Errno::NOTTY | Errno::INVAL) => false,
             Err(e) => return Err(e),
@@ -90,44 +98,24 @@ impl Pagemap {
         self.has_scan
     }
 
-    /// Finds runs of anonymous pages that are in memory, the shared page of zeros left out.
-    /// Stops when `runs` is full or `most` pages were found.
+    /// Finds runs of pages that are in memory, the shared page of zeros left out, in anonymous mappings:
+    /// pages of files are not told from others, because the kernel would have to look at each page and
+    /// not only at the page table, which takes three times as long. Stops when `runs` is full or `most`
+    /// pages were found.
     ///
     /// # Errors
     /// What the kernel says; nothing a caller could mend.
-    pub fn present_anonymous(
+    pub fn present(
         &self,
         range: Range<usize>,
         most: usize,
         runs: &mut [PageRegion],
-    ) -> Result<Scanned, Errno> {
-        self.present(range, most, runs, false)
-    }
-
-    /// The same, but for pages that a userfaultfd protects from being written to.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn present_unprotected(
-        &self,
-        range: Range<usize>,
-        most: usize,
-        runs: &mut [PageRegion],
-    ) -> Result<Scanned, Errno> {
-        self.present(range, most, runs, true)
-    }
-
-    fn present(
-        &self,
-        range: Range<usize>,
-        most: usize,
-        runs: &mut [PageRegion],
-        unprotected: bool,
+        pages: Pages,
     ) -> Result<Scanned, Errno> {
         if self.has_scan {
-            self.scan(range, most, runs, unprotected)
+            self.scan(range, most, runs, pages)
         } else {
-            self.read_entries(range, most, runs, unprotected)
+            self.read_entries(range, most, runs, pages)
         }
     }
 
@@ -208,9 +196,9 @@ impl Pagemap {
         range: Range<usize>,
         most: usize,
         runs: &mut [PageRegion],
-        unprotected: bool,
+        pages: Pages,
     ) -> Result<Scanned, Errno> {
-        let written = if unprotected { abi::category::WRITTEN } else { 0 };
+        let written = if pages == Pages::Unprotected { abi::category::WRITTEN } else { 0 };
         let mut scan = abi::ScanArg {
             size: size_of::<abi::ScanArg>() as u64,
             start: range.start as u64,
@@ -218,12 +206,9 @@ impl Pagemap {
             vec: runs.as_mut_ptr() as u64,
             vec_len: runs.len() as u64,
             max_pages: most as u64,
-            // Present, and neither of a file nor the page of zeros.
-            category_inverted: abi::category::FILE | abi::category::PFNZERO,
-            category_mask: abi::category::PRESENT
-                | abi::category::FILE
-                | abi::category::PFNZERO
-                | written,
+            // Present, and not the page of zeros.
+            category_inverted: abi::category::PFNZERO,
+            category_mask: abi::category::PRESENT | abi::category::PFNZERO | written,
             return_mask: abi::category::PRESENT,
             ..Default::default()
         };
@@ -237,11 +222,11 @@ impl Pagemap {
         range: Range<usize>,
         most: usize,
         runs: &mut [PageRegion],
-        unprotected: bool,
+        pages: Pages,
     ) -> Result<Scanned, Errno> {
-        let protected = if unprotected { abi::entry::UFFD_WP } else { 0 };
+        let protected = if pages == Pages::Unprotected { abi::entry::UFFD_WP } else { 0 };
         let mut entries = [0; ENTRIES_MAX];
-        let (mut found, mut pages) = (0, 0);
+        let (mut found, mut seen) = (0, 0);
         let mut address = range.start;
         while address < range.end {
             let count = entries.len().min((range.end - address) / PAGE_SIZE);
@@ -253,10 +238,10 @@ impl Pagemap {
                 let wanted = abi::entry::PRESENT;
                 if entry & (wanted | abi::entry::FILE_OR_SHARED | protected) == wanted {
                     let (start, end) = (address as u64, (address + PAGE_SIZE) as u64);
-                    if pages == most {
+                    if seen == most {
                         return Ok(Scanned { runs: found, end: address });
                     }
-                    pages += 1;
+                    seen += 1;
                     let joins = found > 0 && runs[found - 1].end == start;
                     if joins {
                         runs[found - 1].end = end;
@@ -304,14 +289,15 @@ mod tests {
         let mut map = Pagemap::open().unwrap();
         let mut runs = [PageRegion::default(); 8];
         if map.has_scan() {
-            let found = map.present_anonymous(base..base + r.len(), usize::MAX, &mut runs).unwrap();
+            let found =
+                map.present(base..base + r.len(), usize::MAX, &mut runs, Pages::All).unwrap();
             assert_eq!(pages(base, &runs[..found.runs]), [(1, 4), (7, 8), (9, 10)]);
             assert_eq!(found.end, base + r.len());
         }
         // The entries cannot tell the page of zeros; everything else must agree.
         map.has_scan = false;
         let found =
-            map.present_anonymous(base..base + 11 * PAGE_SIZE, usize::MAX, &mut runs).unwrap();
+            map.present(base..base + 11 * PAGE_SIZE, usize::MAX, &mut runs, Pages::All).unwrap();
         assert_eq!(pages(base, &runs[..found.runs]), [(1, 4), (7, 8), (9, 10)]);
     }
 
@@ -324,7 +310,7 @@ mod tests {
         for has_scan in [map.has_scan(), false] {
             map.has_scan = has_scan;
             let range = base..base + 11 * PAGE_SIZE;
-            let found = map.present_anonymous(range, 4, &mut runs).unwrap();
+            let found = map.present(range, 4, &mut runs, Pages::All).unwrap();
             assert_eq!(pages(base, &runs[..found.runs]), [(1, 4), (7, 8)]);
             assert!((8..=9).contains(&((found.end - base) / PAGE_SIZE)), "{found:?}");
         }
@@ -419,7 +405,7 @@ mod tests {
             let mut at = base;
             while at < base + 11 * PAGE_SIZE {
                 let found = map
-                    .present_anonymous(at..base + 11 * PAGE_SIZE, usize::MAX, &mut runs)
+                    .present(at..base + 11 * PAGE_SIZE, usize::MAX, &mut runs, Pages::All)
                     .unwrap();
                 seen.extend(pages(base, &runs[..found.runs]));
                 assert!(found.end > at);

@@ -100,9 +100,21 @@ impl Proportional {
 /// # Errors
 /// What open(2) and read(2) say of `/proc/self/status`.
 pub fn resident_shared_bytes() -> Result<u64, Errno> {
+    status_bytes(b"RssShmem:")
+}
+
+/// Page tables of this process, in bytes.
+///
+/// # Errors
+/// As above.
+pub fn page_table_bytes() -> Result<u64, Errno> {
+    status_bytes(b"VmPTE:")
+}
+
+fn status_bytes(name: &[u8]) -> Result<u64, Errno> {
     let mut text = [0; 4096];
     let length = read_file(c"/proc/self/status", &mut text)?;
-    kibibytes(&text[..length], b"RssShmem:")
+    kibibytes(&text[..length], name)
 }
 
 /// A line like `RssShmem:      12 kB`, in bytes.

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
-use ramfold_sys::pagemap::{PageRegion, Pagemap};
+use ramfold_sys::pagemap::{PageRegion, Pagemap, Pages};
 use ramfold_sys::uffd::{Event, Partial, Uffd, feature, register_mode};
 use ramfold_sys::{Errno, PAGE_SIZE, mem};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -197,7 +197,7 @@ fn moved_pages_are_missing_where_they_were() {
         assert_eq!(reader.join().unwrap(), 5);
     });
     let mut runs = [PageRegion::default(); 4];
-    let found = pagemap.present_anonymous(to.0.clone(), usize::MAX, &mut runs).unwrap();
+    let found = pagemap.present(to.0.clone(), usize::MAX, &mut runs, Pages::All).unwrap();
     assert_eq!(found.runs, 1);
     assert_eq!(runs[0].start as usize..runs[0].end as usize, to.pages(1, 1));
 }
@@ -247,7 +247,7 @@ fn writes_to_protected_pages_are_reported() {
     let unprotected = || {
         let mut runs = [PageRegion::default(); 2];
         let range = memory.0.clone();
-        let found = pagemap.present_unprotected(range, usize::MAX, &mut runs).unwrap();
+        let found = pagemap.present(range, usize::MAX, &mut runs, Pages::Unprotected).unwrap();
         (found.runs, runs[0].start as usize..runs[0].end as usize)
     };
     assert_eq!(unprotected(), (1, memory.pages(1, 1)));
