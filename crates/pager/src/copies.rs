@@ -132,6 +132,7 @@ pub fn let_write(
     let bytes = pages * PAGE_SIZE;
     active.uffd.write_protect(address..address + bytes, false)?;
     agent.process().counters.pages_written_shared.fetch_add(pages as u64, Ordering::Relaxed);
+    agent.session().parted_pages.fetch_add(pages as u64, Ordering::Relaxed);
     agent.copies.note_written(bytes as u64);
     agent.add_cost(bytes as u64);
     Ok(())

@@ -864,10 +864,15 @@ impl Monitor {
         }
         if agent.is_stuck() {
             let retry_cost = agent.retry_cost_bytes.load(Ordering::Relaxed);
-            if time::monotonic_ns() < self.retry_ns && self.cost_bytes() < retry_cost {
+            let is_late = time::monotonic_ns() >= self.retry_ns;
+            if !is_late && self.cost_bytes() < retry_cost {
                 return;
             }
-            agent.lock_core().sweep.encourage();
+            let sweep = &mut agent.lock_core().sweep;
+            sweep.encourage();
+            if is_late {
+                sweep.look_at_protected();
+            }
             // Faults wait again, or they bring in pages as fast as reclaim takes them.
             process.stuck.store(false, Ordering::Relaxed);
         }

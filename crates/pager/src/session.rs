@@ -56,6 +56,8 @@ const TAKEN: u32 = u32::MAX - 1;
 /// A place for which no agent has spoken after this time is that of a process that is not there any
 /// more, or never was.
 const SILENT_NS: u64 = 60_000_000_000;
+/// Of what a process shared that has ended all may be a relative's own.
+const PARTED_BY_END: u64 = 1 << 20;
 
 const MESSAGES_MAX: usize = 16;
 const MESSAGE_BYTES: usize = 400;
@@ -367,6 +369,9 @@ pub struct Session {
     keeper_sleeps: AtomicU32,
     /// When a process was last seen to have ended that others may have shared memory with.
     pub last_gone_ns: AtomicU64,
+    /// Pages that were shared by forks and may be one process's own by now, as far as that is seen: some
+    /// were copied, and some processes have ended.
+    pub parted_pages: AtomicU64,
     /// When the dead were last looked for.
     buried_ns: AtomicU64,
     /// When all agents were last woken to make room.
@@ -631,6 +636,7 @@ impl Session {
         let set = dead.gone_ns.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         let Err(gone_ns) = set else {
             self.last_gone_ns.fetch_max(now, Ordering::Relaxed);
+            self.parted_pages.fetch_add(PARTED_BY_END, Ordering::Relaxed);
             heirs(now).for_each(Process::wake_agent);
             return heirs(now).next().is_some();
         };

@@ -41,6 +41,9 @@ const TRIAL_PLACES: usize = 64;
 /// the ones the program cannot do without, and come back at once.
 const GAIN_SHARE: u64 = 32;
 const FRUITLESS_ROUNDS_MAX: u32 = 2;
+/// What is protected is looked at again when so many pages have parted: it takes as long as to evict
+/// some tens.
+const PARTED_PAGES_MIN: u64 = 128;
 
 /// Where the sweep is. All zero is a sweep that has not begun.
 #[repr(C)]
@@ -56,6 +59,12 @@ pub struct Sweep {
     /// Of those that were come by the ones that a relative has too. They say nothing about the rest.
     shared: u64,
     blocked: bool,
+    /// What is protected because it was shared is looked at too: see [`crate::copies`].
+    looks_at_protected: bool,
+    /// [`Session::parted_pages`] when that was done last.
+    ///
+    /// [`Session::parted_pages`]: crate::session::Session::parted_pages
+    parted_pages: u64,
     /// Where a page was last taken as a trial.
     tried: usize,
 }
@@ -85,6 +94,23 @@ impl Sweep {
     pub fn encourage(&mut self) {
         self.fruitless_rounds = 0;
         self.blocked = false;
+        self.looks_at_protected = false;
+    }
+
+    /// So many pages have parted by now, of what was shared. Are there enough for another look?
+    fn may_look_at_protected(&mut self, parted_pages: u64) -> bool {
+        let is_due = parted_pages.wrapping_sub(self.parted_pages) >= PARTED_PAGES_MIN;
+        if self.looks_at_protected || !is_due {
+            return false;
+        }
+        self.parted_pages = parted_pages;
+        self.looks_at_protected = true;
+        true
+    }
+
+    /// What is protected is looked at in any case: what else has become the process's own is not known.
+    pub fn look_at_protected(&mut self) {
+        self.parted_pages = self.parted_pages.wrapping_sub(PARTED_PAGES_MIN);
     }
 
     /// A page that was taken has been compressed.
@@ -285,14 +311,17 @@ fn find_victims(agent: &Agent, active: &Active, core: &mut Core) -> Result<Range
     if let Some(run) = sweep.hand.run() {
         return Ok(run);
     }
-    // What is still shared, as far as is known, is not worth a look as long as there are others.
-    let is_first = sweep.fruitless_rounds == 0;
-    let pages = if is_first && agent.copies.is_guarded() { Pages::Unprotected } else { Pages::All };
+    // What is still shared, as far as is known, is not worth a look.
+    let passes_protected = agent.copies.is_guarded() && !sweep.looks_at_protected;
+    let pages = if passes_protected { Pages::Unprotected } else { Pages::All };
     if !sweep.hand.look(active, regions, pages) {
         // What was taken in this round may be all there is.
         staging.seal_chunk();
         if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX {
-            return Err(Taken::Nothing);
+            let parted = agent.session().parted_pages.load(Ordering::Relaxed);
+            if !passes_protected || !sweep.may_look_at_protected(parted) {
+                return Err(Taken::Nothing);
+            }
         }
         sweep.begin_round(staging.live_pages());
     }
