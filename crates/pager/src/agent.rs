@@ -580,6 +580,9 @@ impl Agent {
     /// This process now shares its memory with a child.
     pub fn note_child(&self) {
         self.copies.begin_sharing();
+        if let Some(active) = self.active() {
+            active.store.begin_sharing();
+        }
         self.subtract_cost(self.copies.half_bytes());
         self.note_sharing();
     }

@@ -76,11 +76,11 @@ impl Copies {
         self.saved_bytes.fetch_add(self.half_bytes(), Ordering::Relaxed);
     }
 
-    /// So many bytes may be written to, and are no longer shared.
-    fn note_written(&self, bytes: u64) {
-        let _ = self.saved_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| {
-            Some(saved.saturating_sub(bytes))
-        });
+    /// So many bytes are no longer shared. Returns by how much the process costs more, as far as is known.
+    fn note_written(&self, bytes: u64) -> u64 {
+        let less = |saved: u64| Some(saved.saturating_sub(bytes));
+        let before = self.saved_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        before.unwrap_or(0).min(bytes)
     }
 }
 
@@ -133,7 +133,14 @@ pub fn let_write(
     active.uffd.write_protect(address..address + bytes, false)?;
     agent.process().counters.pages_written_shared.fetch_add(pages as u64, Ordering::Relaxed);
     agent.session().parted_pages.fetch_add(pages as u64, Ordering::Relaxed);
-    agent.copies.note_written(bytes as u64);
-    agent.add_cost(bytes as u64);
+    agent.add_cost(agent.copies.note_written(bytes as u64));
     Ok(())
+}
+
+/// Counts what was copied of the pool, which the agent writes to itself.
+pub fn count_copied(agent: &Agent, active: &Active) {
+    let bytes = active.store.take_copied_bytes();
+    if bytes > 0 {
+        agent.add_cost(agent.copies.note_written(bytes as u64));
+    }
 }

@@ -336,6 +336,9 @@ impl Monitor {
     }
 
     fn ask(&mut self) {
+        if let Some(active) = self.agent.active() {
+            copies::count_copied(self.agent, active);
+        }
         self.store_bytes = self.store_cost();
         self.progress = self.agent.progress.load(Ordering::Acquire);
         // A process that cannot read its own account any more keeps its last word.

@@ -20,6 +20,7 @@ use rustix::thread::{futex, sched_yield};
 
 use crate::agent::{Active, Agent, CompressScratch, Core, LOCK_PATIENCE_NS, STAGING_MODE};
 use crate::aim::Outcome;
+use crate::copies;
 use crate::cost::Watermarks;
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};
@@ -634,6 +635,7 @@ impl Reclaimer {
         // In this order: the monitor must not take what is freed between two of its looks for growth.
         agent.progress.fetch_add(1, Ordering::AcqRel);
         agent.subtract_cost((frames * PAGE_SIZE) as u64);
+        copies::count_copied(agent, active);
         let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
         Chunk::Freed
     }

@@ -4,6 +4,8 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use ramfold_sys::PAGE_SIZE;
+
 use crate::index::{
     Content, Holding, Index, LEAF_ENTRIES, Locked, NoEntry, PausedIndex, Removed, View,
     WORD_ENCODING, last_key,
@@ -481,6 +483,18 @@ impl Store {
     #[inline]
     pub fn cost_bytes(&self) -> usize {
         self.pool.spans().resident_bytes() + self.metadata_bytes()
+    }
+
+    /// After a fork, in parent and child: the pool's memory is shared now.
+    pub fn begin_sharing(&self) {
+        self.pool.spans().begin_sharing();
+    }
+
+    /// Bytes of the pool that the kernel has copied, since this was last asked, because a fork had made
+    /// them shared and they were written to. An estimate: it is not known what a relative has copied or
+    /// given up.
+    pub fn take_copied_bytes(&self) -> usize {
+        self.pool.spans().take_copied_pages() * PAGE_SIZE
     }
 
     /// Bytes of the pool behind objects that fill a page: with a spill file they are about to go there.

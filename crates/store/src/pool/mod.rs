@@ -125,8 +125,12 @@ impl Pool {
     #[inline]
     fn fill(&self, class: usize, slot: Slot, bytes: &[u8], seal: u32) -> Result<Object, NoSpan> {
         let on = self.ground(class);
+        let offset = usize::from(slot.number) * usize::from(on.class.slot_bytes);
         // SAFETY: the slot came from the class's list.
-        let start = unsafe { slots::at(on, slot) };
+        let start = unsafe {
+            self.spans.write(slot.span, offset, bytes.len());
+            slots::at(on, slot)
+        };
         let payload = if class == PAGE_CLASS {
             if let Err(errno) = self.page_seals.set(slot, seal) {
                 // SAFETY: the slot came from this list and nothing refers to it.
@@ -144,7 +148,6 @@ impl Pool {
         };
         // SAFETY: the class has room for the object behind its seal, and the slot is not shared.
         unsafe { payload.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        let offset = usize::from(slot.number) * usize::from(on.class.slot_bytes);
         let location = u64::from(slot.span) * UNITS_PER_SPAN + (offset / UNIT_BYTES) as u64;
         // SAFETY: the slot was taken above and is handed on with the object.
         Ok(unsafe { Object::new(location, bytes.len()) })
@@ -228,6 +231,9 @@ impl Pool {
                 self.page_count.fetch_sub(1, Ordering::Relaxed);
             }
             self.recorder.free(object.as_ref());
+            let offset = usize::from(slot.number) * usize::from(CLASSES[class].slot_bytes);
+            // SAFETY: as below. Free slots are linked by their first bytes.
+            unsafe { self.spans.write(slot.span, offset, size_of::<u16>()) };
             // SAFETY: the slot is the object's, which nobody can name any more.
             unsafe { self.lists[class].free(self.ground(class), slot) };
         }

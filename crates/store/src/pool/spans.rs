@@ -20,6 +20,9 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// All pages of a span, as a map.
 const ALL_PAGES: u16 = u16::MAX;
 
+/// Where [`SpanHeader::written`] has the number of a fork.
+const FORK_MASK: u32 = 0xffff;
+
 /// Spans populated by one call into the kernel: 1 MiB.
 const REFILL_SPANS: u32 = 16;
 
@@ -40,6 +43,8 @@ pub(crate) struct SpanHeader {
     pub freed: AtomicU16,
     /// Pages with memory behind them. Valid for free spans too.
     pub resident: AtomicU16,
+    /// Pages written to since a fork, as a map, above the number of that fork.
+    written: AtomicU32,
     /// Size class. Fixed while the span is in use.
     pub class: AtomicU8,
 }
@@ -47,7 +52,7 @@ pub(crate) struct SpanHeader {
 // SAFETY: atomics only, for which zero is a value.
 unsafe impl Zeroed for SpanHeader {}
 
-const _: () = assert!(size_of::<SpanHeader>() == 20);
+const _: () = assert!(size_of::<SpanHeader>() == 24);
 
 /// Why there is no span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +92,10 @@ pub(crate) struct Spans {
     resident_pages: AtomicUsize,
     reserve_misses: AtomicU64,
     release_failures: AtomicU64,
+    /// Number of the last fork, from 1 on; its upper half is zero. Zero: there was none.
+    fork: AtomicU32,
+    /// Pages that the kernel has copied since, and nobody has asked for yet.
+    copied_pages: AtomicUsize,
 }
 
 impl Spans {
@@ -107,6 +116,8 @@ impl Spans {
             resident_pages: AtomicUsize::new(0),
             reserve_misses: AtomicU64::new(0),
             release_failures: AtomicU64::new(0),
+            fork: AtomicU32::new(0),
+            copied_pages: AtomicUsize::new(0),
         })
     }
 
@@ -262,7 +273,45 @@ impl Spans {
                 self.at(span, offset + len - 1).write_volatile(0);
             }
             self.set_resident(span, resident | pages);
+            // What was not there is not copied.
+            self.note_written(span, pages & !resident);
         }
+    }
+
+    /// All pages are shared with a relative from now on: a write makes the kernel copy one.
+    pub(crate) fn begin_sharing(&self) {
+        let next = (self.fork.load(Ordering::Relaxed) + 1) & FORK_MASK;
+        self.fork.store(next.max(1), Ordering::Relaxed);
+    }
+
+    /// Counts the copies for bytes that are written to: `len` is 1 to [`PAGE_SIZE`].
+    ///
+    /// # Safety
+    /// The caller owns these bytes.
+    #[inline]
+    pub(crate) unsafe fn write(&self, span: u32, offset: usize, len: usize) {
+        if self.fork.load(Ordering::Relaxed) != 0 {
+            let (first, last) = (offset / PAGE_SIZE, (offset + len - 1) / PAGE_SIZE);
+            let copied = self.note_written(span, (1 << first) | (1 << last));
+            self.copied_pages.fetch_add(copied, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many of the pages were not written to since the last fork.
+    #[cold]
+    fn note_written(&self, span: u32, pages: u16) -> usize {
+        let fork = self.fork.load(Ordering::Relaxed);
+        let written = |note: u32| if note & FORK_MASK == fork { note >> 16 } else { 0 };
+        let noted = |note| Some((written(note) | u32::from(pages)) << 16 | fork);
+        // SAFETY: the owner's spans are below the frontier.
+        let header = unsafe { self.header(span) };
+        let before = header.written.fetch_update(Ordering::Relaxed, Ordering::Relaxed, noted);
+        (u32::from(pages) & !written(before.unwrap_or(0))).count_ones() as usize
+    }
+
+    /// Pages that were copied since this was last asked.
+    pub(crate) fn take_copied_pages(&self) -> usize {
+        self.copied_pages.swap(0, Ordering::Relaxed)
     }
 
     /// The pages of a span that begin at `offset` or later, as a map.

@@ -107,6 +107,51 @@ fn locks_held_at_the_fork_can_be_reset() {
     assert!(use_all(&store, 100));
 }
 
+#[test]
+fn what_is_copied_after_a_fork_is_counted() {
+    let store = store_of(4 * MIB, 0);
+    let put = |key| store.store_object(key, 1, &[1; 1000]).unwrap();
+    (0..100).for_each(put);
+    assert_eq!(store.take_copied_bytes(), 0);
+    store.begin_sharing();
+    store.load(3, |_| ()).unwrap();
+    assert_eq!(store.take_copied_bytes(), 0);
+    // A slot that is freed is written to, and so is the object that comes there.
+    store.invalidate(3);
+    put(3);
+    assert_eq!(store.take_copied_bytes(), 4096);
+    put(3);
+    assert_eq!(store.take_copied_bytes(), 0);
+    // New memory is no copy, but for the page where the old ends.
+    (100..300).for_each(put);
+    assert!(store.take_copied_bytes() <= 4096);
+    store.begin_sharing();
+    assert_eq!(store.invalidate_range(0, 300), 300);
+    let copied = store.take_copied_bytes();
+    assert!((200_000..=320_000).contains(&copied), "{copied}");
+}
+
+/// The count follows the kernel's: pages of the child that are its own.
+#[test]
+fn the_copies_are_those_that_the_kernel_makes() {
+    let store = store_of(4 * MIB, 0);
+    (0..1000).for_each(|key| store.store_object(key, 1, &[1; 1000]).unwrap());
+    // SAFETY: the store does not allocate.
+    let good = unsafe {
+        in_child(|| {
+            store.begin_sharing();
+            (0..1000).step_by(50).for_each(|key| {
+                store.invalidate(key);
+            });
+            let pool = store.memory_ranges().pool;
+            let pagemap = ramfold_sys::pagemap::Pagemap::open().unwrap();
+            let own = pool.step_by(4096).filter(|&page| pagemap.is_exclusive(page)).count();
+            own > 0 && store.take_copied_bytes() == own * 4096
+        })
+    };
+    assert!(good);
+}
+
 /// Limits the writable memory of this process, in bytes; keeps the hard limit.
 fn limit_data(bytes: u64) {
     const RLIMIT_DATA: usize = 2;
