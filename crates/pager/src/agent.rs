@@ -488,7 +488,7 @@ impl Agent {
                 &self.unlisted
             }),
         };
-        process.cost_bytes.store(self.copies.half_bytes(), Ordering::Relaxed);
+        process.cost_bytes.store(self.copies.child_bytes(), Ordering::Relaxed);
         self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
     }
 
@@ -579,11 +579,10 @@ impl Agent {
 
     /// This process now shares its memory with a child.
     pub fn note_child(&self) {
-        self.copies.begin_sharing();
+        self.subtract_cost(self.copies.begin_sharing());
         if let Some(active) = self.active() {
             active.store.begin_sharing();
         }
-        self.subtract_cost(self.copies.half_bytes());
         self.note_sharing();
     }
 

@@ -14,14 +14,18 @@ use ramfold_sys::{Errno, PAGE_SIZE};
 use crate::agent::{Active, Agent, Core};
 use crate::cost::{self, Watermarks};
 use crate::page;
+use crate::session::Process;
 
 /// All zero: nothing is shared.
 #[repr(C)]
 pub struct Copies {
     /// What this process's part of what it shares makes less than all of that.
     saved_bytes: AtomicU64,
-    /// What the process cost when it forked last.
+    /// What was copied since that was measured.
+    copied_bytes: AtomicU64,
+    /// What the process cost when it forked last, and how much of that was what the agent works with.
     forked_bytes: AtomicU64,
+    working_bytes: AtomicU64,
     /// Shared memory is protected.
     is_guarded: AtomicBool,
     /// Regions are registered for protection.
@@ -33,9 +37,12 @@ impl Copies {
         self.saved_bytes.load(Ordering::Relaxed)
     }
 
-    /// As measured.
-    pub fn set_saved_bytes(&self, bytes: u64) {
-        self.saved_bytes.store(bytes, Ordering::Relaxed);
+    /// As measured. Returns what the relatives pay of what was copied since the last time: a copy was
+    /// counted in full here, and they pay more for what is left to them.
+    pub fn set_saved_bytes(&self, bytes: u64) -> u64 {
+        let before = self.saved_bytes.swap(bytes, Ordering::Relaxed);
+        let copied = self.copied_bytes.swap(0, Ordering::Relaxed);
+        bytes.saturating_sub(before).min(copied)
     }
 
     /// What may be copied unasked.
@@ -55,32 +62,45 @@ impl Copies {
 
     /// In a forked child, before anything is registered: will its memory be protected?
     pub fn begin_child(&self, guards: bool) {
-        self.saved_bytes.store(0, Ordering::Relaxed);
+        self.set_saved_bytes(0);
         self.is_guarded.store(false, Ordering::Relaxed);
         self.can_guard.store(guards, Ordering::Relaxed);
     }
 
-    /// Before a fork: what there is to share.
-    pub fn begin_fork(&self, cost_bytes: u64) {
-        self.forked_bytes.store(cost_bytes, Ordering::Relaxed);
+    /// Before a fork: what there is to share. Both agents write at once to what they work with.
+    pub fn begin_fork(&self, process: &Process) {
+        let working = process.metadata_bytes.load(Ordering::Relaxed)
+            + process.staging_bytes.load(Ordering::Relaxed);
+        self.forked_bytes.store(process.cost_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.working_bytes.store(working, Ordering::Relaxed);
     }
 
-    /// What each side of the last fork pays of that, until it is measured. A fork costs nothing.
-    pub fn half_bytes(&self) -> u64 {
-        self.forked_bytes.load(Ordering::Relaxed) / 2
+    /// What each side of the last fork saves by it, until that is measured.
+    fn half_bytes(&self) -> u64 {
+        let working = self.working_bytes.load(Ordering::Relaxed);
+        self.forked_bytes.load(Ordering::Relaxed).saturating_sub(working) / 2
     }
 
-    /// After a fork, in the parent: all is shared anew.
-    pub fn begin_sharing(&self) {
+    /// What the child of a fork costs, until that is measured.
+    pub fn child_bytes(&self) -> u64 {
+        self.forked_bytes.load(Ordering::Relaxed) - self.half_bytes()
+    }
+
+    /// After a fork, in the parent: all is shared anew. Returns how much less it costs.
+    pub fn begin_sharing(&self) -> u64 {
         self.is_guarded.store(false, Ordering::Relaxed);
-        self.saved_bytes.fetch_add(self.half_bytes(), Ordering::Relaxed);
+        let half = self.half_bytes();
+        self.saved_bytes.fetch_add(half, Ordering::Relaxed);
+        half
     }
 
     /// So many bytes are no longer shared. Returns by how much the process costs more, as far as is known.
     fn note_written(&self, bytes: u64) -> u64 {
         let less = |saved: u64| Some(saved.saturating_sub(bytes));
         let before = self.saved_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        before.unwrap_or(0).min(bytes)
+        let copied = before.unwrap_or(0).min(bytes);
+        self.copied_bytes.fetch_add(copied, Ordering::Relaxed);
+        copied
     }
 }
 

@@ -55,7 +55,7 @@ pub extern "C" fn before_fork() {
     }
     privileges::follow_before_fork(agent);
     agent.plain_forks.fetch_add(1, Ordering::SeqCst);
-    agent.copies.begin_fork(agent.cost());
+    agent.copies.begin_fork(agent.process());
     if !agent.trap_forks.load(Ordering::SeqCst) || !CAN_TAKE_OVER {
         return;
     }

@@ -374,7 +374,7 @@ extern "C" fn copy_process(request: *mut ()) {
         agent.prepare_child();
     }
     agent.copying.store(true, Ordering::Release);
-    agent.copies.begin_fork(agent.cost());
+    agent.copies.begin_fork(agent.process());
     // The child may speak before this thread does.
     agent.process().sharing_unknown.store(1, Ordering::Relaxed);
     // SAFETY: the program asked for this call, which gives the child a copy of this very stack.
