@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ramfold_sys::uffd::register_mode;
-use ramfold_sys::{Errno, PAGE_SIZE};
+use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
 use crate::cost::{self, Watermarks};
@@ -23,6 +23,11 @@ pub struct Copies {
     saved_bytes: AtomicU64,
     /// What was copied since that was measured.
     copied_bytes: AtomicU64,
+    /// What relatives pay more because this process has copied pages: counted here until they have
+    /// measured it. What they have yet to do so for since [`Copies::owed_ns`], and what has come since.
+    owed_bytes: AtomicU64,
+    owed_lately_bytes: AtomicU64,
+    owed_ns: AtomicU64,
     /// What the process cost when it forked last, and how much of that was what the agent works with.
     forked_bytes: AtomicU64,
     working_bytes: AtomicU64,
@@ -37,12 +42,33 @@ impl Copies {
         self.saved_bytes.load(Ordering::Relaxed)
     }
 
-    /// As measured. Returns what the relatives pay of what was copied since the last time: a copy was
-    /// counted in full here, and they pay more for what is left to them.
-    pub fn set_saved_bytes(&self, bytes: u64) -> u64 {
+    /// As measured. A copy was counted in full here, but a part of that the relatives pay, for what is
+    /// left to them.
+    pub fn set_saved_bytes(&self, bytes: u64) {
         let before = self.saved_bytes.swap(bytes, Ordering::Relaxed);
         let copied = self.copied_bytes.swap(0, Ordering::Relaxed);
-        bytes.saturating_sub(before).min(copied)
+        let owed = bytes.saturating_sub(before).min(copied);
+        self.owed_lately_bytes.fetch_add(owed, Ordering::Relaxed);
+    }
+
+    pub fn owed_bytes(&self) -> u64 {
+        let lately = self.owed_lately_bytes.load(Ordering::Relaxed);
+        self.owed_bytes.load(Ordering::Relaxed) + lately
+    }
+
+    /// For the monitor: what these have measured is owed no more.
+    pub fn settle(&self, mut relatives: impl Iterator<Item = &'static Process>) {
+        if self.owed_bytes() == 0 {
+            return;
+        }
+        let since_ns = self.owed_ns.load(Ordering::Relaxed);
+        // Where that is zero it shares nothing.
+        let measured_ns = |process: &Process| process.measured_ns.load(Ordering::Relaxed);
+        if !relatives.any(|process| (1..since_ns).contains(&measured_ns(process))) {
+            let lately = self.owed_lately_bytes.swap(0, Ordering::Relaxed);
+            self.owed_bytes.store(lately, Ordering::Relaxed);
+            self.owed_ns.store(time::monotonic_ns(), Ordering::Relaxed);
+        }
     }
 
     /// What may be copied unasked.
@@ -62,7 +88,10 @@ impl Copies {
 
     /// In a forked child, before anything is registered: will its memory be protected?
     pub fn begin_child(&self, guards: bool) {
-        self.set_saved_bytes(0);
+        self.saved_bytes.store(0, Ordering::Relaxed);
+        self.copied_bytes.store(0, Ordering::Relaxed);
+        self.owed_bytes.store(0, Ordering::Relaxed);
+        self.owed_lately_bytes.store(0, Ordering::Relaxed);
         self.is_guarded.store(false, Ordering::Relaxed);
         self.can_guard.store(guards, Ordering::Relaxed);
     }
@@ -83,7 +112,7 @@ impl Copies {
 
     /// What the child of a fork costs, until that is measured.
     pub fn child_bytes(&self) -> u64 {
-        self.forked_bytes.load(Ordering::Relaxed) - self.half_bytes()
+        self.half_bytes() + self.working_bytes.load(Ordering::Relaxed)
     }
 
     /// After a fork, in the parent: all is shared anew. Returns how much less it costs.
@@ -94,13 +123,13 @@ impl Copies {
         half
     }
 
-    /// So many bytes are no longer shared. Returns by how much the process costs more, as far as is known.
-    fn note_written(&self, bytes: u64) -> u64 {
+    /// So many bytes are copied, and no longer shared.
+    fn note_copied(&self, bytes: u64) {
         let less = |saved: u64| Some(saved.saturating_sub(bytes));
         let before = self.saved_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        let copied = before.unwrap_or(0).min(bytes);
-        self.copied_bytes.fetch_add(copied, Ordering::Relaxed);
-        copied
+        let own = before.unwrap_or(0).min(bytes);
+        self.copied_bytes.fetch_add(own, Ordering::Relaxed);
+        self.owed_lately_bytes.fetch_add(bytes - own, Ordering::Relaxed);
     }
 }
 
@@ -153,14 +182,17 @@ pub fn let_write(
     active.uffd.write_protect(address..address + bytes, false)?;
     agent.process().counters.pages_written_shared.fetch_add(pages as u64, Ordering::Relaxed);
     agent.session().parted_pages.fetch_add(pages as u64, Ordering::Relaxed);
-    agent.add_cost(agent.copies.note_written(bytes as u64));
+    agent.copies.note_copied(bytes as u64);
+    agent.add_cost(bytes as u64);
     Ok(())
 }
 
 /// Counts what was copied of the pool, which the agent writes to itself.
 pub fn count_copied(agent: &Agent, active: &Active) {
-    let bytes = active.store.take_copied_bytes();
-    if bytes > 0 {
-        agent.add_cost(agent.copies.note_written(bytes as u64));
+    let bytes = active.store.take_copied_bytes() as u64;
+    // Who shares nothing any more makes no copies.
+    if bytes > 0 && agent.shares_memory.load(Ordering::Relaxed) {
+        agent.copies.note_copied(bytes);
+        agent.add_cost(bytes);
     }
 }

@@ -193,10 +193,6 @@ pub struct Monitor {
     /// When what is shared was measured, and how long that took.
     shares_measured_ns: u64,
     shares_took_ns: u64,
-    /// What relatives pay of what this process has copied, and when that was measured: counted here until
-    /// they have measured it too.
-    owed_bytes: u64,
-    owed_ns: u64,
     /// Of shared memory: changes with pages of files and of shared memory together.
     shared_memory: Measurement,
     /// Of page tables: changes with what was ever touched.
@@ -281,8 +277,6 @@ impl Monitor {
                 compacting_took_ns: 0,
                 shares_measured_ns: 0,
                 shares_took_ns: 0,
-                owed_bytes: 0,
-                owed_ns: 0,
                 shared_memory: Measurement::default(),
                 page_tables: Measurement::default(),
                 over_since_ns: 0,
@@ -387,7 +381,7 @@ impl Monitor {
     /// What the process costs: its resident anonymous pages, less what its relatives pay of them.
     fn cost_bytes(&self) -> u64 {
         let own = self.memory.anonymous_bytes.saturating_sub(self.agent.copies.saved_bytes());
-        own + self.owed_bytes + self.fixed_cost_bytes()
+        own + self.agent.copies.owed_bytes() + self.fixed_cost_bytes()
     }
 
     /// What cannot be compressed whatever the agent does. The rest is not squeezed to nothing for it.
@@ -438,12 +432,7 @@ impl Monitor {
     /// After a fork a page may be shared with a relative. How much that saves only a walk through
     /// the page tables tells, so it is asked seldom.
     fn measure_sharing(&mut self) {
-        let is_owing = |process: &Process| {
-            (1..self.owed_ns).contains(&process.measured_ns.load(Ordering::Relaxed))
-        };
-        if self.owed_bytes > 0 && !self.agent.others().any(is_owing) {
-            self.owed_bytes = 0;
-        }
+        self.agent.copies.settle(self.agent.others());
         if !self.agent.shares_memory.load(Ordering::Relaxed) {
             return;
         }
@@ -487,15 +476,11 @@ impl Monitor {
         self.shares_took_ns = SHARING_NS_MIN / 4;
     }
 
-    fn note_sharing(&mut self, saved_bytes: u64, measured_ns: u64) {
+    fn note_sharing(&self, saved_bytes: u64, measured_ns: u64) {
         // All relatives are gone, or share too little to matter.
         let shares = saved_bytes >= PAGE_SIZE as u64 * 64;
         let agent = self.agent;
-        let owed_bytes = agent.copies.set_saved_bytes(if shares { saved_bytes } else { 0 });
-        if owed_bytes > 0 {
-            self.owed_bytes += owed_bytes;
-            self.owed_ns = measured_ns;
-        }
+        agent.copies.set_saved_bytes(if shares { saved_bytes } else { 0 });
         agent.shares_memory.store(shares, Ordering::Relaxed);
         agent.process().measured_ns.store(if shares { measured_ns } else { 0 }, Ordering::Relaxed);
     }
