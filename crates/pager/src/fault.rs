@@ -49,9 +49,13 @@ const DURING_COPY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// it was answered.
 const KERNEL_NS: u64 = 5_000;
 
-/// How long a fault waits for room at most; and if the program grows faster than reclaim.
+/// How long the handler works to make room for a fault at most, in time that it has a processor; and if
+/// the program grows faster than reclaim. On a machine where many want one it has none for most of the
+/// time, and a fault must not be let through for that.
 const STALL_NS: u64 = 2_000_000;
 const STALL_OUTRUN_NS: u64 = 20_000_000;
+/// And so many times as long altogether: others may make progress, but not enough.
+const STALL_ELAPSED: u64 = 25;
 /// Steps of the sweep in one fault: they may all pass pages by.
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
@@ -769,7 +773,7 @@ impl Handler {
         if !write {
             return settle(agent, active, address, active.uffd.zeropage(address, PAGE_SIZE));
         }
-        let wanted = self.growth.pages(address, ZERO_AHEAD_MAX);
+        let wanted = self.growth.pages(address, room_ahead(agent).clamp(1, ZERO_AHEAD_MAX));
         let pages = pages_never_seen(active, core, address, wanted);
         // SAFETY: the pages were never touched, so zeros are their content.
         let copied = unsafe { active.uffd.copy(address, self.zeros.as_ptr(), pages * PAGE_SIZE) };
@@ -836,7 +840,11 @@ impl Handler {
         } else {
             (marks.hard.saturating_sub((WINDOW_MAX * PAGE_SIZE) as u64), STALL_NS)
         };
-        let deadline = time::monotonic_ns() + longest;
+        let (started, worked_before) = (time::monotonic_ns(), time::thread_cpu_ns());
+        let is_late = || {
+            time::thread_cpu_ns() - worked_before > longest
+                || time::monotonic_ns() - started > longest * STALL_ELAPSED
+        };
         counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
         agent.faults_wait.store(true, Ordering::Relaxed);
         // A fork waits for its message to be read.
@@ -853,7 +861,7 @@ impl Handler {
             if agent.monitor_sleeps.swap(false, Ordering::SeqCst) {
                 agent.process().wake_agent();
             }
-            let goes_on = &mut || cost() > mark && time::monotonic_ns() <= deadline && !copying();
+            let goes_on = &mut || cost() > mark && !is_late() && !copying();
             // SAFETY: this is the handler, and there is none.
             let make = || unsafe { Reclaimer::make(agent, By::Handler) };
             match self.direct.get_or_insert_with(make).chunk(active, goes_on) {
@@ -871,7 +879,7 @@ impl Handler {
                     }
                 }
             }
-            if time::monotonic_ns() > deadline {
+            if is_late() {
                 break;
             }
         }
