@@ -109,6 +109,8 @@ const FIXED_COST_SHARE: u64 = 2;
 const SHARED_SAID_SHARE: u64 = 8;
 /// How long a cap is passed before somebody is told.
 const OVER_CAP_NS: u64 = 500_000_000;
+/// And where pages go to a disk, which others may keep busy.
+const OVER_CAP_SPILLING_NS: u64 = 10_000_000_000;
 /// How often the account is published in full.
 const PUBLISH_NS: u64 = 10_000_000;
 /// How long reclaim rests when it found nothing more to take: data that does not compress is not
@@ -936,7 +938,8 @@ impl Monitor {
         if self.over_since_ns == 0 {
             self.over_since_ns = now;
         }
-        if now - self.over_since_ns < OVER_CAP_NS || session.has_said(Once::CapNotHeld) {
+        let patience = if agent.spills() { OVER_CAP_SPILLING_NS } else { OVER_CAP_NS };
+        if now - self.over_since_ns < patience || session.has_said(Once::CapNotHeld) {
             return;
         }
         let Ok(unheld) = Unheld::of_process(agent) else { return };
