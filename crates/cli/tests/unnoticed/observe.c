@@ -437,6 +437,56 @@ static void moved_pieces(void) {
     munmap(area, 64 * 4096);
 }
 
+// Threads that use their memory, of which much is evicted, all at a time, while others give theirs
+// back.
+enum { THREADS = 300, THREAD_PAGES = 32, THREAD_ROUNDS = 4 };
+static pthread_barrier_t together;
+
+static void *use_and_give_back(void *argument) {
+    uintptr_t number = (uintptr_t)argument;
+    long wrong = 0;
+    unsigned char *area = map(NULL, THREAD_PAGES * 4096);
+    for (int round = 0; round < THREAD_ROUNDS; round++) {
+        fill_in(area, THREAD_PAGES, round);
+        pthread_barrier_wait(&together);
+        // The first thread sees to it that they are evicted.
+        pthread_barrier_wait(&together);
+        if ((number + round) % 3 == 0) {
+            munmap(area, 8 * 4096);
+            map(area, 8 * 4096);
+            madvise(area + 8 * 4096, 8 * 4096, MADV_DONTNEED);
+            wrong += area[5] + area[9 * 4096] + wrong_in(area + 16 * 4096, 16, round + 16);
+        } else {
+            wrong += wrong_in(area, THREAD_PAGES, round);
+        }
+    }
+    munmap(area, THREAD_PAGES * 4096);
+    return (void *)wrong;
+}
+
+static void many_threads(void) {
+    static pthread_t threads[THREADS];
+    long all_wrong = 0;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 64 << 10);
+    pthread_barrier_init(&together, NULL, THREADS + 1);
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        if (pthread_create(&threads[i], &attributes, use_and_give_back, (void *)i)) say("thread", -1);
+    }
+    for (int round = 0; round < THREAD_ROUNDS; round++) {
+        pthread_barrier_wait(&together);
+        use_memory(round);
+        pthread_barrier_wait(&together);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *wrong;
+        pthread_join(threads[i], &wrong);
+        all_wrong += (long)wrong;
+    }
+    printf("wrong in threads %ld\n", all_wrong);
+}
+
 static const struct {
     const char *name;
     void (*observe)(void);
@@ -450,6 +500,7 @@ static const struct {
     {"odd_executions", odd_executions},
     {"stops", stops},
     {"moved_pieces", moved_pieces},
+    {"many_threads", many_threads},
     {"first_thread_ends", first_thread_ends},
 };
 
