@@ -77,6 +77,35 @@ static void threads_and_children(void) {
     say("waitpid", waitpid(-1, &status, 0));
 }
 
+// A child is busy until its first instruction, as others see it: who waits until it sleeps waits for a
+// sleep of its own. The kernel shows also who only looks as asleep, for a microsecond.
+static void awake_in_fork(void) {
+    int *begun = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int slept = 0, status;
+    for (int round = 0; round < 100; round++) {
+        int seen_asleep = 0;
+        __atomic_store_n(begun, 0, __ATOMIC_SEQ_CST);
+        pid_t child = fork();
+        if (!child) {
+            __atomic_store_n(begun, 1, __ATOMIC_SEQ_CST);
+            _exit(0);
+        }
+        char path[40], state = 0;
+        snprintf(path, sizeof path, "/proc/%d/stat", child);
+        int file = open(path, O_RDONLY);
+        while (!__atomic_load_n(begun, __ATOMIC_SEQ_CST)) {
+            char text[64] = "";
+            if (pread(file, text, sizeof text - 1, 0) <= 0) break;
+            if (sscanf(text, "%*d (%*[^)]) %c", &state) != 1) say("stat", -1);
+            seen_asleep += state == 'S';
+        }
+        close(file);
+        waitpid(child, &status, 0);
+        slept += seen_asleep > 20;
+    }
+    printf("children that slept: %s\n", slept > 10 ? "some" : "none");
+}
+
 static void namespaces(void) {
     int net = open("/proc/self/ns/user", O_RDONLY);
     say("setns to the own user namespace", setns(net, CLONE_NEWUSER));
@@ -492,6 +521,7 @@ static const struct {
     void (*observe)(void);
 } sections[] = {
     {"threads_and_children", threads_and_children},
+    {"awake_in_fork", awake_in_fork},
     {"namespaces", namespaces},
     {"strict_seccomp", strict_seccomp},
     {"backtraces", backtraces},
