@@ -117,10 +117,11 @@ pub fn guard(agent: &Agent, active: &Active, core: &Core) {
         }
     }
     let changes = ranges().any(|range| active.uffd.write_protect(range, true) == Err(Errno::AGAIN));
-    // The kernel writes to the first when the program's first thread ends, and waits for nobody then.
-    let watched = page::address_of(agent.watched_page());
-    let open = copies.open.iter().map(|address| address.load(Ordering::SeqCst) & !(PAGE_SIZE - 1));
-    for start in core::iter::once(watched).chain(open.filter(|&start| start != 0)) {
+    // The kernel writes there when a thread ends, and waits for nobody then.
+    let ends = core::iter::once(agent.watched_page()).chain(agent.ends.iter());
+    let open = copies.open.iter().map(|address| page::number_of(address.load(Ordering::SeqCst)));
+    for page in ends.chain(open.filter(|&page| page != 0)) {
+        let start = page::address_of(page);
         // Others may be none of the program's.
         let _ = active.uffd.write_protect(start..start + PAGE_SIZE, false);
     }
