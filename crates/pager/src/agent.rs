@@ -30,6 +30,7 @@ use crate::announce::Announcements;
 use crate::copies::Copies;
 use crate::cost::{self, Watermarks};
 use crate::dropped::DroppedRanges;
+use crate::ends::EndPages;
 use crate::entry::session_place::{SessionHolders, SessionPlace};
 use crate::fault::Handler;
 use crate::page::{self, PageNumber};
@@ -122,6 +123,8 @@ pub struct Agent {
     pub keeps_objects: AtomicBool,
     /// What forks have made shared.
     pub copies: Copies,
+    /// Where the kernel writes when threads end.
+    pub ends: EndPages,
     /// Writable memory that the program makes.
     pub announcements: Announcements,
     /// Memory that the fault handler has let go since the monitor looked at the mappings.
@@ -368,6 +371,11 @@ impl Agent {
     /// for a missing one when a thread ends.
     pub fn watched_page(&self) -> PageNumber {
         page::number_of(self.end_word.load(Ordering::Relaxed))
+    }
+
+    /// Does a page stay in memory, for the kernel to write to when a thread ends?
+    pub fn stays(&self, page: PageNumber) -> bool {
+        page == self.watched_page() || self.ends.contains(page)
     }
 
     /// Called by the first thread of the agent's process: makes it known to the others of the session.

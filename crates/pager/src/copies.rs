@@ -6,7 +6,7 @@
 //!
 //! Nothing that is shared can be taken out. What was copied can, on both sides.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ramfold_sys::uffd::register_mode;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
@@ -35,7 +35,12 @@ pub struct Copies {
     is_guarded: AtomicBool,
     /// Regions are registered for protection.
     can_guard: AtomicBool,
+    /// Where the kernel may write while the latest fork is made.
+    open: [AtomicUsize; WRITTEN_IN_FORK],
 }
+
+/// Addresses that the kernel may write to while a fork is made.
+pub const WRITTEN_IN_FORK: usize = 6;
 
 impl Copies {
     pub fn saved_bytes(&self) -> u64 {
@@ -96,6 +101,14 @@ impl Copies {
         self.can_guard.store(guards, Ordering::Relaxed);
     }
 
+    /// Before a fork, and before these are brought in: what the kernel may write to meanwhile is not
+    /// protected any more. Who forks would wait for the handler, and that for the end of the fork.
+    pub fn keep_open(&self, addresses: &[usize; WRITTEN_IN_FORK]) {
+        for (place, &address) in self.open.iter().zip(addresses) {
+            place.store(address, Ordering::SeqCst);
+        }
+    }
+
     /// Before a fork: what there is to share. Both agents write at once to what they work with.
     pub fn begin_fork(&self, process: &Process) {
         let working = process.metadata_bytes.load(Ordering::Relaxed)
@@ -153,9 +166,14 @@ pub fn guard(agent: &Agent, active: &Active, core: &Core) {
         }
     }
     let changes = ranges().any(|range| active.uffd.write_protect(range, true) == Err(Errno::AGAIN));
-    // The kernel writes there when the program's first thread ends, and waits for nobody then.
-    let watched = page::address_of(agent.watched_page());
-    let _ = active.uffd.write_protect(watched..watched + PAGE_SIZE, false);
+    // The kernel writes there when a thread ends, and waits for nobody then.
+    let ends = core::iter::once(agent.watched_page()).chain(agent.ends.iter());
+    let open = copies.open.iter().map(|address| page::number_of(address.load(Ordering::SeqCst)));
+    for page in ends.chain(open.filter(|&page| page != 0)) {
+        let start = page::address_of(page);
+        // Others may be none of the program's.
+        let _ = active.uffd.write_protect(start..start + PAGE_SIZE, false);
+    }
     copies.is_guarded.store(!changes, Ordering::Relaxed);
 }
 

@@ -28,6 +28,7 @@ pub fn handle(agent: &'static Agent, active: &'static Active, core: &mut Core, e
             counters.events_unmap.fetch_add(1, Ordering::Relaxed);
             drop_content(active, core, &range);
             core.regions.remove(&range);
+            agent.ends.remove(&range);
             // A mapping that was replaced leaves the total as it was.
             core.rescan_wanted = true;
         }

@@ -37,8 +37,6 @@ use crate::{copies, event, foreign, kept, locked_growth};
 const ZERO_AHEAD_MAX: usize = 16;
 /// Messages that can wait while a fork copies the process.
 const DELAYED_MAX: usize = 512;
-/// Faults that can be set aside; more only try again too early.
-const ASIDE_MAX: usize = 64;
 /// A fault may come before the event that explains it so many times in a row.
 const AGAIN_USUAL: u32 = 32;
 /// How long the handler waits for a message at a time.
@@ -81,6 +79,8 @@ pub struct Handler {
     /// Zeros to copy from. Never written: the kernel backs it with its one page of zeros.
     zeros: [u8; ZERO_AHEAD_MAX * PAGE_SIZE],
     delayed: Delayed,
+    /// Faults that came meanwhile.
+    aside: Aside,
     /// The fork that was copied made a child with an agent.
     child_has_agent: bool,
     /// This and the next: while they do not rest.
@@ -125,7 +125,7 @@ impl InARow {
     }
 }
 
-/// Messages in the order in which they came.
+/// Messages but faults, in the order in which they came.
 #[repr(C)]
 struct Delayed {
     events: [MaybeUninit<Event>; DELAYED_MAX],
@@ -135,16 +135,12 @@ struct Delayed {
 }
 
 impl Delayed {
-    /// Gives the message back where there is no room for it.
-    fn put(&mut self, event: Event) -> Result<(), Event> {
-        match self.events.get_mut(self.count) {
-            Some(place) => {
-                place.write(event);
-                self.count += 1;
-                Ok(())
-            }
-            None => Err(event),
-        }
+    fn put(&mut self, agent: &Agent, event: Event) {
+        let Some(place) = self.events.get_mut(self.count) else {
+            agent.fail(format_args!("more than {DELAYED_MAX} events during a fork"));
+        };
+        place.write(event);
+        self.count += 1;
     }
 
     fn take(&mut self) -> Option<Event> {
@@ -185,6 +181,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
         let handler = (*agent.handler.get()).as_mut_ptr();
         (&raw mut (*handler).delayed.count).write(0);
         (&raw mut (*handler).delayed.next).write(0);
+        (&raw mut (*handler).aside).write(Aside::default());
         (&raw mut (*handler).child_has_agent).write(false);
         (&raw mut (*handler).again).write(0);
         (&raw mut (*handler).streams).write(Streams::default());
@@ -328,17 +325,20 @@ impl Handler {
         core: &mut Core,
         address: usize,
     ) -> bool {
-        let mut aside = Aside::new(active);
+        let mut aside = Aside::default();
         aside.put(address);
-        while let Some(event) = self.next_message(agent, active) {
-            if let Event::Pagefault { address, .. } = event {
-                aside.put(address);
-            } else {
-                self.handle_event(agent, active, core, event);
-                return true;
+        let event = loop {
+            match self.next_message(agent, active) {
+                Some(Event::Pagefault { address, .. }) => aside.put(address),
+                event => break event,
             }
+        };
+        let has_come = event.is_some();
+        if let Some(event) = event {
+            self.handle_event(agent, active, core, event);
         }
-        false
+        aside.wake(&active.uffd);
+        has_come
     }
 
     /// Acts on an event that was read too early: first on those that must come before it.
@@ -350,7 +350,7 @@ impl Handler {
         early: Event,
     ) {
         agent.process().counters.events_early.fetch_add(1, Ordering::Relaxed);
-        let mut aside = Aside::new(active);
+        let mut aside = Aside::default();
         let mut follow_up = None;
         while event::is_early(core, &early) {
             match self.next_message(agent, active) {
@@ -369,6 +369,7 @@ impl Handler {
         for event in [Some(early), follow_up].into_iter().flatten() {
             event::handle(agent, active, core, event);
         }
+        aside.wake(&active.uffd);
     }
 
     /// While a fork copies the process nothing here may change, but its message must be read, or
@@ -379,27 +380,23 @@ impl Handler {
         while agent.copying.load(Ordering::Acquire) {
             // What was read can wait as well.
             wait_for(&mut [PollFd::new(&active.uffd, PollFlags::IN)], DURING_COPY);
-            let Some(event) = read(agent, &active.uffd) else { continue };
-            match self.delayed.put(event) {
-                Ok(()) => {}
-                Err(Event::Pagefault { address, .. }) => wake(&active.uffd, address),
-                Err(_) => {
-                    agent.fail(format_args!("more than {DELAYED_MAX} messages during a fork"))
-                }
+            match read(agent, &active.uffd) {
+                None => {}
+                Some(Event::Pagefault { address, .. }) => self.aside.put(address),
+                Some(event) => self.delayed.put(agent, event),
             }
         }
     }
 
     fn handle_delayed(&mut self, agent: &'static Agent, active: &'static Active, core: &mut Core) {
+        // They are read again when what was told before them is known.
+        self.aside.wake(&active.uffd);
         // The child has an agent of its own and waits for this descriptor to close. With several
         // it cannot be told which is which, and what one of them is given too much does no harm.
         let forks = self.delayed.iter().filter(|event| matches!(event, Event::Fork(_))).count();
         self.child_has_agent = forks == 1 && agent.copied.load(Ordering::Relaxed);
         while let Some(event) = self.delayed.take() {
-            match event {
-                Event::Pagefault { address, .. } => wake(&active.uffd, address),
-                event => self.handle_event(agent, active, core, event),
-            }
+            self.handle_event(agent, active, core, event);
         }
         self.child_has_agent = false;
         agent.delayed.store(false, Ordering::Release);
@@ -1002,33 +999,30 @@ fn pages_never_seen(active: &Active, core: &Core, address: usize, wanted: usize)
     pages
 }
 
-/// Faults that cannot be answered yet. At the end they try again.
+/// Where threads wait whose faults cannot be answered yet, however many. All of them try again at a
+/// time, with others that wait between them: as long as one tries again before the event that all
+/// wait for is read, the kernel hands out faults and not the event. All zero is none.
+#[repr(C)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Aside {
-    active: &'static Active,
-    count: usize,
-    addresses: [usize; ASIDE_MAX],
+    start: usize,
+    end: usize,
 }
 
 impl Aside {
-    fn new(active: &'static Active) -> Aside {
-        Aside { active, count: 0, addresses: [0; ASIDE_MAX] }
-    }
-
     fn put(&mut self, address: usize) {
-        match self.addresses.get_mut(self.count) {
-            Some(place) => {
-                *place = address;
-                self.count += 1;
-            }
-            None => wake(&self.active.uffd, address),
-        }
+        let Range { start, end } = page_range(address);
+        let is_first = self.start == self.end;
+        self.start = if is_first { start } else { self.start.min(start) };
+        self.end = self.end.max(end);
     }
-}
 
-impl Drop for Aside {
-    fn drop(&mut self) {
-        for &address in &self.addresses[..self.count] {
-            wake(&self.active.uffd, address);
+    /// They try again.
+    fn wake(&mut self, uffd: &Uffd) {
+        let Aside { start, end } = core::mem::take(self);
+        if start < end {
+            // It fails only for ranges that cannot be.
+            let _ = uffd.wake(start..end);
         }
     }
 }

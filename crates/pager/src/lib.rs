@@ -28,6 +28,7 @@ mod copies;
 pub mod cost;
 pub mod density;
 pub mod dropped;
+pub mod ends;
 pub mod entry;
 pub mod event;
 pub mod fault;

@@ -569,15 +569,16 @@ impl Session {
         })
     }
 
-    /// The program's process whose agent, this one, has ended without a word. Its memory may be missing
-    /// in parts, and nobody brings them back.
+    /// The program's process whose agent was this process, which is dead, and has ended without a word. Its
+    /// memory may be missing in parts, and nobody brings them back.
     pub fn deserted_by(&self, agent_pid: u32) -> Option<u32> {
         let namespace = proc::pid_namespace();
         let place = self.used_processes().find(|place| {
             place.agent_pid.load(Ordering::Relaxed) == agent_pid
                 && place.pid_namespace.load(Ordering::Relaxed) == namespace
-                && place.agent_lives.owner() == Owner::Died
+                && matches!(place.agent_lives.owner(), Owner::Alive | Owner::Died)
         })?;
+        place.agent_lives.note_ended();
         Some(place.pid.load(Ordering::Relaxed)).filter(|pid| pid & UNBORN == 0)
     }
 

@@ -362,11 +362,11 @@ pub fn move_start(
     let free = core.staging.free_slots();
     let first = page::number_of(run.start);
     let pages = pages.min(free.len());
-    let before_watched = agent.watched_page().wrapping_sub(first) as usize;
-    if before_watched == 0 {
+    let pages = (0..pages).take_while(|&index| !agent.stays(first + index as u64)).count();
+    if pages == 0 && !free.is_empty() {
         return (Taken::Passed, PAGE_SIZE);
     }
-    let range = run.start..run.start + pages.min(before_watched) * PAGE_SIZE;
+    let range = run.start..run.start + pages * PAGE_SIZE;
     // What has left the list since the look must not be touched: it may be memory that the
     // program has just mapped and that nobody would bring back.
     if range.is_empty() || !core.regions.contains(&range) {

@@ -26,9 +26,14 @@ const CLONE_FILES: usize = 0x400;
 /// A tracer of the program gets nothing to do with the process.
 const CLONE_UNTRACED: usize = 0x80_0000;
 const FLAGS: usize = CLONE_VM | CLONE_FILES | CLONE_UNTRACED;
+/// The caller goes on when the process has ended. Until then others see it as busy in the kernel, not
+/// as asleep: who looks whether a child of a fork sleeps (`/proc/PID/stat`) takes that for a sleep of
+/// the program's own.
+const CLONE_VFORK: usize = 0x4000;
 
-/// wait4(2): children that send no SIGCHLD too.
+/// wait4(2): children that send no SIGCHLD too, and not for long.
 const WALL: usize = 0x4000_0000;
+const WNOHANG: usize = 1;
 const PR_GET_CHILD_SUBREAPER: usize = 37;
 const PR_GET_TID_ADDRESS: usize = 40;
 const KCMP_VM: usize = 1;
@@ -38,6 +43,11 @@ const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
 /// How often it is looked at once more, before it is slept, whether all threads have ended.
 const YIELDS: u32 = 16;
+
+/// Between two looks whether the process in between is dead, which takes some 20 us; after the most it is
+/// slept.
+const YIELDS_FIRST: u32 = 64;
+const YIELDS_MAX: u32 = 1 << 16;
 
 /// What the process between the two is to do.
 struct Between {
@@ -76,12 +86,12 @@ pub unsafe fn spawn(
         let plan = Between { stack, entry, argument, result: AtomicU32::new(0) };
         let plan_address = (&raw const plan).cast_mut().cast();
         // SAFETY: the stack is free, and the plan lives until the process has ended.
-        raw::check(unsafe { thread::clone(FLAGS, between.end, run_between, plan_address) })
-            .and_then(wait_for_child)
-            .and_then(|()| {
-                let word = plan.result.load(Ordering::Acquire) as i32;
-                raw::check(word as isize).map(|id| id as u32)
-            })
+        let child =
+            unsafe { thread::clone(FLAGS | CLONE_VFORK, between.end, run_between, plan_address) };
+        raw::check(child).and_then(wait_for_child).and_then(|()| {
+            let word = plan.result.load(Ordering::Acquire) as i32;
+            raw::check(word as isize).map(|id| id as u32)
+        })
     };
     thread::set_signal_mask(caller_mask);
     match result {
@@ -119,10 +129,20 @@ pub fn wait_for_end(pid: u32, patience: Duration) {
     }
 }
 
+/// For a child that has let go of the memory, and is about to be dead. Whoever waits is seen asleep, even
+/// if only for a look: so there are few, ever further apart.
 fn wait_for_child(child: usize) -> Result<(), Errno> {
+    let mut yields = YIELDS_FIRST;
     loop {
+        let sleeps = yields > YIELDS_MAX;
+        if !sleeps {
+            (0..yields).for_each(|_| rustix::thread::sched_yield());
+            yields *= 2;
+        }
+        let how = if sleeps { WALL } else { WALL | WNOHANG };
         // SAFETY: nothing is written anywhere.
-        match raw::check(unsafe { raw::syscall5(raw::nr::WAIT4, child, 0, WALL, 0, 0) }) {
+        match raw::check(unsafe { raw::syscall5(raw::nr::WAIT4, child, 0, how, 0, 0) }) {
+            Ok(0) => {}
             Err(Errno::INTR) => {}
             result => return result.map(drop),
         }

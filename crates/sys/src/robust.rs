@@ -68,6 +68,16 @@ impl OwnedWord {
         self.word.store(LEFT, Ordering::Release);
     }
 
+    /// For others, who know that the owner has ended: the kernel does not mark the word where the owner's
+    /// memory was gone by then.
+    pub fn note_ended(&self) {
+        let word = self.word.load(Ordering::Acquire);
+        if word != 0 && word != LEFT {
+            let died = word | OWNER_DIED;
+            let _ = self.word.compare_exchange(word, died, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
     /// Nobody owns it, for the next one who does.
     pub fn reset(&self) {
         self.word.store(0, Ordering::Release);
@@ -115,8 +125,15 @@ mod tests {
             // SAFETY: nothing is written.
             unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
             assert_eq!(shared.owner(), expected);
+            shared.note_ended();
+            assert_eq!(shared.owner(), expected);
             shared.reset();
+            shared.note_ended();
             assert_eq!(shared.owner(), Owner::Nobody);
         }
+        word.word.store(1, Ordering::Relaxed);
+        assert_eq!(word.owner(), Owner::Alive);
+        word.note_ended();
+        assert_eq!(word.owner(), Owner::Died);
     }
 }

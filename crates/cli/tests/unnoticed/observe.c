@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,35 @@ static void threads_and_children(void) {
     say("child", waitpid(-1, &status, 0) == child);
     printf("status %x\n", status);
     say("waitpid", waitpid(-1, &status, 0));
+}
+
+// A child is busy until its first instruction, as others see it: who waits until it sleeps waits for a
+// sleep of its own. The kernel shows also who only looks as asleep, for a microsecond.
+static void awake_in_fork(void) {
+    int *begun = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int slept = 0, status;
+    for (int round = 0; round < 100; round++) {
+        int seen_asleep = 0;
+        __atomic_store_n(begun, 0, __ATOMIC_SEQ_CST);
+        pid_t child = fork();
+        if (!child) {
+            __atomic_store_n(begun, 1, __ATOMIC_SEQ_CST);
+            _exit(0);
+        }
+        char path[40], state = 0;
+        snprintf(path, sizeof path, "/proc/%d/stat", child);
+        int file = open(path, O_RDONLY);
+        while (!__atomic_load_n(begun, __ATOMIC_SEQ_CST)) {
+            char text[64] = "";
+            if (pread(file, text, sizeof text - 1, 0) <= 0) break;
+            if (sscanf(text, "%*d (%*[^)]) %c", &state) != 1) say("stat", -1);
+            seen_asleep += state == 'S';
+        }
+        close(file);
+        waitpid(child, &status, 0);
+        slept += seen_asleep > 20;
+    }
+    printf("children that slept: %s\n", slept > 10 ? "some" : "none");
 }
 
 static void namespaces(void) {
@@ -437,11 +467,116 @@ static void moved_pieces(void) {
     munmap(area, 64 * 4096);
 }
 
+// Threads that use their memory, of which much is evicted, all at a time, while others give theirs
+// back.
+enum { THREADS = 300, THREAD_PAGES = 32, THREAD_ROUNDS = 4 };
+static pthread_barrier_t together;
+
+static void *use_and_give_back(void *argument) {
+    uintptr_t number = (uintptr_t)argument;
+    long wrong = 0;
+    unsigned char *area = map(NULL, THREAD_PAGES * 4096);
+    for (int round = 0; round < THREAD_ROUNDS; round++) {
+        fill_in(area, THREAD_PAGES, round);
+        pthread_barrier_wait(&together);
+        // The first thread sees to it that they are evicted.
+        pthread_barrier_wait(&together);
+        if ((number + round) % 3 == 0) {
+            munmap(area, 8 * 4096);
+            map(area, 8 * 4096);
+            madvise(area + 8 * 4096, 8 * 4096, MADV_DONTNEED);
+            wrong += area[5] + area[9 * 4096] + wrong_in(area + 16 * 4096, 16, round + 16);
+        } else {
+            wrong += wrong_in(area, THREAD_PAGES, round);
+        }
+    }
+    munmap(area, THREAD_PAGES * 4096);
+    return (void *)wrong;
+}
+
+static void many_threads(void) {
+    static pthread_t threads[THREADS];
+    long all_wrong = 0;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 64 << 10);
+    pthread_barrier_init(&together, NULL, THREADS + 1);
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        if (pthread_create(&threads[i], &attributes, use_and_give_back, (void *)i)) say("thread", -1);
+    }
+    for (int round = 0; round < THREAD_ROUNDS; round++) {
+        pthread_barrier_wait(&together);
+        use_memory(round);
+        pthread_barrier_wait(&together);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *wrong;
+        pthread_join(threads[i], &wrong);
+        all_wrong += (long)wrong;
+    }
+    printf("wrong in threads %ld\n", all_wrong);
+}
+
+// Threads that end without an instruction of their own that touches their memory, which the kernel
+// writes to nevertheless. Without the area of rseq, which many C libraries do not have, it does not
+// touch it either when they wake.
+static int go_on;
+
+static void *end_at_once(void *unused) {
+    extern const ptrdiff_t __rseq_offset __attribute__((weak));
+    if (&__rseq_offset) {
+        void *area = (char *)__builtin_thread_pointer() + __rseq_offset;
+        syscall(SYS_rseq, area, 32, 1, 0x53053053);
+    }
+#ifdef __x86_64__
+    __asm__ volatile(
+        "1: mov %[futex], %%eax\n"
+        "mov %[word], %%rdi\n"
+        "mov $128, %%esi\n" // FUTEX_WAIT, FUTEX_PRIVATE_FLAG
+        "xor %%edx, %%edx\n"
+        "xor %%r10d, %%r10d\n"
+        "syscall\n"
+        "mov (%[word]), %%eax\n"
+        "test %%eax, %%eax\n"
+        "jz 1b\n"
+        "mov %[exit], %%eax\n"
+        "xor %%edi, %%edi\n"
+        "syscall\n"
+        :
+        : [word] "b"(&go_on), [futex] "i"(SYS_futex), [exit] "i"(SYS_exit)
+        : "rax", "rcx", "rdx", "rsi", "rdi", "r10", "r11", "memory");
+#endif
+    return unused;
+}
+
+static void threads_end(void) {
+    pthread_t threads[50];
+    size_t count = sizeof threads / sizeof *threads;
+    for (int round = 0; round < 2; round++) {
+        go_on = 0;
+        for (size_t i = 0; i < count; i++) pthread_create(&threads[i], NULL, end_at_once, NULL);
+        use_memory(round);
+        // What is shared with a child may be protected.
+        pid_t child = fork();
+        if (!child) _exit(wrong(round) != 0);
+        use_memory(round + 1);
+        int status;
+        waitpid(child, &status, 0);
+        printf("status %x\n", status);
+        alarm(100);
+        __atomic_store_n(&go_on, 1, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &go_on, 129, 1000, NULL, NULL, 0); // FUTEX_WAKE
+        for (size_t i = 0; i < count; i++) pthread_join(threads[i], NULL);
+        alarm(0);
+    }
+}
+
 static const struct {
     const char *name;
     void (*observe)(void);
 } sections[] = {
     {"threads_and_children", threads_and_children},
+    {"awake_in_fork", awake_in_fork},
     {"namespaces", namespaces},
     {"strict_seccomp", strict_seccomp},
     {"backtraces", backtraces},
@@ -450,6 +585,8 @@ static const struct {
     {"odd_executions", odd_executions},
     {"stops", stops},
     {"moved_pieces", moved_pieces},
+    {"many_threads", many_threads},
+    {"threads_end", threads_end},
     {"first_thread_ends", first_thread_ends},
 };
 

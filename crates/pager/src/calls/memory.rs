@@ -16,6 +16,7 @@ const MAP_TYPE: usize = 15;
 const MAP_LOCKED: usize = 0x2000;
 const MAP_POPULATE: usize = 0x8000;
 const MAP_NONBLOCK: usize = 0x1_0000;
+const MAP_STACK: usize = 0x2_0000;
 const MAP_HUGETLB: usize = 0x4_0000;
 
 /// The end of the data segment, as the kernel said last.
@@ -40,6 +41,9 @@ pub fn is_error(result: isize) -> bool {
 #[inline(never)]
 pub fn on_mmap(call: &Call) -> Answer {
     let [_, bytes, access, flags, ..] = call.arguments;
+    if flags & (MAP_TYPE | MAP_STACK) == MAP_PRIVATE | MAP_STACK {
+        return map_stack(call);
+    }
     let is_growth =
         access & PROT_WRITE != 0 && flags & MAP_TYPE == MAP_PRIVATE && flags & MAP_HUGETLB == 0;
     let Some(agent) = listener().filter(|_| is_growth) else { return Answer::AS_IT_IS };
@@ -62,6 +66,22 @@ pub fn on_mmap(call: &Call) -> Answer {
                     Advice::LinuxPopulateWrite,
                 )
             };
+        }
+    }
+    Answer::made(result)
+}
+
+/// A thread's stack, whose end the kernel writes to. It may be made writable by mprotect later.
+#[inline(never)]
+fn map_stack(call: &Call) -> Answer {
+    let Some(agent) = Agent::get() else { return Answer::AS_IT_IS };
+    let [_, bytes, access, ..] = call.arguments;
+    let result = make(nr::MMAP, call.arguments);
+    if !is_error(result) {
+        let start = result as usize;
+        agent.ends.note_stack(&(start..start + bytes.next_multiple_of(PAGE_SIZE)));
+        if access & PROT_WRITE != 0 && agent.listens() {
+            agent.announce(bytes);
         }
     }
     Answer::made(result)

@@ -14,7 +14,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, mem, proc, thread};
 use rustix::mm::{Advice, madvise};
 
 use crate::agent::{Agent, Stack};
-use crate::copies;
+use crate::copies::{self, WRITTEN_IN_FORK};
 use crate::page;
 
 /// Can a child be given an agent of its own?
@@ -299,7 +299,7 @@ struct Request {
     number: usize,
     call: [usize; 6],
     /// Memory the kernel writes to in the child at once: must not be missing there.
-    written: [usize; 6],
+    written: [usize; WRITTEN_IN_FORK],
     result: isize,
 }
 
@@ -338,6 +338,7 @@ extern "C" fn copy_process(request: *mut ()) {
     // SAFETY: the caller's, alive until this returns.
     let Request { number, call, written, .. } = unsafe { request.read() };
     let Some(agent) = Agent::get() else { return };
+    agent.copies.keep_open(&written);
     // With the lock every earlier child has been seen to: the message about a child does not say
     // which it is.
     let core = loop {
