@@ -5,11 +5,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ramfold_pager::session::Session;
+use ramfold_pager::session::{Process, Session};
 use ramfold_sys::cgroup::{self, Limited};
 
-/// Between two looks.
+/// Between two looks while there is something to see.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// And while there is nothing: twice as long from look to look, up to this. An agent that has something
+/// to do ends it.
+const INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// More refaults than this in an interval are too many: 4 MB/s of reading what was there before.
 const REFAULTS_MAX: u64 = 100;
 /// Shares of the cap: what is given up at a time, what is taken back at a time, and what is never
@@ -25,18 +28,62 @@ const QUIET_MIN: Duration = Duration::from_millis(250);
 const QUIET_HARMFUL_FIRST: Duration = Duration::from_secs(4);
 const QUIET_HARMFUL_MAX: Duration = Duration::from_secs(64);
 
-/// Watches until `ended`. The thread that runs this is to be unparked then.
+/// Watches until `ended`. The thread that runs this is to be unparked then, and
+/// [`Session::note_activity`] called.
 pub fn watch(session: &Session, ended: &AtomicBool) {
     let Some(group) = cgroup::tightest() else { return };
     let mut governor = Governor::new(session.memory_cap_bytes.load(Ordering::Relaxed));
+    let mut intervals = Intervals::default();
     let mut seen = None;
-    while !ended.load(Ordering::Acquire) {
-        if session.processes_activated.load(Ordering::Relaxed) > 0 {
-            let Some(refaults) = refaults_since(&group, &mut seen) else { return };
-            let target = governor.next(refaults, Instant::now());
-            session.target_bytes.store(target, Ordering::Relaxed);
+    let mut looked = Instant::now();
+    loop {
+        let activity = session.activity();
+        if ended.load(Ordering::Acquire) {
+            return;
         }
-        std::thread::park_timeout(INTERVAL);
+        if session.processes_activated.load(Ordering::Relaxed) == 0 {
+            session.wait_for_activity(activity, None);
+            continue;
+        }
+        let Some(refaults) = refaults_since(&group, &mut seen) else { return };
+        let now = Instant::now();
+        let target = governor.next(in_an_interval(refaults, now - looked), now);
+        if target < session.target_bytes.swap(target, Ordering::Relaxed) {
+            session.used_processes().for_each(Process::wake_agent);
+        }
+        looked = now;
+        session.wait_for_activity(activity, Some(intervals.next(refaults, governor.rests(now))));
+        if session.activity() != activity {
+            intervals = Intervals::default();
+        }
+        if let Some(rest) = INTERVAL.checked_sub(looked.elapsed()) {
+            std::thread::park_timeout(rest);
+        }
+    }
+}
+
+/// How many of so many refaults there were in each interval of a time.
+fn in_an_interval(refaults: u64, time: Duration) -> u64 {
+    (refaults as f64 / time.div_duration_f64(INTERVAL).max(1.0)) as u64
+}
+
+/// The times from look to look.
+struct Intervals {
+    last: Duration,
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        Intervals { last: INTERVAL }
+    }
+}
+
+impl Intervals {
+    /// The next one, after a look that found so many refaults. Nothing changes by itself before the
+    /// governor has `rests`.
+    fn next(&mut self, refaults: u64, rests: Duration) -> Duration {
+        self.last = if refaults > 0 { INTERVAL } else { (self.last * 2).min(INTERVAL_MAX) };
+        self.last.min(rests).max(INTERVAL)
     }
 }
 
@@ -71,6 +118,28 @@ impl Governor {
         }
     }
 
+    /// How long nothing changes where there are no refaults.
+    fn rests(&self, now: Instant) -> Duration {
+        match self.quiet_since {
+            Some(since) if self.target < self.cap => {
+                self.quiet_needed_now().saturating_sub(now - since)
+            }
+            _ if self.target < self.cap => INTERVAL,
+            _ => Duration::MAX,
+        }
+    }
+
+    /// What the next step up would come to.
+    fn higher(&self) -> u64 {
+        (self.target + self.cap / STEP_UP).min(self.cap)
+    }
+
+    /// How long it must be quiet before that.
+    fn quiet_needed_now(&self) -> Duration {
+        let is_harmful = self.harmful.is_some_and(|harmful| self.higher() >= harmful);
+        if is_harmful { self.quiet_needed_there } else { self.quiet_needed }
+    }
+
     fn next(&mut self, refaults: u64, now: Instant) -> u64 {
         if refaults > REFAULTS_MAX {
             if std::mem::take(&mut self.tried_up) && self.harmful.replace(self.target).is_some() {
@@ -80,10 +149,8 @@ impl Governor {
             self.quiet_since = None;
         } else {
             let since = *self.quiet_since.get_or_insert(now);
-            let higher = (self.target + self.cap / STEP_UP).min(self.cap);
-            let is_harmful = self.harmful.is_some_and(|harmful| higher >= harmful);
-            let needed = if is_harmful { self.quiet_needed_there } else { self.quiet_needed };
-            if now - since >= needed {
+            if now - since >= self.quiet_needed_now() {
+                let higher = self.higher();
                 if std::mem::replace(&mut self.tried_up, higher > self.target) {
                     self.quiet_needed = (self.quiet_needed / 2).max(QUIET_MIN);
                 }
@@ -125,6 +192,34 @@ mod tests {
         assert_eq!(governor.next(0, at(9.6)), 3100);
         assert_eq!(governor.next(0, at(13.5)), 3100);
         assert_eq!(governor.next(0, at(13.6)), 3150);
+    }
+
+    #[test]
+    fn what_finds_nothing_is_looked_at_ever_less_often() {
+        let mut intervals = Intervals::default();
+        let mut next = |refaults, rests| intervals.next(refaults, rests).as_millis();
+        let most = Duration::MAX;
+        assert_eq!([(); 6].map(|()| next(0, most)), [200, 400, 800, 1600, 2000, 2000]);
+        // Until the governor is to go up, or something is found.
+        assert_eq!(next(0, Duration::from_millis(250)), 250);
+        assert_eq!(next(0, Duration::ZERO), 100);
+        assert_eq!([next(1, most), next(0, most)], [100, 200]);
+        assert_eq!(in_an_interval(90, INTERVAL / 2), 90);
+        assert_eq!(in_an_interval(1500, Duration::from_secs(2)), 75);
+    }
+
+    #[test]
+    fn a_governor_rests_until_it_goes_up() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs_f64(seconds);
+        let mut governor = Governor::new(3200);
+        governor.next(0, at(0.0));
+        assert_eq!(governor.rests(at(0.0)), Duration::MAX);
+        governor.next(1000, at(1.0));
+        assert_eq!(governor.rests(at(1.0)), INTERVAL);
+        governor.next(0, at(1.1));
+        assert_eq!(governor.rests(at(2.1)), Duration::from_secs(1));
+        assert_eq!(governor.rests(at(9.0)), Duration::ZERO);
     }
 
     /// How many looks, ten a second, find the program short of room for its files.

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use ramfold_codec::Choice;
 use serde_json::Value;
 use support::{
-    ENOUGH, Ended, RAMFOLD, Watched, anonymous_bytes, is_root, needs_userfaultfd, ramfold, run,
-    signal, stats, stats_now, text, wait_until,
+    ENOUGH, Ended, LimitedGroup, RAMFOLD, Watched, anonymous_bytes, is_root, needs_userfaultfd,
+    ramfold, run, signal, stats, stats_now, text, tree, wait_until,
 };
 
 /// Debian's, not a wrapper script that may stand in for it in PATH.
@@ -875,11 +875,16 @@ fn the_agent_gives_up_what_the_program_gives_up() {
         eprintln!("needs root: skipped");
         return;
     }
-    let (ended, stats) = run_python("24M", DROPS_PRIVILEGES);
-    let err = text(&ended.output.stderr);
-    assert_eq!(text(&ended.output.stdout), "1 and 3 threads, 1 kinds, child 7 True\n", "{err}");
-    assert!(stats["pages_swapped_out"].as_u64().unwrap() > 0);
-    assert_eq!(stats["forks_filled"].as_u64(), Some(1), "{stats}");
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let spill = format!("{}:64M", folder.path().display());
+    let cap = ["--memory", "24M"];
+    for (options, threads) in [(&cap[..], 3), (&[cap[0], cap[1], "--spill", &spill], 4)] {
+        let (ended, stats) = run_python_with(options, DROPS_PRIVILEGES);
+        let (out, err) = (text(&ended.output.stdout), text(&ended.output.stderr));
+        assert_eq!(out, format!("1 and {threads} threads, 1 kinds, child 7 True\n"), "{err}");
+        assert!(stats["pages_swapped_out"].as_u64().unwrap() > 0);
+        assert_eq!(stats["forks_filled"].as_u64(), Some(1), "{stats}");
+    }
 }
 
 /// mremap tells of locked memory that moves and grows only when the new part is in memory.
@@ -1042,5 +1047,59 @@ fn bench_measures_this_ramfold() {
         assert!(row["ramfold"]["pages_swapped_out"].as_u64().unwrap() > 0, "{row}");
         let cap = row["ramfold"]["memory_cap_bytes"].as_u64().unwrap();
         assert!(cap <= row["need_bytes"].as_u64().unwrap() * 51 / 100, "{row}");
+    }
+}
+
+/// How often the threads of a program's launcher and agents have gone to sleep.
+fn sleeps(launcher: u32) -> u64 {
+    let of_thread = |status: String| -> u64 {
+        let lines = status.lines();
+        let counts = lines.filter_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        counts.map(|count| count.trim().parse::<u64>().unwrap()).sum()
+    };
+    let threads = |pid: u32| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let processes = tree(launcher).into_iter();
+    let statuses = processes
+        .flat_map(threads)
+        .filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("status")).ok());
+    statuses.map(of_thread).sum()
+}
+
+#[test]
+fn a_program_that_sleeps_is_let_sleep() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = "
+import ctypes, os, time
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+# In one call: it is seen no more.
+ctypes.CDLL(None).open(os.environ['WAIT'].encode(), 0)
+";
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let spill = format!("{}:64M", folder.path().display());
+    let options: [&[&str]; 4] = [
+        &["--memory", "1G"],
+        &["--memory", "24M"],
+        &["--memory", "24M", "--spill", &spill],
+        &["--memory", "1G", "--cold-after", "1s"],
+    ];
+    for options in options {
+        let group = LimitedGroup::new(1 << 30);
+        let mut command = match &group {
+            Some(group) => group.command(RAMFOLD),
+            None => Command::new(RAMFOLD),
+        };
+        command.env("WAIT", &fifo);
+        let watched = Watched::start_by(command, options, &[PYTHON, "-c", SCRIPT]);
+        let launcher = watched.launcher();
+        wait_until("it wakes no more than five times a second", || {
+            let before = sleeps(launcher);
+            sleep(Duration::from_secs(4));
+            sleeps(launcher) - before <= 5 * 4
+        });
+        fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+        let (output, _) = watched.end();
+        assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
     }
 }

@@ -704,12 +704,13 @@ impl Agent {
         })
     }
 
-    /// Makes the agents of the other processes look whether they can make room. That takes each a while, so
-    /// many are asked less often.
+    /// Makes the agents of the other processes look whether they can make room, but for those that have just
+    /// found that they cannot. That takes each a while, so many are asked less often.
     pub fn wake_others(&self) {
-        let others = self.others().count() as u64;
+        let may_have_room = |process: &&Process| !process.stuck.load(Ordering::Relaxed);
+        let others = self.others().filter(may_have_room).count() as u64;
         if others > 0 && self.session().may_wake_all(others * WAKE_OTHER_NS) {
-            self.others().for_each(Process::wake_agent);
+            self.others().filter(may_have_room).for_each(Process::wake_agent);
         }
     }
 

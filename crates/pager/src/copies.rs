@@ -199,9 +199,7 @@ pub fn let_write(
     let bytes = pages * PAGE_SIZE;
     active.uffd.write_protect(address..address + bytes, false)?;
     agent.process().counters.pages_written_shared.fetch_add(pages as u64, Ordering::Relaxed);
-    agent.session().parted_pages.fetch_add(pages as u64, Ordering::Relaxed);
-    agent.copies.note_copied(bytes as u64);
-    agent.add_cost(bytes as u64);
+    count(agent, bytes as u64);
     Ok(())
 }
 
@@ -210,7 +208,13 @@ pub fn count_copied(agent: &Agent, active: &Active) {
     let bytes = active.store.take_copied_bytes() as u64;
     // Who shares nothing any more makes no copies.
     if bytes > 0 && agent.shares_memory.load(Ordering::Relaxed) {
-        agent.copies.note_copied(bytes);
-        agent.add_cost(bytes);
+        count(agent, bytes);
     }
+}
+
+fn count(agent: &Agent, copied_bytes: u64) {
+    let pages = copied_bytes / PAGE_SIZE as u64;
+    agent.session().parted_pages.fetch_add(pages, Ordering::Relaxed);
+    agent.copies.note_copied(copied_bytes);
+    agent.add_cost(copied_bytes);
 }

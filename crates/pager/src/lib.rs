@@ -46,6 +46,7 @@ pub mod page;
 pub mod placement;
 pub mod privileges;
 pub mod probation;
+pub mod quiet;
 pub mod reclaim;
 pub mod recompress;
 pub mod refaults;

@@ -8,6 +8,7 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
+use ramfold_codec::Choice;
 use ramfold_store::{Config, Kind, Recorder, Store};
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::{PageRegion, Pages};
@@ -29,8 +30,9 @@ use crate::kept;
 use crate::measurement::Measurement;
 use crate::page;
 use crate::privileges::Privileges;
+use crate::quiet::Quiet;
 use crate::reclaim::{By, Reclaimer, Step};
-use crate::recompress::Recompress;
+use crate::recompress::{self, Recompress};
 use crate::session::{Once, Process};
 use crate::spill::{self, SpillAccess};
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
@@ -62,11 +64,12 @@ const GROWTH_BYTES_PER_US: u64 = 4096;
 const SLEEP_US_MIN: u64 = 200;
 /// The same while the program does nothing that shows here.
 const SLEEP_US_MIN_QUIET: u64 = 1_000;
-/// Looks at which nothing had changed that make a program quiet.
-const QUIET_LOOKS: u32 = 16;
 const SLEEP_US_MAX: u64 = 100_000;
 /// Where nothing happens that must be noticed by looking.
 const SLEEP_US_MAX_QUIET: u64 = 500_000;
+/// The same where nothing has happened for so long.
+const SLEEP_US_MAX_LONG_QUIET: u64 = 1_000_000;
+const LONG_QUIET_NS: u64 = 10_000_000_000;
 /// The monitor must not wait for the end of the program's turn: a program that fills fresh memory
 /// meanwhile grows by 3 MB in a millisecond, and a turn can last for several.
 const TURN_NS: u64 = 100_000;
@@ -79,6 +82,11 @@ const SHARING_NS_MIN: u64 = 2_000_000;
 const SHARING_SHARE: u64 = 10;
 /// The same where it is known to have changed.
 const SHARING_SHARE_OLD: u64 = 3;
+/// Where it has not, twice as long from measurement to measurement, up to this. What writes make of it is
+/// known where it matters: see [`crate::copies`].
+const SHARING_NS_MAX: u64 = 64_000_000_000;
+/// And less than this is no change.
+const SHARING_CHANGE_BYTES: u64 = 256 << 10;
 /// A program that was stopped this often and still has no room is not stopped any more: that is
 /// not why memory is short.
 const STOPS_MAX: u32 = 8;
@@ -117,6 +125,8 @@ const PUBLISH_NS: u64 = 10_000_000;
 /// likely to do so a moment later.
 const BACK_OFF_NS_MIN: u64 = 100_000_000;
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
+/// As long as nothing has changed meanwhile.
+const BACK_OFF_NS_MAX_QUIET: u64 = 160_000_000_000;
 /// Or until the program has grown by as much as the cap / this.
 const RETRY_SHARE: u64 = 16;
 /// Or by as much, where what it has is shared: to look for the few pages that are not takes a millisecond.
@@ -167,10 +177,9 @@ pub struct Monitor {
     unannounced_until_ns: u64,
     /// The program may have huge pages, as far as the agent knows.
     has_huge_pages: bool,
-    /// What there was to see before the last sleep (memory, and faults so far), and how often that
-    /// had stayed the same.
-    seen: (Memory, u64),
-    quiet_looks: u32,
+    quiet: Quiet,
+    /// The last sleep was so long that others of the launcher may sleep too.
+    slept_long: bool,
     /// While this thread is the only one: another watches it when the agent is active, because this one
     /// may wait for a lock that a thread of the program held when it was killed.
     program: Option<Program>,
@@ -178,11 +187,14 @@ pub struct Monitor {
     /// Where pages are compressed that nobody touches.
     cold: Option<(Cold, Pace)>,
     recompress: Recompress,
+    /// It did so at the last look, and has not done with it.
+    recompresses: bool,
     published_ns: u64,
-    /// Reclaim found nothing more to take: not tried again before this time, or before the cost
-    /// reaches [`Agent::retry_cost_bytes`].
-    retry_ns: u64,
-    /// How long the next wait of that kind is.
+    /// Reclaim found nothing more to take: when that was, and for how long it is not tried again, unless
+    /// the cost reaches [`Agent::retry_cost_bytes`].
+    tried_ns: u64,
+    rest_ns: u64,
+    /// How long the next rest of that kind is.
     back_off_ns: u64,
     /// Pages that were in the spill file when that was looked at last, and when there were fewer.
     spilled: u64,
@@ -195,6 +207,11 @@ pub struct Monitor {
     /// When what is shared was measured, and how long that took.
     shares_measured_ns: u64,
     shares_took_ns: u64,
+    /// What it came to, and when it is measured again if nothing is known to have changed.
+    shares_found_bytes: u64,
+    shares_rest_ns: u64,
+    /// [`Session::parted_pages`](crate::session::Session::parted_pages) then.
+    shares_parted_pages: u64,
     /// Of shared memory: changes with pages of files and of shared memory together.
     shared_memory: Measurement,
     /// Of page tables: changes with what was ever touched.
@@ -263,14 +280,16 @@ impl Monitor {
                 writable_before: 0,
                 unannounced_until_ns: time::monotonic_ns() + UNANNOUNCED_NS,
                 has_huge_pages: true,
-                seen: (memory, 0),
-                quiet_looks: 0,
+                quiet: Quiet::new(time::monotonic_ns(), memory),
+                slept_long: false,
                 program: Some(agent.program()),
                 privileges: Privileges::default(),
                 cold: None,
                 recompress: Recompress::START,
+                recompresses: false,
                 published_ns: 0,
-                retry_ns: 0,
+                tried_ns: 0,
+                rest_ns: 0,
                 back_off_ns: BACK_OFF_NS_MIN,
                 spilled: 0,
                 spilled_ns: 0,
@@ -279,6 +298,9 @@ impl Monitor {
                 compacting_took_ns: 0,
                 shares_measured_ns: 0,
                 shares_took_ns: 0,
+                shares_found_bytes: 0,
+                shares_rest_ns: 0,
+                shares_parted_pages: 0,
                 shared_memory: Measurement::default(),
                 page_tables: Measurement::default(),
                 over_since_ns: 0,
@@ -445,14 +467,19 @@ impl Monitor {
             return self.note_sharing(0, 0);
         }
         let started = time::monotonic_ns();
-        // A fork changes it all at once, and so does a relative's end. What else changes it shows sooner or
-        // later.
+        // A fork changes it all at once, and so does a relative's end; and copies do. What else changes it
+        // shows sooner or later.
         let measured = process.measured_ns.load(Ordering::Relaxed);
-        let is_old = is_unknown || session.last_gone_ns.load(Ordering::Relaxed) >= measured;
+        let parted = session.parted_pages.load(Ordering::Relaxed);
+        let is_old = is_unknown
+            || session.last_gone_ns.load(Ordering::Relaxed) >= measured
+            || parted.wrapping_sub(self.shares_parted_pages)
+                >= SHARING_CHANGE_BYTES / PAGE_SIZE as u64;
         // All of the session do the same.
         let processes = 1 + self.agent.others().count() as u64;
         let share = processes * if is_old { SHARING_SHARE_OLD } else { SHARING_SHARE };
-        let rest = (self.shares_took_ns * share).max(SHARING_NS_MIN);
+        let unchanged_ns = if is_old { 0 } else { self.shares_rest_ns };
+        let rest = (self.shares_took_ns * share).max(SHARING_NS_MIN).max(unchanged_ns);
         if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
             return;
         }
@@ -461,8 +488,15 @@ impl Monitor {
             return;
         }
         process.sharing_unknown.store(0, Ordering::Relaxed);
+        self.shares_parted_pages = parted;
         if let Ok(proportional) = Proportional::of_this_process() {
             let saved = self.memory.anonymous_bytes.saturating_sub(proportional.anonymous);
+            let before = core::mem::replace(&mut self.shares_found_bytes, saved);
+            self.shares_rest_ns = if before.abs_diff(saved) > SHARING_CHANGE_BYTES {
+                0
+            } else {
+                (self.shares_rest_ns * 2).clamp(SHARING_NS_MIN, SHARING_NS_MAX)
+            };
             self.note_sharing(saved, started);
         }
         self.shares_measured_ns = time::monotonic_ns();
@@ -711,6 +745,7 @@ impl Monitor {
         self.growing_until_ns = time::monotonic_ns() + GROWING_NS;
         agent.process().active.store(1, Ordering::Relaxed);
         agent.session().processes_activated.fetch_add(1, Ordering::Relaxed);
+        agent.session().note_activity();
         Ok(())
     }
 
@@ -747,6 +782,9 @@ impl Monitor {
         if let Some(reclaimer) = self.reclaimer.take() {
             self.reclaimer = reclaimer.rest();
             self.agent.give_back_stack(Stack::Monitor);
+            if let Ok(memory) = self.statm.read() {
+                self.quiet.note_own(memory);
+            }
         }
     }
 
@@ -870,7 +908,8 @@ impl Monitor {
         }
         if agent.is_stuck() {
             let retry_cost = agent.retry_cost_bytes.load(Ordering::Relaxed);
-            let is_late = time::monotonic_ns() >= self.retry_ns;
+            let most = if self.quiet.is_quiet() { BACK_OFF_NS_MAX_QUIET } else { BACK_OFF_NS_MAX };
+            let is_late = time::monotonic_ns() - self.tried_ns >= self.rest_ns.min(most);
             if !is_late && self.cost_bytes() < retry_cost {
                 return;
             }
@@ -907,21 +946,23 @@ impl Monitor {
         if !stuck {
             return;
         }
-        self.retry_ns = time::monotonic_ns() + self.back_off_ns;
+        self.tried_ns = time::monotonic_ns();
+        self.rest_ns = self.back_off_ns;
         let shared = process.counters.refused_shared.load(Ordering::Relaxed) > shared_before;
         let spills = agent.spills();
         let growth = if shared && !spills {
             // What was copied of what is shared can be taken out.
             COPIES_BYTES
         } else {
-            let growth = (marks.cap - marks.high) / 4 * (self.back_off_ns / BACK_OFF_NS_MIN);
+            let rest_ns = self.rest_ns.min(BACK_OFF_NS_MAX);
+            let growth = (marks.cap - marks.high) / 4 * (rest_ns / BACK_OFF_NS_MIN);
             // Each process of the session may have come to this.
             let processes = if spills { 1 } else { 1 + agent.others().count() as u64 };
             growth.min(marks.cap / RETRY_SHARE) / processes
         };
         let retry_cost = self.cost_bytes() + growth;
         agent.retry_cost_bytes.store(retry_cost, Ordering::Relaxed);
-        self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
+        self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX_QUIET);
         self.say_why_not_held();
     }
 
@@ -1057,12 +1098,17 @@ impl Monitor {
     /// Where memory is short, but not just now: compresses once more what has stayed out.
     fn recompress(&mut self) {
         let agent = self.agent;
+        self.recompresses = false;
         // Relatives that share an object would both pay for what takes its place.
         if agent.is_stuck() || agent.shares_memory.load(Ordering::Relaxed) {
             return;
         }
         let Some(active) = agent.active() else { return };
         let session = agent.session();
+        // A single codec makes nothing smaller.
+        if session.codec() != Choice::Auto {
+            return;
+        }
         let is_short = || {
             let total = cost::total(agent);
             let marks = Watermarks::of(session);
@@ -1071,13 +1117,14 @@ impl Monitor {
         if !is_short() || time::monotonic_ns() < self.growing_until_ns {
             return;
         }
-        let reclaimer = self.take_reclaimer();
-        if reclaimer.has_aims() {
-            let (statm, before) = (&self.statm, self.memory);
-            self.recompress.go_on(agent, active, reclaimer, || {
-                is_short() && !has_grown(statm, before) && !agent.announcements.is_waited_for()
-            });
+        if !self.recompress.is_due(agent, active) {
+            return;
         }
+        let reclaimer = self.take_reclaimer();
+        let (statm, before) = (&self.statm, self.memory);
+        self.recompresses = self.recompress.go_on(agent, active, reclaimer, || {
+            is_short() && !has_grown(statm, before) && !agent.announcements.is_waited_for()
+        });
         self.reclaimer = Some(reclaimer);
     }
 
@@ -1244,10 +1291,10 @@ impl Monitor {
         let now = time::monotonic_ns();
         let is_active = self.is_active();
         if agent.gave_up.load(Ordering::Relaxed) {
-            return SLEEP_US_MAX_QUIET;
+            return SLEEP_US_MAX_LONG_QUIET;
         }
         let is_growing = now < self.growing_until_ns;
-        let is_quiet = self.quiet_looks >= QUIET_LOOKS && !is_growing;
+        let is_quiet = self.quiet.is_quiet() && !is_growing;
         let shortest = if is_quiet { SLEEP_US_MIN_QUIET } else { SLEEP_US_MIN };
         let usual = if agent.is_stuck() {
             SLEEP_US_MAX
@@ -1256,15 +1303,18 @@ impl Monitor {
         };
         // Growth announces itself, faults and relatives wake this thread: what is left to look for may
         // take longer from look to look.
-        let announces = agent.announces.load(Ordering::Relaxed) && now > self.unannounced_until_ns;
-        let goes_round = is_active && self.cold_after_ns() > 0;
-        if !announces || goes_round {
-            usual
-        } else if !is_active {
-            SLEEP_US_MAX_QUIET
+        let is_long = self.quiet.lasts_ns(now) > LONG_QUIET_NS;
+        let longest = if is_long { SLEEP_US_MAX_LONG_QUIET } else { SLEEP_US_MAX_QUIET };
+        let may_wait = if agent.announces.load(Ordering::Relaxed) {
+            now > self.unannounced_until_ns
         } else {
-            let doublings = self.quiet_looks.saturating_sub(QUIET_LOOKS).min(16);
-            (usual << doublings).min(SLEEP_US_MAX_QUIET)
+            is_long
+        };
+        let most = if self.recompresses { recompress::INTERVAL_US } else { longest };
+        match (may_wait, is_active) {
+            (false, _) => usual,
+            (true, false) => longest,
+            (true, true) => self.quiet.interval_us(usual, most),
         }
     }
 
@@ -1278,14 +1328,15 @@ impl Monitor {
         let limit = if active { marks.high } else { marks.activation };
         let headroom = limit.saturating_sub(total);
         let faults = process.counters.faults.load(Ordering::Relaxed);
-        let seen_now = (self.memory, faults);
-        self.quiet_looks =
-            if self.seen == seen_now { self.quiet_looks.saturating_add(1) } else { 0 };
-        self.seen = seen_now;
+        self.quiet.note(time::monotonic_ns(), self.memory, faults);
         let sleep_us = self.sleep_us(headroom);
-        if sleep_us >= SLEEP_US_MAX && self.quiet_looks >= QUIET_LOOKS {
+        let sleeps_long = sleep_us >= SLEEP_US_MAX && self.quiet.is_quiet();
+        if sleeps_long {
             self.rest();
+        } else if self.slept_long && active {
+            agent.session().note_activity();
         }
+        self.slept_long = sleeps_long;
         agent.monitor_sleeps.store(true, Ordering::SeqCst);
         // What was asked after the last look, or staged by a handler that did not see this thread asleep.
         if agent.announcements.is_waited_for()

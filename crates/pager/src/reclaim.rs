@@ -410,11 +410,6 @@ impl Reclaimer {
         aims.best(out, &victims.refaults, cap / PAGE_SIZE as u64)
     }
 
-    /// Whether objects can be made smaller than they are.
-    pub fn has_aims(&self) -> bool {
-        self.decompressor.is_some()
-    }
-
     /// Leaves a chunk that this thread has not done with to others.
     pub fn release(&mut self, core: &mut Core) {
         if let Some(chunk) = self.claimed.take() {

@@ -18,6 +18,8 @@ use crate::reclaim::Reclaimer;
 const SHARE: u64 = 10;
 /// What is saved up of that at most.
 const CREDIT_NS_MAX: u64 = 5_000_000;
+/// After this time as much is saved up: what is under way goes on then.
+pub const INTERVAL_US: u64 = CREDIT_NS_MAX * SHARE / 1_000;
 /// Not worth beginning with less.
 const CREDIT_NS_MIN: u64 = 200_000;
 /// Objects between two looks whether there is something else to do: 20 us each.
@@ -43,30 +45,37 @@ impl Recompress {
         reckoned_ns: 0,
     };
 
-    /// Goes on for a while, as long as `go_on` says so.
+    /// Is there time to go on, and something to go on with?
+    pub fn is_due(&mut self, agent: &Agent, active: &Active) -> bool {
+        let now = time::monotonic_ns();
+        let elapsed = now - core::mem::replace(&mut self.reckoned_ns, now);
+        self.credit_ns = (self.credit_ns + elapsed / SHARE).min(CREDIT_NS_MAX);
+        if self.credit_ns < CREDIT_NS_MIN {
+            return false;
+        }
+        if self.over {
+            // What was stored before the last round began is due in this one.
+            let after_ns = agent.session().recompress_after_ns.load(Ordering::Relaxed);
+            if now - self.began_ns < after_ns {
+                return false;
+            }
+            self.walk.begin_round(&active.store);
+            self.began_ns = now;
+            self.over = false;
+        }
+        self.over = !self.walk.has_more(&active.store);
+        !self.over
+    }
+
+    /// Goes on for a while, as long as `go_on` says so. `true` where there is more to do.
     pub fn go_on(
         &mut self,
         agent: &Agent,
         active: &Active,
         reclaimer: &mut Reclaimer,
         mut go_on: impl FnMut() -> bool,
-    ) {
+    ) -> bool {
         let now = time::monotonic_ns();
-        let elapsed = now - core::mem::replace(&mut self.reckoned_ns, now);
-        self.credit_ns = (self.credit_ns + elapsed / SHARE).min(CREDIT_NS_MAX);
-        if self.credit_ns < CREDIT_NS_MIN {
-            return;
-        }
-        if self.over {
-            // What was stored before the last round began is due in this one.
-            let after_ns = agent.session().recompress_after_ns.load(Ordering::Relaxed);
-            if now - self.began_ns < after_ns {
-                return;
-            }
-            self.walk.begin_round(&active.store);
-            self.began_ns = now;
-            self.over = false;
-        }
         let counters = &agent.process().counters;
         let mut objects = 0u32;
         loop {
@@ -92,5 +101,6 @@ impl Recompress {
             }
         }
         self.credit_ns = self.credit_ns.saturating_sub(time::monotonic_ns() - now);
+        !self.over
     }
 }

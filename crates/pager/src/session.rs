@@ -8,6 +8,7 @@
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
 
 use core::ptr::{self, NonNull};
 
@@ -20,7 +21,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
 use rustix::rand::{GetRandomFlags, getrandom};
-use rustix::thread::futex;
+use rustix::thread::{Timespec, futex};
 
 use crate::histogram::Histogram;
 use crate::spill::LentFile;
@@ -367,6 +368,8 @@ pub struct Session {
     awake_until_ns: AtomicU64,
     /// Futex: 1 while the thread sleeps that keeps processors awake.
     keeper_sleeps: AtomicU32,
+    /// Futex: raised when an agent becomes active, or has something to do after a quiet time.
+    activity: AtomicU32,
     /// When a process was last seen to have ended that others may have shared memory with.
     pub last_gone_ns: AtomicU64,
     /// Pages that were shared by forks and may be one process's own by now, as far as that is seen: some
@@ -702,6 +705,27 @@ impl Session {
             let _ = futex::wait(&self.keeper_sleeps, futex::Flags::empty(), 1, None);
         }
         self.keeper_sleeps.store(0, Ordering::SeqCst);
+    }
+
+    /// An agent has become active, or has something to do after a quiet time.
+    pub fn note_activity(&self) {
+        self.activity.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(&self.activity, futex::Flags::empty(), u32::MAX);
+    }
+
+    /// How often that was noted.
+    pub fn activity(&self) -> u32 {
+        self.activity.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until it was noted more often than `seen`, for so long at most where that is said.
+    pub fn wait_for_activity(&self, seen: u32, patience: Option<Duration>) {
+        let patience = patience.map(|patience| Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: patience.subsec_nanos().into(),
+        });
+        // Woken or interrupted: the caller looks again.
+        let _ = futex::wait(&self.activity, futex::Flags::empty(), seen, patience.as_ref());
     }
 
     /// Leaves a line for the launcher to show. More than it has room for is dropped.

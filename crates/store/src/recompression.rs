@@ -67,14 +67,21 @@ impl Recompression {
         self.entry = 0;
     }
 
+    /// Goes on to the next leaf that may have objects to try; `false` where the round has none any more.
+    pub fn has_more(&mut self, store: &Store) -> bool {
+        while self.leaf < store.index.leaf_numbers().end {
+            if self.entry != 0 || self.enter(store) {
+                return true;
+            }
+            self.leaf += 1;
+        }
+        false
+    }
+
     /// Tries the next cold object.
     pub fn step(&mut self, store: &Store, with: &mut impl Denser) -> Recompressed {
         let mut copy = [0; OBJECT_BYTES_MAX];
-        while self.leaf < store.index.leaf_numbers().end {
-            if self.entry == 0 && !self.enter(store) {
-                self.leaf += 1;
-                continue;
-            }
+        while self.has_more(store) {
             let Some(found) = self.next_in_leaf(store, with, &mut copy) else {
                 self.leave(store);
                 continue;

@@ -258,6 +258,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
 
     let status = wait_for_program(&session, Pid::from_raw(program as i32))?;
     ended.store(true, Ordering::Release);
+    session.note_activity();
     watcher.thread().unpark();
     tracer.thread().unpark();
     handle.close();

@@ -113,6 +113,11 @@ impl Watched {
         tree(self.launcher.id())[1]
     }
 
+    /// The process of `ramfold run`.
+    pub fn launcher(&self) -> u32 {
+        self.launcher.id()
+    }
+
     /// Sends a signal to `ramfold run`.
     pub fn signal(&self, name: &str) {
         signal(self.launcher.id(), name);

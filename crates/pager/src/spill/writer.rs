@@ -14,6 +14,7 @@ use super::claims::SessionClaims;
 use super::{leaving_bytes, shape};
 use crate::agent::{Active, Agent};
 use crate::cost::Watermarks;
+use crate::privileges::Privileges;
 use crate::session::Once;
 
 type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;
@@ -23,7 +24,8 @@ const GATHER_NS: u64 = 5_000_000;
 /// After a failure nothing is written for so long; twice as long after each that follows.
 const RETRY_NS_MIN: u64 = 500_000_000;
 const RETRY_NS_MAX: u64 = 60_000_000_000;
-/// When nothing was written for so long the buffers' memory goes back.
+/// When nothing was written for so long the buffers' memory goes back. Nor does this thread sleep for
+/// longer: it follows the program in what that may do.
 const REST_NS: u64 = 1_000_000_000;
 
 /// Entry of the thread.
@@ -89,11 +91,13 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
     let mut retry_ns = RETRY_NS_MIN;
     // Since when a few pages wait for more.
     let mut gathering = None;
+    let mut privileges = Privileges::default();
     agent.spill_works.store(true, Ordering::Relaxed);
     loop {
         let seen = agent.spill_wake.load(Ordering::Acquire);
         let choose = wanted(agent, active);
         let now = time::monotonic_ns();
+        privileges.follow(agent, now);
         if choose == Some(Choose::Raw) && is_little(agent, spill) {
             let since = *gathering.get_or_insert(now);
             if now - since < GATHER_NS {
@@ -110,7 +114,7 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
         match written {
             Ok(true) => retry_ns = RETRY_NS_MIN,
             // What there is was stored a moment ago, or can not be spilled.
-            Ok(false) if choose.is_some() => pause(GATHER_NS),
+            Ok(false) if choose.is_some() => pause(agent, &mut privileges, GATHER_NS),
             Ok(false) => {
                 sleep(agent, seen, REST_NS);
                 if wanted(agent, active).is_none() {
@@ -124,7 +128,7 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
                 agent.spill_works.store(false, Ordering::Relaxed);
                 agent.process().counters.spill_errors.fetch_add(1, Ordering::Relaxed);
                 publish(agent, spill);
-                pause(retry_ns);
+                pause(agent, &mut privileges, retry_ns);
                 retry_ns = (retry_ns * 2).min(RETRY_NS_MAX);
                 agent.spill_works.store(true, Ordering::Relaxed);
             }
@@ -237,10 +241,16 @@ fn sleep(agent: &Agent, seen: u32, ns: u64) {
 }
 
 /// Sleeps for so long, whoever wants what.
-fn pause(ns: u64) {
+fn pause(agent: &Agent, privileges: &mut Privileges, ns: u64) {
     let word = core::sync::atomic::AtomicU32::new(0);
     let until = time::monotonic_ns() + ns;
-    while let Some(left) = until.checked_sub(time::monotonic_ns()).filter(|&left| left > 0) {
+    loop {
+        let now = time::monotonic_ns();
+        let left = until.saturating_sub(now).min(REST_NS);
+        if left == 0 {
+            return;
+        }
+        privileges.follow(agent, now);
         let _ = futex::wait(&word, futex::Flags::PRIVATE, 0, Some(&timespec(left)));
     }
 }

@@ -48,13 +48,16 @@ fn round(recompression: &mut Recompression, store: &Store) -> (u64, usize) {
     recompression.begin_round(store);
     let (mut tried, mut spared) = (0, 0);
     loop {
-        match recompression.step(store, &mut Halves::default()) {
+        let has_more = recompression.has_more(store);
+        let step = recompression.step(store, &mut Halves::default());
+        assert!(has_more || step == Recompressed::Round, "{step:?}");
+        match step {
+            Recompressed::Round => return (tried, spared),
             Recompressed::Stayed => tried += 1,
             Recompressed::Replaced { bytes_before, bytes_after } => {
                 tried += 1;
                 spared += bytes_before - bytes_after;
             }
-            Recompressed::Round => return (tried, spared),
         }
     }
 }
