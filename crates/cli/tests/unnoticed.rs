@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{RAMFOLD, Watched, needs_userfaultfd, ramfold, run, text, tree, wait_until};
+use support::{RAMFOLD, Watched, is_root, needs_userfaultfd, ramfold, run, text, tree, wait_until};
 
 /// Compiles a program of `tests/unnoticed`.
 fn compile(source: &str, options: &[&str], folder: &Path) -> PathBuf {
@@ -180,6 +180,47 @@ fn a_program_that_ramfold_cannot_come_along_to_is_named() {
     let said = text(&ended.output.stderr);
     let expected = format!("ramfold: {} runs without ramfold: it is statically", program.display());
     assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");
+}
+
+/// bwrap with these options and what most programs need; `None` where it cannot make a sandbox here.
+fn bwrap(options: &[&str]) -> Option<Vec<String>> {
+    let mut command = vec!["bwrap".to_owned()];
+    command.extend(options.iter().map(|&option| option.to_owned()));
+    let tried = Command::new("bwrap").args(options).arg("/bin/true").output();
+    if !tried.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED, bwrap is not installed, or makes no sandbox here: {tried:?}");
+        return None;
+    }
+    Some(command)
+}
+
+/// bwrap puts other files in the place of /proc at once, when the agent of its process has just begun.
+#[test]
+fn a_sandbox_with_processes_of_its_own_is_looked_after() {
+    needs_userfaultfd!();
+    if !is_root() {
+        return eprintln!("SKIPPED, in a user namespace no agent comes along");
+    }
+    let options = ["--bind", "/", "/", "--unshare-pid", "--proc", "/proc"];
+    let Some(sandbox) = bwrap(&options) else { return };
+    // Nor does it take long from fork to execve, and from there to the next.
+    for _ in 0..20 {
+        let mut command = ramfold(["--"]);
+        let output = run(command.args(&sandbox).args(["env", "-i", "/bin/true"])).output;
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    }
+    let mut command = ramfold(["--memory", "30M", "--"]);
+    command.args(&sandbox).args([
+        "env",
+        "-i",
+        "/usr/bin/python3",
+        "-S",
+        "-E",
+        "-c",
+        WHAT_IT_IS_GIVEN,
+    ]);
+    let output = run(&mut command).output;
+    assert_eq!(text(&output.stdout), "True []\n", "{}", text(&output.stderr));
 }
 
 #[test]

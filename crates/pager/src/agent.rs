@@ -78,6 +78,8 @@ pub struct Active {
 pub struct Agent {
     session: AtomicPtr<Session>,
     process: AtomicPtr<Process>,
+    /// See [`Process::turn`].
+    turn: AtomicU32,
     home_start: usize,
     home_end: usize,
     /// The program's process.
@@ -272,6 +274,7 @@ impl Agent {
         agent.user.store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
         agent.session.store(ptr::from_ref(session).cast_mut(), Ordering::Relaxed);
         agent.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+        agent.turn.store(process.turn(), Ordering::Relaxed);
         agent.alive.store(alive.cast(), Ordering::Relaxed);
         agent.set_alive();
         agent.announces.store(announces, Ordering::Relaxed);
@@ -279,10 +282,10 @@ impl Agent {
         agent.library.store(library.as_ptr().cast_mut(), Ordering::Relaxed);
         agent.note_program();
         let agent: &'static Agent = agent;
-        agent.spawn_process(crate::monitor::process_main)?;
+        let agent_pid = agent.spawn_process(crate::monitor::process_main)?;
         if agent.session_holders.handed_down().is_some() {
             // Where the session was handed down nobody else can open it.
-            agent.wait_for_process();
+            agent.wait_for_process(agent_pid);
             agent.session_holders.note_handed_on();
         }
         drop(file);
@@ -378,8 +381,17 @@ impl Agent {
         page::number_of(self.end_word.load(Ordering::Relaxed))
     }
 
-    /// Called by the first thread of the agent's process: makes it known to the others of the session.
-    pub fn begin_process(&self) {
+    /// Called by the first thread of the agent's process: makes it known to the others of the session. What
+    /// is opened in /proc is opened before: once it is known, the program may move that out of sight
+    /// (pivot_root(2)).
+    ///
+    /// # Errors
+    /// What open(2) says of the account of this process's memory.
+    pub fn begin_process(&self) -> Result<proc::Statm, Errno> {
+        if self.process().turn() != self.turn.load(Ordering::Relaxed) {
+            // The place is that of the program which this one has executed.
+            ramfold_sys::raw::exit_group(0);
+        }
         // SAFETY: the place and the agent live for ever; no C library knows this thread.
         let owned = unsafe { self.process().agent_lives.own(&self.robust_list) };
         // Without it the place is taken for that of a living process for ever.
@@ -391,6 +403,7 @@ impl Agent {
         {
             place.store(opened.map_or(0, |file| file.into_raw_fd() as u32 + 1), Ordering::Relaxed);
         }
+        let statm = proc::Statm::open();
         let pid = &self.process().agent_pid;
         pid.store(proc::own_pid(), Ordering::Release);
         let _ = futex::wake(pid, futex::Flags::empty(), u32::MAX);
@@ -399,6 +412,7 @@ impl Agent {
         // The session stays the program's: the scheduler weighs sessions against each other.
         let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(c"/");
+        statm
     }
 
     /// What makes userfaultfds, for the agent's process.
@@ -422,7 +436,9 @@ impl Agent {
 
     /// The program is gone: ends the agent's process.
     pub fn leave(&self) -> ! {
-        self.process().agent_lives.leave();
+        if self.process().turn() == self.turn.load(Ordering::Relaxed) {
+            self.process().agent_lives.leave();
+        }
         ramfold_sys::raw::exit_group(0)
     }
 
@@ -457,13 +473,14 @@ impl Agent {
     }
 
     /// Waits for the agent's process, just started, to have what it needs.
-    pub fn wait_for_process(&self) {
+    pub fn wait_for_process(&self, agent_pid: u32) {
         for _ in 0..EXECUTION_LOOKS {
             let pid = &self.process().agent_pid;
-            if pid.load(Ordering::Acquire) != 0 {
+            let seen = pid.load(Ordering::Acquire);
+            if seen == agent_pid {
                 break;
             }
-            let _ = futex::wait(pid, futex::Flags::empty(), 0, Some(&EXECUTION_LOOK));
+            let _ = futex::wait(pid, futex::Flags::empty(), seen, Some(&EXECUTION_LOOK));
         }
     }
 
@@ -498,6 +515,7 @@ impl Agent {
         };
         process.cost_bytes.store(self.copies.half_bytes(), Ordering::Relaxed);
         self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+        self.turn.store(process.turn(), Ordering::Relaxed);
     }
 
     /// Before a fork: the child will have what this process has in the spill file, and others must know.
