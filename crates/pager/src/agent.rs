@@ -90,8 +90,9 @@ pub struct Agent {
     end_word: AtomicUsize,
     /// Of the first thread of the agent's process.
     robust_list: RobustList,
-    /// As whom the agent was started.
+    /// As whom the agent was started, and in which namespace of users.
     user: AtomicU32,
+    user_namespace: AtomicU64,
     /// The account of a process for which the session has no place.
     unlisted: Process,
     /// One word, 1 in the address space that the agent's threads run in. The kernel clears it in
@@ -272,6 +273,7 @@ impl Agent {
         agent.home_start = guarded.start;
         agent.home_end = guarded.end;
         agent.user.store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
+        agent.user_namespace.store(proc::user_namespace(), Ordering::Relaxed);
         agent.session.store(ptr::from_ref(session).cast_mut(), Ordering::Relaxed);
         agent.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
         agent.turn.store(process.turn(), Ordering::Relaxed);
@@ -317,6 +319,10 @@ impl Agent {
         for _ in 0..EXECUTION_LOOKS {
             if let Ok(found) = holders.for_execution() {
                 return Ok(found);
+            }
+            // No agent follows there.
+            if self.changed_user_namespace() {
+                break;
             }
             // The agent's process may be as young as this one, and about to open it; or be permitted more
             // than this one is any more, until it has noticed.
@@ -536,6 +542,13 @@ impl Agent {
         {
             self.session().abandon(place);
         }
+    }
+
+    /// Is the calling thread in another namespace of users than the agent was started in? Not where /proc
+    /// does not tell.
+    pub fn changed_user_namespace(&self) -> bool {
+        let now = proc::user_namespace();
+        now != 0 && now != self.user_namespace.load(Ordering::Relaxed)
     }
 
     /// Is the calling thread somebody else than the agent was started as?
