@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{RAMFOLD, Watched, needs_userfaultfd, ramfold, run, text, tree, wait_until};
+use support::{RAMFOLD, Watched, is_root, needs_userfaultfd, ramfold, run, text, tree, wait_until};
 
 /// Compiles a program of `tests/unnoticed`.
 fn compile(source: &str, options: &[&str], folder: &Path) -> PathBuf {
@@ -203,6 +203,123 @@ fn a_program_that_ramfold_cannot_come_along_to_is_named() {
     let said = text(&ended.output.stderr);
     let expected = format!("ramfold: {} runs without ramfold: it is statically", program.display());
     assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");
+}
+
+/// bwrap with these options and what most programs need; `None` where it cannot make a sandbox here.
+fn bwrap(options: &[&str]) -> Option<Vec<String>> {
+    let mut command = vec!["bwrap".to_owned()];
+    command.extend(options.iter().map(|&option| option.to_owned()));
+    let tried = Command::new("bwrap").args(options).arg("/bin/true").output();
+    if !tried.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED, bwrap is not installed, or makes no sandbox here: {tried:?}");
+        return None;
+    }
+    Some(command)
+}
+
+/// What is needed of the machine's files to run programs, and no other.
+const FILES: &[&str] = &[
+    "--ro-bind",
+    "/usr",
+    "/usr",
+    "--symlink",
+    "usr/bin",
+    "/bin",
+    "--symlink",
+    "usr/lib",
+    "/lib",
+    "--symlink",
+    "usr/lib64",
+    "/lib64",
+    "--proc",
+    "/proc",
+    "--dev",
+    "/dev",
+];
+
+#[test]
+fn a_sandbox_without_the_library_is_named_and_its_loader_does_not_complain() {
+    needs_userfaultfd!();
+    let Some(sandbox) = bwrap(FILES) else { return };
+    const SCRIPT: &str =
+        "/bin/true; echo \"$LD_PRELOAD|$RAMFOLD_SESSION\"; env | grep -c RAMFOLD_SESSION";
+    for (preload, left) in [(None, "|"), (Some("libm.so.6"), "libm.so.6|")] {
+        let mut command = ramfold(["--"]);
+        command.args(&sandbox).args(["/bin/sh", "-c", SCRIPT]).env_remove("LD_PRELOAD");
+        if let Some(preload) = preload {
+            command.env("LD_PRELOAD", preload);
+        }
+        let output = run(&mut command).output;
+        assert_eq!(text(&output.stdout), format!("{left}\n0\n"), "{}", text(&output.stderr));
+        let said = text(&output.stderr);
+        let expected = "ramfold: /bin/sh runs without ramfold: ramfold's library cannot be seen";
+        assert!(said.starts_with(expected) && said.lines().count() == 1, "{said}");
+    }
+}
+
+/// bwrap puts other files in the place of /proc at once, when the agent of its process has just begun.
+#[test]
+fn a_sandbox_with_processes_of_its_own_is_looked_after() {
+    needs_userfaultfd!();
+    if !is_root() {
+        return eprintln!("SKIPPED, in a user namespace no agent comes along");
+    }
+    let options = ["--bind", "/", "/", "--unshare-pid", "--proc", "/proc"];
+    let Some(sandbox) = bwrap(&options) else { return };
+    // Nor does it take long from fork to execve, and from there to the next.
+    for _ in 0..20 {
+        let mut command = ramfold(["--"]);
+        let output = run(command.args(&sandbox).args(["env", "-i", "/bin/true"])).output;
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    }
+    let mut command = ramfold(["--memory", "30M", "--"]);
+    command.args(&sandbox).args([
+        "env",
+        "-i",
+        "/usr/bin/python3",
+        "-S",
+        "-E",
+        "-c",
+        WHAT_IT_IS_GIVEN,
+    ]);
+    let output = run(&mut command).output;
+    assert_eq!(text(&output.stdout), "True []\n", "{}", text(&output.stderr));
+}
+
+#[test]
+fn who_runs_as_another_user_is_held_or_named() {
+    needs_userfaultfd!();
+    const NAMESPACE: &str = "it is in another user namespace";
+    const USER: &str = "it is another user's";
+    const EFFECTIVE: &str = "its effective user or group is not its real one";
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], &str); 9] = [
+        (&["unshare", "-U"], NAMESPACE),
+        (&["unshare", "-Ur"], NAMESPACE),
+        (&["unshare", "-Urpf", "--mount-proc"], NAMESPACE),
+        (&["su", "nobody", "-s", "/bin/sh", "-c", "\"$0\" \"$@\"", "--"], USER),
+        (&["chroot", "--userspec=65534:65534", "/"], USER),
+        (&["setpriv", "--euid=65534"], EFFECTIVE),
+        (&["setpriv", "--ruid=65534"], EFFECTIVE),
+        (&["setpriv", "--regid=65534", "--clear-groups"], ""),
+        (&["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"], ""),
+    ];
+    for (command, reason) in cases {
+        let works = Command::new(command[0]).args(&command[1..]).arg("/bin/true").output();
+        if !is_root() && command[0] != "unshare" || !works.is_ok_and(|o| o.status.success()) {
+            eprintln!("SKIPPED, not possible here: {command:?}");
+            continue;
+        }
+        let held = WHAT_IT_IS_GIVEN.replace("120", if reason.is_empty() { "120" } else { "0" });
+        let python = ["/usr/bin/python3", "-S", "-E", "-c", &held];
+        let mut ramfold = ramfold(["--memory", "30M", "--"]);
+        let output = run(ramfold.args(command).args(python).current_dir(folder.path())).output;
+        let (printed, said) = (text(&output.stdout), text(&output.stderr));
+        assert!(printed.starts_with(if reason.is_empty() { "True " } else { "False " }), "{said}");
+        assert_eq!(said.lines().count(), usize::from(!reason.is_empty()), "{command:?}: {said}");
+        let expected = format!(" runs without ramfold: {reason}");
+        assert!(reason.is_empty() || said.contains(&expected), "{command:?}: {said}");
+    }
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub struct Active {
 pub struct Agent {
     session: AtomicPtr<Session>,
     process: AtomicPtr<Process>,
+    /// See [`Process::turn`].
+    turn: AtomicU32,
     home_start: usize,
     home_end: usize,
     /// The program's process.
@@ -89,8 +91,9 @@ pub struct Agent {
     end_word: AtomicUsize,
     /// Of the first thread of the agent's process.
     robust_list: RobustList,
-    /// As whom the agent was started.
+    /// As whom the agent was started, and in which namespace of users.
     user: AtomicU32,
+    user_namespace: AtomicU64,
     /// The account of a process for which the session has no place.
     unlisted: Process,
     /// One word, 1 in the address space that the agent's threads run in. The kernel clears it in
@@ -265,8 +268,10 @@ impl Agent {
         agent.home_start = guarded.start;
         agent.home_end = guarded.end;
         agent.user.store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
+        agent.user_namespace.store(proc::user_namespace(), Ordering::Relaxed);
         agent.session.store(ptr::from_ref(session).cast_mut(), Ordering::Relaxed);
         agent.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+        agent.turn.store(process.turn(), Ordering::Relaxed);
         agent.alive.store(alive.cast(), Ordering::Relaxed);
         agent.set_alive();
         agent.announces.store(announces, Ordering::Relaxed);
@@ -274,10 +279,10 @@ impl Agent {
         agent.library.store(library.as_ptr().cast_mut(), Ordering::Relaxed);
         agent.note_program();
         let agent: &'static Agent = agent;
-        agent.spawn_process(crate::monitor::process_main)?;
+        let agent_pid = agent.spawn_process(crate::monitor::process_main)?;
         if agent.session_holders.handed_down().is_some() {
             // Where the session was handed down nobody else can open it.
-            agent.wait_for_process();
+            agent.wait_for_process(agent_pid);
             agent.session_holders.note_handed_on();
         }
         drop(file);
@@ -309,6 +314,10 @@ impl Agent {
         for _ in 0..EXECUTION_LOOKS {
             if let Ok(found) = holders.for_execution() {
                 return Ok(found);
+            }
+            // No agent follows there.
+            if self.changed_user_namespace() {
+                break;
             }
             // The agent's process may be as young as this one, and about to open it; or be permitted more
             // than this one is any more, until it has noticed.
@@ -378,8 +387,17 @@ impl Agent {
         page == self.watched_page() || self.ends.contains(page)
     }
 
-    /// Called by the first thread of the agent's process: makes it known to the others of the session.
-    pub fn begin_process(&self) {
+    /// Called by the first thread of the agent's process: makes it known to the others of the session. What
+    /// is opened in /proc is opened before: once it is known, the program may move that out of sight
+    /// (pivot_root(2)).
+    ///
+    /// # Errors
+    /// What open(2) says of the account of this process's memory.
+    pub fn begin_process(&self) -> Result<proc::Statm, Errno> {
+        if self.process().turn() != self.turn.load(Ordering::Relaxed) {
+            // The place is that of the program which this one has executed.
+            ramfold_sys::raw::exit_group(0);
+        }
         // SAFETY: the place and the agent live for ever; no C library knows this thread.
         let owned = unsafe { self.process().agent_lives.own(&self.robust_list) };
         // Without it the place is taken for that of a living process for ever.
@@ -391,6 +409,7 @@ impl Agent {
         {
             place.store(opened.map_or(0, |file| file.into_raw_fd() as u32 + 1), Ordering::Relaxed);
         }
+        let statm = proc::Statm::open();
         let pid = &self.process().agent_pid;
         pid.store(proc::own_pid(), Ordering::Release);
         let _ = futex::wake(pid, futex::Flags::empty(), u32::MAX);
@@ -399,6 +418,7 @@ impl Agent {
         // The session stays the program's: the scheduler weighs sessions against each other.
         let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(c"/");
+        statm
     }
 
     /// What makes userfaultfds, for the agent's process.
@@ -422,7 +442,9 @@ impl Agent {
 
     /// The program is gone: ends the agent's process.
     pub fn leave(&self) -> ! {
-        self.process().agent_lives.leave();
+        if self.process().turn() == self.turn.load(Ordering::Relaxed) {
+            self.process().agent_lives.leave();
+        }
         ramfold_sys::raw::exit_group(0)
     }
 
@@ -457,13 +479,14 @@ impl Agent {
     }
 
     /// Waits for the agent's process, just started, to have what it needs.
-    pub fn wait_for_process(&self) {
+    pub fn wait_for_process(&self, agent_pid: u32) {
         for _ in 0..EXECUTION_LOOKS {
             let pid = &self.process().agent_pid;
-            if pid.load(Ordering::Acquire) != 0 {
+            let seen = pid.load(Ordering::Acquire);
+            if seen == agent_pid {
                 break;
             }
-            let _ = futex::wait(pid, futex::Flags::empty(), 0, Some(&EXECUTION_LOOK));
+            let _ = futex::wait(pid, futex::Flags::empty(), seen, Some(&EXECUTION_LOOK));
         }
     }
 
@@ -498,6 +521,7 @@ impl Agent {
         };
         process.cost_bytes.store(self.copies.child_bytes(), Ordering::Relaxed);
         self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+        self.turn.store(process.turn(), Ordering::Relaxed);
     }
 
     /// Before a fork: the child will have what this process has in the spill file, and others must know.
@@ -518,6 +542,13 @@ impl Agent {
         {
             self.session().abandon(place);
         }
+    }
+
+    /// Is the calling thread in another namespace of users than the agent was started in? Not where /proc
+    /// does not tell.
+    pub fn changed_user_namespace(&self) -> bool {
+        let now = proc::user_namespace();
+        now != 0 && now != self.user_namespace.load(Ordering::Relaxed)
     }
 
     /// Is the calling thread somebody else than the agent was started as?

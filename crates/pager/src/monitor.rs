@@ -229,8 +229,8 @@ pub extern "C" fn process_main(agent: *mut ()) -> ! {
     if thread::leave_files(agent.session_holders.handed_down()).is_err() {
         agent.leave();
     }
-    agent.begin_process();
-    Monitor::new(agent).run()
+    let statm = agent.begin_process();
+    Monitor::new(agent, statm).run()
 }
 
 /// Entry of the agent's process for a forked child that inherited evicted pages.
@@ -240,8 +240,8 @@ pub extern "C" fn process_main_in_child(agent: *mut ()) -> ! {
     if let Err(errno) = thread::leave_files(None) {
         agent.fail(format_args!("a forked child's agent has no files of its own: {errno}"));
     }
-    agent.begin_process();
-    let mut monitor = Monitor::new(agent);
+    let statm = agent.begin_process();
+    let mut monitor = Monitor::new(agent, statm);
     fork::take_over(agent, &mut monitor);
     monitor.run()
 }
@@ -258,8 +258,8 @@ extern "C" fn watch_main(agent: *mut ()) -> ! {
 }
 
 impl Monitor {
-    fn new(agent: &'static Agent) -> Monitor {
-        let opened = Statm::open().and_then(|statm| Ok((statm.read()?, statm)));
+    fn new(agent: &'static Agent, statm: Result<Statm, Errno>) -> Monitor {
+        let opened = statm.and_then(|statm| Ok((statm.read()?, statm)));
         match opened {
             Ok((memory, statm)) => Monitor {
                 agent,

@@ -199,6 +199,9 @@ pub struct Process {
     pid_namespace: AtomicU64,
     /// When the place was taken.
     taken_ns: AtomicU64,
+    /// How often the place was taken. An agent of an earlier turn, whose program has executed another
+    /// before it had begun, has no business here.
+    turn: AtomicU32,
     /// The agent's process, and whether it lives: as long as it does this account counts.
     pub agent_pid: AtomicU32,
     pub agent_lives: OwnedWord,
@@ -923,8 +926,13 @@ impl Process {
             && self.pid_namespace.load(Ordering::Relaxed) == namespace
     }
 
+    pub fn turn(&self) -> u32 {
+        self.turn.load(Ordering::Acquire)
+    }
+
     /// The place is somebody's from now on, who has not started an agent yet.
     fn begin(&self, namespace: u64) {
+        self.turn.fetch_add(1, Ordering::AcqRel);
         self.pid_namespace.store(namespace, Ordering::Relaxed);
         self.taken_ns.store(time::monotonic_ns(), Ordering::Release);
         self.agent_pid.store(0, Ordering::Relaxed);

@@ -14,6 +14,12 @@ use crate::{Errno, raw};
 const GROUPS_MAX: usize = 256;
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
+const PR_CAPBSET_READ: usize = 23;
+const PR_GET_SECUREBITS: usize = 27;
+const PR_CAP_AMBIENT: usize = 47;
+const PR_CAP_AMBIENT_IS_SET: usize = 1;
+const SECBIT_NOROOT: isize = 1;
+
 /// What `/proc/PID/task/TID/status` says of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
@@ -128,6 +134,11 @@ impl Credentials {
 /// A number that says whether effective user and capabilities have changed; never zero. In far less time
 /// than it takes to read all of the credentials.
 pub fn digest_of_this_thread() -> u64 {
+    let Capabilities { permitted, effective, .. } = capabilities_of_this_thread();
+    digest(rustix::process::geteuid().as_raw(), permitted, effective)
+}
+
+fn capabilities_of_this_thread() -> Capabilities {
     let header = [CAPABILITY_VERSION_3, 0];
     let mut data = [[0u32; 3]; 2];
     // SAFETY: version and this thread, and the two structures that version has.
@@ -137,7 +148,31 @@ pub fn digest_of_this_thread() -> u64 {
     };
     let [low, high] = data;
     let mask = |place: usize| u64::from(low[place]) | u64::from(high[place]) << 32;
-    digest(rustix::process::geteuid().as_raw(), mask(1), mask(0))
+    Capabilities { inheritable: mask(2), permitted: mask(1), effective: mask(0) }
+}
+
+/// May what the calling thread executes do less than the thread? As the kernel reckons where the file has
+/// no capabilities of its own (capabilities(7)).
+pub fn loses_by_execution() -> bool {
+    let Capabilities { inheritable, permitted, .. } = capabilities_of_this_thread();
+    let is_root = rustix::process::geteuid().is_root() || rustix::process::getuid().is_root();
+    // SAFETY: these take no pointers.
+    let ask = |what, of| unsafe { raw::syscall5(raw::nr::PRCTL, what, of, 0, 0, 0) };
+    let gains_as_root = is_root && ask(PR_GET_SECUREBITS, 0) & SECBIT_NOROOT == 0;
+    let keeps = |number: u32| {
+        let capability = number as usize;
+        if gains_as_root {
+            inheritable & 1 << number != 0 || ask(PR_CAPBSET_READ, capability) == 1
+        } else {
+            // SAFETY: as above.
+            let ambient = unsafe {
+                let what = PR_CAP_AMBIENT_IS_SET;
+                raw::syscall5(raw::nr::PRCTL, PR_CAP_AMBIENT, what, capability, 0, 0)
+            };
+            ambient == 1
+        }
+    };
+    !(0..u64::BITS).filter(|number| permitted & 1 << number != 0).all(keeps)
 }
 
 fn digest(user: u32, permitted: u64, effective: u64) -> u64 {
@@ -235,6 +270,29 @@ mod tests {
             } else if first.users != [65534; 3] {
                 assert_eq!(nobody.take_on(), Err(Errno::PERM));
             }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn what_an_execution_takes_away_is_known() {
+        const PR_CAPBSET_DROP: usize = 24;
+        const CAP_WAKE_ALARM: usize = 35;
+        std::thread::spawn(|| {
+            let own = Credentials::of_this_thread().unwrap();
+            let before = loses_by_execution();
+            // SAFETY: takes no pointers, and is the thread's own.
+            let result =
+                unsafe { raw::syscall5(raw::nr::PRCTL, PR_CAPBSET_DROP, CAP_WAKE_ALARM, 0, 0, 0) };
+            let has_it = own.capabilities.permitted & 1 << CAP_WAKE_ALARM != 0;
+            if own.users == [0; 3] && result == 0 && has_it && !before {
+                assert!(loses_by_execution());
+            } else {
+                eprintln!("not root, or without its capabilities: not checked");
+            }
+            set_capabilities(Capabilities::default()).unwrap();
+            assert!(!loses_by_execution());
         })
         .join()
         .unwrap();

@@ -23,6 +23,12 @@ pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |file| file.st_ino)
 }
 
+/// In which namespace the users and capabilities of this process count (user_namespaces(7)); zero where
+/// that is not told.
+pub fn user_namespace() -> u64 {
+    rustix::fs::stat(c"/proc/self/ns/user").map_or(0, |file| file.st_ino)
+}
+
 /// `/proc/self/statm`, kept open.
 #[derive(Debug)]
 pub struct Statm {

@@ -16,11 +16,11 @@ use ramfold_sys::scratch::Taker;
 use ramfold_sys::{Errno, PAGE_SIZE, proc, raw};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, CWD, access, accessat};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, getegid, geteuid, getgid, getrlimit, getuid};
 
 use super::{Answer, Call, SCRATCHES};
 use crate::agent::Agent;
-use crate::entry::environment::{Changes, Strings, Unchanged, Variables};
+use crate::entry::environment::{Changes, Strings, Unchanged, Variables, Without};
 use crate::entry::session_place::SessionPlace;
 use crate::session::Once;
 
@@ -128,24 +128,26 @@ impl Program<'_> {
         let (list, text) = rest.split_at_mut(list_bytes);
 
         let executable = self.look(work)?;
+        if access(library, Access::READ_OK).is_err() {
+            self.say("ramfold's library cannot be seen where it runs");
+            // The loader would complain of it.
+            let without = Without::new(library, variables, text).ok_or(None)?;
+            // SAFETY: as below.
+            return Ok(unsafe {
+                execute_with(call, place, list, |list| without.apply(variables, list))
+            });
+        }
         // The descriptor is closed when this returns: the program was not executed.
-        let (session, _handed_down) = self.session(library)?;
+        let (session, _handed_down) = self.session()?;
         let first = executable.first_library();
         let changes =
             Changes::new(&session, library, variables, first, text).map_err(|why| match why {
                 Unchanged::Leads => None,
                 Unchanged::NoRoom => Some("its LD_PRELOAD is as long as the kernel permits"),
             })?;
-        // SAFETY: any bytes are a pointer. The memory begins at a page, and the list at a whole word.
-        let (_, list, _) = unsafe { list.align_to_mut::<*const c_char>() };
-        const { assert!(WORK_BYTES.is_multiple_of(align_of::<*const c_char>())) };
-        // SAFETY: it is the program's, and was looked at a moment ago.
-        unsafe { changes.apply(variables, list) };
-        let mut arguments = call.arguments;
-        arguments[place] = list.as_ptr() as usize;
-        let [a, b, c, d, e, f] = arguments;
-        // SAFETY: the program asked for this call; the list is one of strings, and ends with null.
-        Ok(unsafe { raw::syscall6(call.number, a, b, c, d, e, f) })
+        // SAFETY: the environment is the program's, which asked for this call, and was looked at a moment
+        // ago.
+        Ok(unsafe { execute_with(call, place, list, |list| changes.apply(variables, list)) })
     }
 
     fn look(&self, work: &mut Work) -> Result<Executable, Reason> {
@@ -164,15 +166,19 @@ impl Program<'_> {
     }
 
     #[inline(never)]
-    fn session(&self, library: &CStr) -> Result<(SessionPlace, Option<OwnedFd>), Reason> {
-        if access(library, Access::READ_OK).is_err() {
-            return Err(Some("ramfold's library cannot be seen where it runs"));
+    fn session(&self) -> Result<(SessionPlace, Option<OwnedFd>), Reason> {
+        if is_secure() {
+            return Err(Some("its effective user or group is not its real one"));
         }
         self.agent.session_for_execution().map_err(|errno| {
             Some(match errno {
-                Errno::ACCESS | Errno::PERM => {
-                    "it is another user's, or in another user namespace, and may not open ramfold's session"
+                _ if self.agent.changed_user_namespace() => {
+                    "it is in another user namespace, and may not open ramfold's session"
                 }
+                Errno::ACCESS | Errno::PERM if self.agent.changed_user() => {
+                    "it is another user's, and may not open ramfold's session"
+                }
+                Errno::ACCESS | Errno::PERM => "it may not open ramfold's session",
                 _ => "it runs where neither ramfold nor its agent can be seen in /proc",
             })
         })
@@ -191,6 +197,33 @@ impl Program<'_> {
             ),
         );
     }
+}
+
+/// Is what this process executes a program that gains privileges, to the loader (ld.so(8))? It takes in
+/// no library by a path then.
+fn is_secure() -> bool {
+    geteuid() != getuid() || getegid() != getgid()
+}
+
+/// Makes the call with the environment that is written to this memory.
+///
+/// # Safety
+/// The program asked for this call, and `write` makes a list of strings that ends with null.
+unsafe fn execute_with(
+    call: &Call,
+    place: usize,
+    memory: &mut [u8],
+    write: impl FnOnce(&mut [*const c_char]),
+) -> isize {
+    // SAFETY: any bytes are a pointer. The memory begins at a page, and the list at a whole word.
+    let (_, list, _) = unsafe { memory.align_to_mut::<*const c_char>() };
+    const { assert!(WORK_BYTES.is_multiple_of(align_of::<*const c_char>())) };
+    write(list);
+    let mut arguments = call.arguments;
+    arguments[place] = list.as_ptr() as usize;
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: by the caller's word.
+    unsafe { raw::syscall6(call.number, a, b, c, d, e, f) }
 }
 
 fn too_big() -> isize {

@@ -131,9 +131,7 @@ impl<'a> Changes<'a> {
     ) -> Result<Changes<'a>, Unchanged> {
         let Variables { session, preload, .. } = *variables;
         let list = preload.unwrap_or(b"");
-        let has = |library: &[u8]| {
-            list.split(|b| matches!(b, b' ' | b':' | b'\t' | b'\n')).any(|name| name == library)
-        };
+        let has = |library: &[u8]| list.split(splits).any(|name| name == library);
         let library = library.to_bytes();
         let first = first.filter(|first| !has(first.as_bytes()));
         // Another session's, which the program has begun, stays.
@@ -213,6 +211,66 @@ impl<'a> Changes<'a> {
             *place = core::ptr::null();
         }
     }
+}
+
+/// An environment without what leads to the agent.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Without<'a> {
+    /// What is left of the variable for the loader.
+    preload: Option<&'a CStr>,
+}
+
+impl<'a> Without<'a> {
+    /// `None` where the environment does not lead there. As much text as [`Changes::text_bytes`] says is
+    /// enough.
+    pub fn new(library: &CStr, variables: &Variables<'_>, text: &'a mut [u8]) -> Option<Self> {
+        let list = variables.preload?;
+        let library = library.to_bytes();
+        if !list.split(splits).any(|name| name == library) {
+            return None;
+        }
+        let mut line = Text::new(text);
+        write!(line, "{PRELOAD_VARIABLE}=").ok()?;
+        let (empty, mut at) = (line.length, 0);
+        for name in list.split(splits) {
+            if name != library {
+                if line.length > empty {
+                    line.push(&list[at - 1..at]).ok()?;
+                }
+                line.push(name).ok()?;
+            }
+            at += name.len() + 1;
+        }
+        let is_left = line.length > empty;
+        let (line, _) = line.finish()?;
+        Some(Without { preload: is_left.then_some(line) })
+    }
+
+    /// Writes the changed environment: `list` has room for all that there is.
+    ///
+    /// # Safety
+    /// As of [`Changes::apply`].
+    pub unsafe fn apply(&self, variables: &Variables<'_>, list: &mut [*const c_char]) {
+        let strings = (0..variables.count).filter_map(|index| {
+            // SAFETY: within the list, which is of strings, by the caller's word.
+            let string = unsafe { variables.list.add(index).read_unaligned() };
+            // SAFETY: as above.
+            let is = |name| !string.is_null() && unsafe { is_variable(string, name) };
+            match self.preload {
+                _ if is(SESSION_VARIABLE) => None,
+                preload if is(PRELOAD_VARIABLE) => preload.map(CStr::as_ptr),
+                _ => Some(string),
+            }
+        });
+        for (place, string) in list.iter_mut().zip(strings.chain([core::ptr::null()])) {
+            *place = string;
+        }
+    }
+}
+
+/// What stands between names in the loader's variable.
+fn splits(byte: &u8) -> bool {
+    matches!(byte, b' ' | b':' | b'\t' | b'\n')
 }
 
 /// The session's variable, and what was added.
@@ -488,6 +546,33 @@ mod tests {
         let first = Some("libasan.so.6");
         assert!(leads(&[session, c"LD_PRELOAD=libasan.so.6:/lib/agent.so"], first));
         assert!(!leads(&[session, c"LD_PRELOAD=/lib/agent.so"], first));
+    }
+
+    #[test]
+    fn what_leads_to_an_agent_out_of_sight_is_taken_out() {
+        let left = |given: &[&CStr]| {
+            let list = List::new(given);
+            let variables = list.find();
+            let mut text = vec![0; Changes::text_bytes(&variables, LIBRARY, 0)];
+            let without = Without::new(LIBRARY, &variables, &mut text)?;
+            let mut list = vec![core::ptr::null(); variables.count + 1];
+            // SAFETY: the list is as it was.
+            unsafe { without.apply(&variables, &mut list) };
+            let texts = strings(list.as_ptr()).map(|text| text.to_str().unwrap().to_owned());
+            Some(texts.collect::<Vec<_>>())
+        };
+        let session = c"RAMFOLD_SESSION=12:3:00000000000000ff";
+        let given = |preload| left(&[c"A=b", session, preload, c"C=d"]).unwrap();
+        assert_eq!(given(c"LD_PRELOAD=/lib/agent.so"), ["A=b", "C=d"]);
+        for (preload, expected) in [
+            (c"LD_PRELOAD=x.so y.so:/lib/agent.so", "LD_PRELOAD=x.so y.so"),
+            (c"LD_PRELOAD=/lib/agent.so:x.so", "LD_PRELOAD=x.so"),
+            (c"LD_PRELOAD=x.so:/lib/agent.so y.so", "LD_PRELOAD=x.so y.so"),
+        ] {
+            assert_eq!(given(preload), ["A=b", expected, "C=d"]);
+        }
+        assert_eq!(left(&[c"A=b", session, c"LD_PRELOAD=/lib/agent.so.1"]), None);
+        assert_eq!(left(&[session]), None);
     }
 
     #[test]

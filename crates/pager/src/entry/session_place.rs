@@ -4,7 +4,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::path::Path;
-use ramfold_sys::{Errno, proc};
+use ramfold_sys::{Errno, credentials, proc};
 use rustix::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use rustix::fs::{Access, Mode, OFlags, access, open};
 
@@ -144,10 +144,12 @@ impl SessionHolders {
     /// What open(2) says where it cannot be reached in any way.
     pub fn for_execution(&self) -> Result<(SessionPlace, Option<OwnedFd>), Errno> {
         let launcher = self.of(&self.launcher);
-        if launcher.is_reachable() {
+        let is_reachable = launcher.is_reachable();
+        // What is executed may find less than the caller.
+        if is_reachable && !credentials::loses_by_execution() {
             return Ok((launcher, None));
         }
-        let holder = self.of(&self.agent);
+        let holder = if is_reachable { launcher } else { self.of(&self.agent) };
         if holder.pid == 0 {
             return Err(Errno::NOENT);
         }

@@ -133,8 +133,9 @@ fn start_asleep(agent: &'static Agent) {
     let waits = begin_process(agent);
     agent.trap_forks.store(false, Ordering::SeqCst);
     // Where there may be no more processes the child runs without ramfold.
-    if agent.spawn_process(crate::monitor::process_main).is_ok() && waits {
-        agent.wait_for_process();
+    let spawned = agent.spawn_process(crate::monitor::process_main);
+    if let (Ok(process), true) = (spawned, waits) {
+        agent.wait_for_process(process);
     }
 }
 
