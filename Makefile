@@ -1,5 +1,6 @@
 # make demo      a real program in less than half of the memory it needs
-# make test      everything that has to pass
+# make test      what has to pass after each change
+# make test-all  everything that has to pass: that, and parts of other projects' test suites
 # make           ramfold and ramfold-bench
 # make install   installs them, manual pages and completions, into PREFIX (/usr/local)
 
@@ -9,7 +10,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Their tests are for an optimised build, and one at a time.
 SLOW := ramfold ramfold-bench ramfold-torture
 
-.PHONY: all build demo test lint install clean
+.PHONY: all build demo test test-all lint install clean
 
 all: build
 
@@ -36,6 +37,11 @@ test:
 	CARGO_PROFILE_RELEASE_OPT_LEVEL=1 scripts/fuzz 3
 	$(CARGO) test --profile tested $(patsubst %,-p %,$(SLOW)) -- --test-threads=1
 	scripts/programs $(TARGET)/tested/ramfold --short
+
+test-all:
+	scripts/setup test-all
+	$(MAKE) test
+	scripts/suites $(TARGET)/tested/ramfold --short --jobs 2
 
 # As root there is often no toolchain (sudo): what `make` built before is installed then.
 install:
