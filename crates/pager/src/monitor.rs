@@ -10,13 +10,14 @@ use core::sync::atomic::Ordering;
 
 use ramfold_codec::Choice;
 use ramfold_store::{Config, Kind, Recorder, Store};
+use ramfold_sys::keep_open::keep_open;
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::proc::{self, Memory, Proportional, Statm};
 use ramfold_sys::process::{Program, Waited};
+use ramfold_sys::thread;
 use ramfold_sys::uffd::{Uffd, feature};
 use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
-use ramfold_sys::{aio, thread};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Timespec, futex, sched_getaffinity};
 
@@ -756,7 +757,7 @@ impl Monitor {
         // zeros before the launcher ends it. Where the system has none of what it takes, that risk is
         // all there is.
         if let Some(active) = agent.active() {
-            let _ = aio::keep_open(&active.uffd);
+            let _ = keep_open(&active.uffd);
         }
         self.start_thread(Stack::Watch, watch_main);
         self.program = None;

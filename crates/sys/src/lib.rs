@@ -14,7 +14,6 @@
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
 pub mod abi;
-pub mod aio;
 pub mod bytes;
 pub mod careful;
 #[cfg(any(test, feature = "std"))]
@@ -25,6 +24,7 @@ pub mod executable;
 pub mod file;
 #[cfg(any(test, feature = "std"))]
 pub mod file_server;
+pub mod keep_open;
 pub mod loaded;
 pub mod maps;
 pub mod mem;

@@ -7,12 +7,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io_uring::{
     IORING_OFF_CQ_RING, IORING_OFF_SQ_RING, IORING_OFF_SQES, IoringEnterFlags, IoringFeatureFlags,
-    IoringOp, io_uring_cqe, io_uring_enter, io_uring_params, io_uring_ptr, io_uring_setup,
-    io_uring_sqe, io_uring_user_data,
+    IoringOp, IoringRegisterOp, io_uring_cqe, io_uring_enter, io_uring_params, io_uring_ptr,
+    io_uring_register, io_uring_setup, io_uring_sqe, io_uring_user_data,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::Errno;
+use crate::{Errno, PAGE_SIZE};
 
 /// Memory of the kernel's that describes what is to be done and what is done.
 struct Mapping {
@@ -47,6 +47,24 @@ impl Drop for Mapping {
         let unmapped = unsafe { munmap(self.start.as_ptr(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
+}
+
+/// Keeps a file open as long as this address space lives: it is among the files of a ring that is mapped
+/// for ever. A forked child does not have that.
+///
+/// # Errors
+/// As [`Ring::new`].
+pub(crate) fn keep_open(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut params = io_uring_params::default();
+    // SAFETY: no flags, so no descriptor to attach to.
+    let ring = unsafe { io_uring_setup(1, &mut params)? };
+    let files = [file.as_raw_fd()];
+    // SAFETY: a list of one descriptor, which the kernel copies.
+    unsafe {
+        io_uring_register(&ring, IoringRegisterOp::RegisterFiles, files.as_ptr().cast(), 1)?;
+    }
+    core::mem::forget(Mapping::new(&ring, IORING_OFF_SQ_RING, PAGE_SIZE)?);
+    Ok(())
 }
 
 /// What is done.
