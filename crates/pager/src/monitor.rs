@@ -912,6 +912,7 @@ impl Monitor {
             let most = if self.quiet.is_quiet() { BACK_OFF_NS_MAX_QUIET } else { BACK_OFF_NS_MAX };
             let is_late = time::monotonic_ns() - self.tried_ns >= self.rest_ns.min(most);
             if !is_late && self.cost_bytes() < retry_cost {
+                self.say_why_not_held();
                 return;
             }
             let sweep = &mut agent.lock_core().sweep;
