@@ -217,6 +217,10 @@ pub const WINDOW_PAGES: usize = 1024;
 /// nobody could answer but the thread that touched it.
 pub const STAGING_MODE: u64 = register_mode::WP;
 
+/// The program's memory: first touches are reported, and writes to what is protected ([`crate::copies`],
+/// [`crate::zeros`]). The same for all of it, so that mappings that could merge do.
+pub const PROGRAM_MODE: u64 = register_mode::MISSING | register_mode::WP;
+
 /// One of the agent's stacks.
 #[derive(Clone, Copy)]
 pub enum Stack {

@@ -8,13 +8,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use ramfold_sys::uffd::register_mode;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
 use crate::cost::{self, Watermarks};
 use crate::page;
 use crate::session::Process;
+use crate::zeros;
 
 /// All zero: nothing is shared.
 #[repr(C)]
@@ -33,8 +33,6 @@ pub struct Copies {
     working_bytes: AtomicU64,
     /// Shared memory is protected.
     is_guarded: AtomicBool,
-    /// Regions are registered for protection.
-    can_guard: AtomicBool,
     /// Where the kernel may write while the latest fork is made.
     open: [AtomicUsize; WRITTEN_IN_FORK],
 }
@@ -85,20 +83,13 @@ impl Copies {
         self.is_guarded.load(Ordering::Relaxed)
     }
 
-    /// How memory is registered.
-    pub fn register_mode(&self) -> u64 {
-        let guards = self.can_guard.load(Ordering::Relaxed);
-        register_mode::MISSING | if guards { register_mode::WP } else { 0 }
-    }
-
-    /// In a forked child, before anything is registered: will its memory be protected?
-    pub fn begin_child(&self, guards: bool) {
+    /// In a forked child, before anything is registered.
+    pub fn begin_child(&self) {
         self.saved_bytes.store(0, Ordering::Relaxed);
         self.copied_bytes.store(0, Ordering::Relaxed);
         self.owed_bytes.store(0, Ordering::Relaxed);
         self.owed_lately_bytes.store(0, Ordering::Relaxed);
         self.is_guarded.store(false, Ordering::Relaxed);
-        self.can_guard.store(guards, Ordering::Relaxed);
     }
 
     /// Before a fork, and before these are brought in: what the kernel may write to meanwhile is not
@@ -159,12 +150,6 @@ pub fn must_be_guarded(agent: &Agent, anonymous_bytes: u64, shared_bytes: u64) -
 pub fn guard(agent: &Agent, active: &Active, core: &Core) {
     let copies = &agent.copies;
     let ranges = || core.regions.as_slice().iter().map(|region| region.start..region.end);
-    if !copies.can_guard.swap(true, Ordering::Relaxed) {
-        for range in ranges() {
-            // What is gone meanwhile needs none.
-            let _ = active.uffd.register(range, copies.register_mode());
-        }
-    }
     let changes = ranges().any(|range| active.uffd.write_protect(range, true) == Err(Errno::AGAIN));
     // The kernel writes there when a thread ends, and waits for nobody then.
     let ends = core::iter::once(agent.watched_page()).chain(agent.ends.iter());
@@ -182,11 +167,12 @@ pub fn leave_unguarded(agent: &Agent, active: &Active, core: &Core) {
     for region in core.regions.as_slice() {
         // What stays protected is asked for, and is a fault too many.
         let _ = active.uffd.write_protect(region.start..region.end, false);
+        zeros::protect(active, region.start..region.end);
     }
     agent.copies.is_guarded.store(false, Ordering::Relaxed);
 }
 
-/// Lets so many pages be written to, and counts them.
+/// Lets so many pages be written to, and counts what that makes of pages that were shared, or zeros.
 ///
 /// # Errors
 /// `EAGAIN` while an event waits to be read; `ENOENT` where the memory is gone.
@@ -196,10 +182,15 @@ pub fn let_write(
     address: usize,
     pages: usize,
 ) -> Result<(), Errno> {
-    let bytes = pages * PAGE_SIZE;
-    active.uffd.write_protect(address..address + bytes, false)?;
-    agent.process().counters.pages_written_shared.fetch_add(pages as u64, Ordering::Relaxed);
-    count(agent, bytes as u64);
+    let range = address..address + pages * PAGE_SIZE;
+    let zeros = zeros::count(active, range.clone());
+    active.uffd.write_protect(range, false)?;
+    agent.add_cost((zeros * PAGE_SIZE) as u64);
+    if agent.shares_memory.load(Ordering::Relaxed) {
+        let copied = (pages - zeros) as u64;
+        agent.process().counters.pages_written_shared.fetch_add(copied, Ordering::Relaxed);
+        count(agent, copied * PAGE_SIZE as u64);
+    }
     Ok(())
 }
 

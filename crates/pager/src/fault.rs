@@ -31,10 +31,12 @@ use crate::staging::CHUNK_PAGES;
 use crate::stream::{Streams, WINDOW_FIRST, WINDOW_MAX, Window};
 use crate::sweep::{self, Taken};
 use crate::victims::Kind;
-use crate::{copies, event, foreign, kept, locked_growth};
+use crate::{copies, event, foreign, kept, locked_growth, zeros};
 
 /// Most zero pages supplied at once to a run of first touches.
 const ZERO_AHEAD_MAX: usize = 16;
+/// The same where they are read, which costs no memory.
+const ZERO_READ_AHEAD_MAX: usize = 64;
 /// Messages that can wait while a fork copies the process.
 const DELAYED_MAX: usize = 512;
 /// A fault may come before the event that explains it so many times in a row.
@@ -96,7 +98,9 @@ pub struct Handler {
     /// Where the next first touch is expected if memory grows in a row, and how many pages to
     /// supply then.
     growth: InARow,
-    /// The same for writes to what is shared.
+    /// The same for reads of what was never touched.
+    zeros_read: InARow,
+    /// And for writes to what is protected.
     writes: InARow,
     /// Where threads wait for pages of a stream that are there by now. Not before all are, and the lock
     /// is free: a thread goes on in place of the handler, or of the monitor that waits for the lock.
@@ -297,8 +301,8 @@ impl Handler {
         self.privileges.follow(agent, started);
     }
 
-    /// A write to memory that a fork has made shared. One that goes on page by page is let write to the
-    /// following pages along with it.
+    /// A write to memory that a fork has made shared, or to the page of zeros. One that goes on page by
+    /// page is let write to the following pages along with it.
     fn let_write(&mut self, agent: &Agent, active: &Active, core: &Core, address: usize) {
         let wanted = self.writes.pages(address, room_ahead(agent).clamp(1, ZERO_AHEAD_MAX));
         let range = address..address + wanted * PAGE_SIZE;
@@ -768,7 +772,11 @@ impl Handler {
             return Served::Done;
         }
         if !write {
-            return settle(agent, active, address, active.uffd.zeropage(address, PAGE_SIZE));
+            let wanted = self.zeros_read.pages(address, ZERO_READ_AHEAD_MAX);
+            let pages = pages_never_seen(active, core, address, wanted);
+            let mapped = zeros::map(active, address, pages);
+            self.zeros_read.note_done(address, mapped.unwrap_or(1));
+            return settle(agent, active, address, mapped.map(drop));
         }
         let wanted = self.growth.pages(address, room_ahead(agent).clamp(1, ZERO_AHEAD_MAX));
         let pages = pages_never_seen(active, core, address, wanted);

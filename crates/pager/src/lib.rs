@@ -58,3 +58,4 @@ pub mod stream;
 pub mod sweep;
 mod unheld;
 pub mod victims;
+mod zeros;

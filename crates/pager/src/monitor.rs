@@ -21,7 +21,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, maps, time};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Timespec, futex, sched_getaffinity};
 
-use crate::agent::{Active, Agent, STAGING_MODE, Stack};
+use crate::agent::{Active, Agent, PROGRAM_MODE, STAGING_MODE, Stack};
 use crate::cold::{self, Cold, Pace};
 use crate::copies;
 use crate::cost::{self, Watermarks};
@@ -39,6 +39,7 @@ use crate::spill::{self, SpillAccess};
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
 use crate::sweep;
 use crate::unheld::Unheld;
+use crate::zeros;
 
 /// What the kernel must tell and do for memory to be looked after safely.
 pub const NEEDED_FEATURES: u64 = feature::EVENT_REMAP
@@ -1254,12 +1255,14 @@ impl Monitor {
                 return;
             }
             // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
-            if active.uffd.register(range.clone(), agent.copies.register_mode()).is_err() {
+            if active.uffd.register(range.clone(), PROGRAM_MODE).is_err() {
                 return;
             }
             if active.uffd.is_registered_anonymous(range.clone()) == Ok(true) {
                 full |= !core.regions.insert(range.clone());
                 unregistered -= writable;
+                drop(core);
+                zeros::protect(active, range);
             } else {
                 core.rescan_wanted = true;
             }

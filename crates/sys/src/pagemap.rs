@@ -27,6 +27,8 @@ pub enum Pages {
     All,
     /// Those that no userfaultfd protects from being written to.
     Unprotected,
+    /// Where the shared page of zeros is mapped instead. Never found without `PAGEMAP_SCAN`.
+    Zeros,
 }
 
 /// What a scan found.
@@ -98,7 +100,7 @@ impl Pagemap {
         self.has_scan
     }
 
-    /// Finds runs of pages that are in memory, the shared page of zeros left out, in anonymous mappings:
+    /// Finds runs of pages that are in memory, the shared page of zeros apart, in anonymous mappings:
     /// pages of files are not told from others, because the kernel would have to look at each page and
     /// not only at the page table, which takes three times as long. Stops when `runs` is full or `most`
     /// pages were found.
@@ -199,6 +201,7 @@ impl Pagemap {
         pages: Pages,
     ) -> Result<Scanned, Errno> {
         let written = if pages == Pages::Unprotected { abi::category::WRITTEN } else { 0 };
+        let not_zeros = if pages == Pages::Zeros { 0 } else { abi::category::PFNZERO };
         let mut scan = abi::ScanArg {
             size: size_of::<abi::ScanArg>() as u64,
             start: range.start as u64,
@@ -206,8 +209,7 @@ impl Pagemap {
             vec: runs.as_mut_ptr() as u64,
             vec_len: runs.len() as u64,
             max_pages: most as u64,
-            // Present, and not the page of zeros.
-            category_inverted: abi::category::PFNZERO,
+            category_inverted: not_zeros,
             category_mask: abi::category::PRESENT | abi::category::PFNZERO | written,
             return_mask: abi::category::PRESENT,
             ..Default::default()
@@ -224,6 +226,9 @@ impl Pagemap {
         runs: &mut [PageRegion],
         pages: Pages,
     ) -> Result<Scanned, Errno> {
+        if pages == Pages::Zeros {
+            return Ok(Scanned { runs: 0, end: range.end });
+        }
         let protected = if pages == Pages::Unprotected { abi::entry::UFFD_WP } else { 0 };
         let mut entries = [0; ENTRIES_MAX];
         let (mut found, mut seen) = (0, 0);
@@ -293,6 +298,9 @@ mod tests {
                 map.present(base..base + r.len(), usize::MAX, &mut runs, Pages::All).unwrap();
             assert_eq!(pages(base, &runs[..found.runs]), [(1, 4), (7, 8), (9, 10)]);
             assert_eq!(found.end, base + r.len());
+            let range = base..base + r.len();
+            let found = map.present(range, usize::MAX, &mut runs, Pages::Zeros).unwrap();
+            assert_eq!(pages(base, &runs[..found.runs]), [(12, 13)]);
         }
         // The entries cannot tell the page of zeros; everything else must agree.
         map.has_scan = false;

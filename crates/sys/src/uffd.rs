@@ -271,12 +271,14 @@ impl Uffd {
         partial(result, copy.copy)
     }
 
-    /// Maps the shared page of zeros over missing pages and wakes who waits for them.
+    /// Maps the shared page of zeros over missing pages. Who waits for them goes on waiting, until
+    /// [`Uffd::wake`].
     ///
     /// # Errors
     /// As [`Uffd::copy`].
-    pub fn zeropage(&self, dst: usize, len: usize) -> Result<(), Partial> {
-        let mut fill = abi::Fill { range: abi_range(&(dst..dst + len)), mode: 0, done: 0 };
+    pub fn zeropage_without_wake(&self, dst: usize, len: usize) -> Result<(), Partial> {
+        let range = abi_range(&(dst..dst + len));
+        let mut fill = abi::Fill { range, mode: abi::ZEROPAGE_MODE_DONTWAKE, done: 0 };
         // SAFETY: the structure fits the opcode; a missing page reads as zero anyway.
         let result = unsafe { ioctl(self.as_fd(), abi::IOCTL_ZEROPAGE, &mut fill) };
         partial(result, fill.done)

@@ -132,7 +132,8 @@ fn missing_pages_are_copied_zeroed_or_poisoned() {
 
         let writer = scope.spawn(|| memory.write(1, 9));
         assert_eq!(fault(&uffd), (memory.page(1), true));
-        uffd.zeropage(memory.page(1), PAGE_SIZE).unwrap();
+        uffd.zeropage_without_wake(memory.page(1), PAGE_SIZE).unwrap();
+        uffd.wake(memory.pages(1, 1)).unwrap();
         writer.join().unwrap();
     });
     assert_eq!(memory.read(1), 9);
@@ -146,7 +147,7 @@ fn missing_pages_are_copied_zeroed_or_poisoned() {
         unsafe { uffd.copy(memory.page(0), [1u8; 2 * PAGE_SIZE].as_ptr(), 2 * PAGE_SIZE) };
     assert_eq!(partial.unwrap_err().done, PAGE_SIZE);
     uffd.poison(memory.page(3), PAGE_SIZE).unwrap();
-    assert_eq!(errno(uffd.zeropage(memory.page(3), PAGE_SIZE)), Errno::EXIST);
+    assert_eq!(errno(uffd.zeropage_without_wake(memory.page(3), PAGE_SIZE)), Errno::EXIST);
 }
 
 fn madvise_dontneed(memory: &Memory, index: usize) {
@@ -360,7 +361,7 @@ fn an_unread_event_stops_all_else() {
             assert!(Instant::now() < deadline, "no change is seen");
             std::thread::yield_now();
         }
-        assert_eq!(errno(uffd.zeropage(memory.page(1), PAGE_SIZE)), Errno::AGAIN);
+        assert_eq!(errno(uffd.zeropage_without_wake(memory.page(1), PAGE_SIZE)), Errno::AGAIN);
         assert_eq!(uffd.is_registered_anonymous(memory.0.clone()), Err(Errno::AGAIN));
         assert!(matches!(next(&uffd), Event::Remove(_)));
     });

@@ -19,12 +19,13 @@ use ramfold_sys::file::DirectFile;
 use ramfold_sys::{Errno, PAGE_SIZE, maps, proc, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
-use crate::agent::{Active, Agent, Core, STAGING_MODE};
+use crate::agent::{Active, Agent, Core, PROGRAM_MODE, STAGING_MODE};
 use crate::copies;
 use crate::cost::{self, Watermarks};
 use crate::monitor::Monitor;
 use crate::page;
 use crate::privileges;
+use crate::zeros;
 
 #[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
 #[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
@@ -152,7 +153,7 @@ fn begin_process(agent: &'static Agent) -> bool {
     agent.faults_wait.store(false, Ordering::Relaxed);
     agent.privileges_digest.store(0, Ordering::Relaxed);
     agent.begin_account();
-    agent.copies.begin_child(false);
+    agent.copies.begin_child();
     agent.note_sharing();
     is_in_new_namespace
 }
@@ -198,7 +199,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     let deadline = time::monotonic_ns() + HAND_OVER_NS;
     let all = monitor.anonymous_bytes();
     let guards = copies::must_be_guarded(agent, all, all);
-    agent.copies.begin_child(guards);
+    agent.copies.begin_child();
     let staging = active.chunk_range(0).start..active.staging_end();
     register(agent, active, staging, STAGING_MODE, deadline);
     {
@@ -218,8 +219,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
             if inherits {
                 forget(active, core, last_end..mapping.range.start);
                 last_end = mapping.range.end;
-                let mode = agent.copies.register_mode();
-                register(agent, active, mapping.range.clone(), mode, deadline);
+                register(agent, active, mapping.range.clone(), PROGRAM_MODE, deadline);
             }
         });
         if let Err(errno) = result {
@@ -229,6 +229,11 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         core.rescan_wanted = true;
         if guards {
             copies::guard(agent, active, core);
+        } else {
+            // A copy of the memory is not protected.
+            for region in core.regions.as_slice() {
+                zeros::protect(active, region.start..region.end);
+            }
         }
     }
     monitor.begin_sharing();

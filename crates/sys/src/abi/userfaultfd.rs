@@ -41,6 +41,7 @@ pub mod event {
 }
 
 pub const COPY_MODE_DONTWAKE: u64 = 1 << 0;
+pub const ZEROPAGE_MODE_DONTWAKE: u64 = 1 << 0;
 pub const COPY_MODE_WP: u64 = 1 << 1;
 pub const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 pub const MOVE_MODE_ALLOW_SRC_HOLES: u64 = 1 << 1;
