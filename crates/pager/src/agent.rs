@@ -130,7 +130,8 @@ pub struct Agent {
     pub ends: EndPages,
     /// Writable memory that the program makes.
     pub announcements: Announcements,
-    /// Memory that the fault handler has let go since the monitor looked at the mappings.
+    /// Memory that the fault handler has let go, or the program unmapped, since the monitor looked at the
+    /// mappings: so much of what it has may be new.
     pub released_bytes: AtomicU64,
     /// `/dev/userfaultfd` and `/proc/self/pagemap` in the table of the agent's process, and one more; zero
     /// where they are not open.

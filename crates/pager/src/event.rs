@@ -27,6 +27,8 @@ pub fn handle(agent: &'static Agent, active: &'static Active, core: &mut Core, e
         Event::Unmap(range) => {
             counters.events_unmap.fetch_add(1, Ordering::Relaxed);
             drop_content(active, core, &range);
+            let registered = core.regions.bytes_in(&range) as u64;
+            agent.released_bytes.fetch_add(registered, Ordering::Relaxed);
             core.regions.remove(&range);
             agent.ends.remove(&range);
             // A mapping that was replaced leaves the total as it was.

@@ -173,6 +173,7 @@ pub struct Monitor {
     /// program had then.
     unregistered_bytes: u64,
     writable_at_scan: u64,
+    announced_since_scan: u64,
     /// What the program had at the last look, and how much of that it had announced.
     writable_before: u64,
     /// Memory comes by calls that nobody announces, or did until lately: look often until then.
@@ -279,6 +280,7 @@ impl Monitor {
                 growing_until_ns: 0,
                 unregistered_bytes: 0,
                 writable_at_scan: 0,
+                announced_since_scan: 0,
                 writable_before: 0,
                 unannounced_until_ns: time::monotonic_ns() + UNANNOUNCED_NS,
                 has_huge_pages: true,
@@ -395,6 +397,7 @@ impl Monitor {
         let grown = writable.saturating_sub(self.writable_before);
         self.writable_before = writable;
         let announced = self.agent.announcements.take_announced();
+        self.announced_since_scan += announced;
         if grown > announced + UNANNOUNCED_BYTES {
             self.unannounced_until_ns = time::monotonic_ns() + UNANNOUNCED_NS;
         }
@@ -631,11 +634,13 @@ impl Monitor {
     }
 
     /// What the program has made since the mappings were last looked at, and what the fault handler has
-    /// let go.
+    /// let go. What was unmapped and mapped again leaves the total as it was: so registered memory that is
+    /// gone counts, and what was announced, which may take the place of what is not writable any more.
     fn fresh_bytes(&self) -> u64 {
         let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
         let released = self.agent.released_bytes.load(Ordering::Relaxed);
-        released + writable.saturating_sub(self.writable_at_scan)
+        let grown = (released + writable).saturating_sub(self.writable_at_scan);
+        grown.max(self.announced_since_scan)
     }
 
     /// The program's writable memory that is not registered, touched or not.
@@ -1209,6 +1214,7 @@ impl Monitor {
         let started = time::monotonic_ns();
         // Before the mappings are looked at: what is made meanwhile counts as unknown.
         agent.released_bytes.store(0, Ordering::Relaxed);
+        self.announced_since_scan = 0;
         self.ask();
         self.writable_at_scan = self.memory.writable_bytes.saturating_sub(self.own_bytes());
         let mut unregistered = 0;

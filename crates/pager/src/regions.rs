@@ -58,6 +58,14 @@ impl Regions {
         false
     }
 
+    /// How much of the range is registered.
+    pub fn bytes_in(&self, range: &Range<usize>) -> usize {
+        { self.as_slice()[self.position(range.start)..].iter() }
+            .take_while(|region| region.start < range.end)
+            .map(|region| region.end.min(range.end) - region.start.max(range.start))
+            .sum()
+    }
+
     /// Is any part of the range registered?
     pub fn overlaps(&self, range: &Range<usize>) -> bool {
         self.at_or_after(range.start).is_some_and(|region| region.start < range.end)
