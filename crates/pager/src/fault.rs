@@ -879,7 +879,9 @@ impl Handler {
                     // Woken, timed out or interrupted: only progress counts.
                     let _ =
                         futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
-                    if agent.progress.load(Ordering::Acquire) == seen {
+                    // Who makes room may wait for an event to be read. Where others have the processors
+                    // it only takes its time.
+                    if agent.progress.load(Ordering::Acquire) == seen && active.uffd.is_changing() {
                         break;
                     }
                 }

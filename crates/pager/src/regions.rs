@@ -162,6 +162,7 @@ mod tests {
             let asked = start..start + random(20);
             assert_eq!(regions.contains(&asked), asked.clone().all(|page| model.contains(&page)));
             assert_eq!(regions.overlaps(&asked), asked.clone().any(|page| model.contains(&page)));
+            assert_eq!(regions.bytes_in(&asked), model.range(asked).count());
             assert_eq!(
                 regions.at_or_after(start).map(|r| r.start.max(start)),
                 model.range(start..).next().copied()

@@ -54,6 +54,36 @@ static long advise_populate(void) {
 
 static long written(void) { return filled_and_checked(map(bytes, 0)); }
 
+// Memory that is read first has the kernel's page of zeros, and what is written to that is no first
+// touch.
+static long read_first(void) {
+    unsigned char *at = map(bytes, 0);
+    long sum = 0;
+    for (size_t page = 0; page < bytes; page += 4096) sum += at[page];
+    return sum + filled_and_checked(at);
+}
+
+// In the place of what was unmapped, so that the program never has more.
+static long mapped_again(void) {
+    long sum = 0;
+    for (int round = 0; round < 4; round++) {
+        unsigned char *at = map(bytes, round % 2 ? MAP_POPULATE : 0);
+        sum += filled_and_checked(at);
+        munmap(at, bytes);
+    }
+    return sum;
+}
+
+// The same where nothing is unmapped: the other half is not writable meanwhile.
+static long protected_in_turns(void) {
+    unsigned char *at = map(bytes, 0), *other = map(bytes, 0);
+    mprotect(other, bytes, PROT_NONE);
+    long sum = filled_and_checked(at);
+    mprotect(at, bytes, PROT_NONE);
+    mprotect(other, bytes, PROT_READ | PROT_WRITE);
+    return sum + filled_and_checked(other);
+}
+
 static long from_malloc(void) {
     enum { PIECE = 24 * 4096 };
     size_t count = bytes / PIECE;
@@ -142,7 +172,9 @@ static const struct {
     long (*grow)(void);
 } ways[] = {
     {"map_populate", map_populate}, {"advise_populate", advise_populate},
-    {"written", written},           {"from_malloc", from_malloc},
+    {"written", written},           {"read_first", read_first},
+    {"mapped_again", mapped_again}, {"protected_in_turns", protected_in_turns},
+    {"from_malloc", from_malloc},
     {"reallocated", reallocated},   {"threads", threads},
     {"prefork", prefork},           {"snapshot", snapshot},
 };
