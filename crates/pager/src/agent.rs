@@ -305,7 +305,7 @@ impl Agent {
         let marks = Watermarks::of(self.session());
         let rest = memory.writable_bytes.saturating_sub(own) + cost::others_claim(self);
         if rest > marks.activation {
-            self.announce(0);
+            self.announce(&(0..0));
         }
     }
 
@@ -353,9 +353,9 @@ impl Agent {
             && !self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// For a thread of the program: it has just made so much writable memory.
-    pub fn announce(&self, bytes: usize) {
-        self.announcements.grow(bytes, || self.process().wake_agent());
+    /// For a thread of the program: it has just made this memory, or made it writable.
+    pub fn announce(&self, range: &Range<usize>) {
+        self.announcements.grow(range, || self.process().wake_agent());
     }
 
     /// For the program's thread that the agent's process is started from. `true` for a forked child that

@@ -10,10 +10,12 @@
 //! |---|---|---|---|
 //! | `allowance` | the monitor (sets it), callers and the handler (take) | all | nothing: a look that a caller waits for sees the mapping itself |
 //! | `announced` | callers | the monitor (takes) | nothing: it only tells calls that are not seen |
+//! | `fresh` | callers | the monitor (takes) | each place by itself: its range before its number |
 //! | `asked` | callers, Release | the monitor, Acquire, before it looks | the mapping before the look |
 //! | `answered` | the monitor, Release, after it has registered | callers, Acquire | the registration before the caller's first touch |
 
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use core::ops::Range;
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use ramfold_sys::time;
 use rustix::thread::{Timespec, futex};
@@ -23,9 +25,64 @@ use rustix::thread::{Timespec, futex};
 const PATIENCE_NS: u64 = 5_000_000_000;
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+const FRESH_MAX: usize = 64;
+
+/// Ranges that were made, so that the monitor need not look at all mappings for them. Any thread puts
+/// them here, in handlers of signals too; the monitor takes them out. All zero is none.
+#[repr(C)]
+struct Fresh {
+    places: [Place; FRESH_MAX],
+    /// How many were put here, and taken out.
+    put: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+#[repr(C)]
+struct Place {
+    start: AtomicUsize,
+    /// Zero: nothing is here yet.
+    end: AtomicUsize,
+}
+
+impl Fresh {
+    fn put(&self, range: &Range<usize>) {
+        let mut put = self.put.load(Ordering::Relaxed);
+        loop {
+            if put.wrapping_sub(self.taken.load(Ordering::Acquire)) >= FRESH_MAX {
+                return;
+            }
+            let next = put.wrapping_add(1);
+            match self.put.compare_exchange_weak(put, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(other) => put = other,
+            }
+        }
+        let place = &self.places[put % FRESH_MAX];
+        place.start.store(range.start, Ordering::Relaxed);
+        place.end.store(range.end, Ordering::Release);
+    }
+
+    fn take(&self) -> Option<Range<usize>> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        if taken == self.put.load(Ordering::Relaxed) {
+            return None;
+        }
+        let place = &self.places[taken % FRESH_MAX];
+        let end = place.end.swap(0, Ordering::Acquire);
+        if end == 0 {
+            // Its thread is about to write it, and does not wait yet.
+            return None;
+        }
+        let start = place.start.load(Ordering::Relaxed);
+        self.taken.store(taken.wrapping_add(1), Ordering::Release);
+        Some(start..end)
+    }
+}
+
 /// Zeroed memory is valid: nothing is allowed unasked.
 #[repr(C)]
 pub struct Announcements {
+    fresh: Fresh,
     allowance: AtomicI64,
     /// Bytes announced since the monitor looked.
     announced: AtomicU64,
@@ -34,10 +91,14 @@ pub struct Announcements {
 }
 
 impl Announcements {
-    /// For a thread of the program: it has just made so much writable memory. `wake` wakes the monitor.
-    pub fn grow(&self, bytes: usize, wake: impl Fn()) {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    /// For a thread of the program: it has just made this memory, or made it writable. `wake` wakes the
+    /// monitor.
+    pub fn grow(&self, range: &Range<usize>, wake: impl Fn()) {
+        let bytes = i64::try_from(range.len()).unwrap_or(i64::MAX);
         self.announced.fetch_add(bytes as u64, Ordering::Relaxed);
+        if bytes > 0 {
+            self.fresh.put(range);
+        }
         let before = self.allowance.fetch_sub(bytes, Ordering::Relaxed);
         if bytes > 0 && before >= bytes {
             return;
@@ -79,6 +140,12 @@ impl Announcements {
         self.asked.load(Ordering::Acquire) != self.answered.load(Ordering::Relaxed)
     }
 
+    /// The next range that was announced, in the order in which they were. Where there was no room for
+    /// it, it counts in [`Announcements::take_announced`] alone.
+    pub fn take_fresh(&self) -> Option<Range<usize>> {
+        self.fresh.take()
+    }
+
     /// What was announced since this was asked last.
     pub fn take_announced(&self) -> u64 {
         self.announced.swap(0, Ordering::Relaxed)
@@ -99,6 +166,11 @@ impl Announcements {
     /// In a forked child, before it has an agent: nobody waits.
     pub fn begin_child(&self) {
         self.answered.store(self.asked.load(Ordering::Relaxed), Ordering::Relaxed);
+        // The parent's threads may have been about to write them.
+        for place in &self.fresh.places {
+            place.end.store(0, Ordering::Relaxed);
+        }
+        self.fresh.taken.store(self.fresh.put.load(Ordering::Relaxed), Ordering::Relaxed);
         self.allow(0);
     }
 }
@@ -124,13 +196,13 @@ mod tests {
         announcements.allow(100);
         let woken = AtomicBool::new(false);
         let wake = || woken.store(true, Ordering::SeqCst);
-        announcements.grow(60, wake);
-        announcements.grow(40, wake);
+        announcements.grow(&(0..60), wake);
+        announcements.grow(&(0..40), wake);
         assert!(!woken.load(Ordering::SeqCst) && !announcements.is_waited_for());
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                announcements.grow(1, wake);
+                announcements.grow(&(0..1), wake);
                 done.store(true, Ordering::SeqCst);
             });
             while !announcements.is_waited_for() {
@@ -155,6 +227,49 @@ mod tests {
         assert_eq!(announcements.take(8, 10, 50), Some(50));
         assert_eq!(announcements.take(8, 100, 1000), None);
         assert!(!announcements.exceeds(650) && announcements.exceeds(651));
+    }
+
+    #[test]
+    fn ranges_are_had_once_and_in_order() {
+        let announcements = announcements();
+        announcements.allow(u64::MAX);
+        for round in 0..3 {
+            let ranges = (1..=FRESH_MAX).map(|nth| round * 1000 + nth..round * 1000 + 2 * nth);
+            ranges.clone().for_each(|range| announcements.grow(&range, || ()));
+            // One too many.
+            announcements.grow(&(7..9), || ());
+            let taken = core::iter::from_fn(|| announcements.take_fresh());
+            assert!(taken.eq(ranges));
+        }
+    }
+
+    #[test]
+    fn ranges_of_many_threads_are_had_once_each() {
+        let announcements = announcements();
+        announcements.allow(u64::MAX);
+        let mut taken = [0u32; 4];
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (1..=4usize)
+                .map(|thread| {
+                    let announcements = &announcements;
+                    scope.spawn(move || {
+                        (0..5000).for_each(|_| announcements.grow(&(thread..2 * thread), || ()));
+                    })
+                })
+                .collect();
+            loop {
+                let is_done = threads.iter().all(|thread| thread.is_finished());
+                while let Some(range) = announcements.take_fresh() {
+                    assert_eq!(range.end, 2 * range.start);
+                    taken[range.start - 1] += 1;
+                }
+                if is_done {
+                    break;
+                }
+            }
+        });
+        assert!(taken.iter().all(|&count| (1..=5000).contains(&count)), "{taken:?}");
+        assert!(announcements.take_announced() > 4 * 5000);
     }
 
     #[test]

@@ -107,25 +107,41 @@ pub struct Handler {
     wake_later: Option<Range<usize>>,
 }
 
-/// Faults of a kind, one page behind the other: each is given twice as many pages as the last. All zero
-/// is none.
+/// Faults of a kind, one page behind the other, at some places in turn (threads, and the areas of an
+/// allocator): each is given twice as many pages as the last there. All zero is none.
 #[repr(C)]
 struct InARow {
+    rows: [Row; ROWS],
+    /// The one that was used last.
+    last: usize,
+}
+
+#[repr(C)]
+struct Row {
     next: usize,
     pages: usize,
+    /// Faults since it was used.
+    age: u32,
 }
+
+const ROWS: usize = 8;
 
 impl InARow {
     /// How many pages to give to a fault, `most` at most.
     fn pages(&mut self, address: usize, most: usize) -> usize {
-        let goes_on = address == self.next;
-        self.pages = if goes_on { (self.pages * 2).min(most) } else { 1 };
-        self.pages
+        self.rows.iter_mut().for_each(|row| row.age = row.age.saturating_add(1));
+        let found = self.rows.iter().position(|row| row.next == address && row.pages > 0);
+        let oldest = || (0..ROWS).max_by_key(|&nth| self.rows[nth].age).unwrap_or(0);
+        self.last = found.unwrap_or_else(oldest);
+        let row = &mut self.rows[self.last];
+        row.age = 0;
+        row.pages = if found.is_some() { (row.pages * 2).min(most) } else { 1 };
+        row.pages
     }
 
     /// So many were given.
     fn note_done(&mut self, address: usize, pages: usize) {
-        self.next = address + pages * PAGE_SIZE;
+        self.rows[self.last].next = address + pages * PAGE_SIZE;
     }
 }
 
@@ -1092,4 +1108,30 @@ fn page_range(address: usize) -> Range<usize> {
 fn wait_for(descriptors: &mut [PollFd<'_>], patience: Timespec) -> bool {
     // An error only means another look.
     poll(descriptors, Some(&patience)) != Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages given to faults at these pages, when all that is asked for is done.
+    fn given(rows: &mut InARow, faults: &[usize]) -> Vec<usize> {
+        let give = |&page: &usize| {
+            let pages = rows.pages(page * PAGE_SIZE, 16);
+            rows.note_done(page * PAGE_SIZE, pages);
+            pages
+        };
+        faults.iter().map(give).collect()
+    }
+
+    #[test]
+    fn rows_grow_side_by_side() {
+        // SAFETY: zeroed memory is none.
+        let mut rows: InARow = unsafe { core::mem::zeroed() };
+        assert_eq!(given(&mut rows, &[100, 101, 103, 107, 115, 131]), [1, 2, 4, 8, 16, 16]);
+        assert_eq!(given(&mut rows, &[500, 147, 501, 163, 503]), [1, 16, 2, 16, 4]);
+        // As many others as there is room for, and one more.
+        assert_eq!(given(&mut rows, &[1000, 2000, 3000, 4000, 5000, 6000, 7000]), [1; 7]);
+        assert_eq!(given(&mut rows, &[507, 179]), [8, 1]);
+    }
 }

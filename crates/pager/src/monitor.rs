@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 use ramfold_codec::Choice;
 use ramfold_store::{Config, Kind, Recorder, Store};
 use ramfold_sys::keep_open::keep_open;
+use ramfold_sys::maps::Maps;
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::proc::{self, Memory, Proportional, Statm};
@@ -174,6 +175,9 @@ pub struct Monitor {
     unregistered_bytes: u64,
     writable_at_scan: u64,
     announced_since_scan: u64,
+    announced_since_look: u64,
+    /// Where one mapping can be asked for.
+    maps: Option<Maps>,
     /// What the program had at the last look, and how much of that it had announced.
     writable_before: u64,
     /// Memory comes by calls that nobody announces, or did until lately: look often until then.
@@ -281,6 +285,8 @@ impl Monitor {
                 unregistered_bytes: 0,
                 writable_at_scan: 0,
                 announced_since_scan: 0,
+                announced_since_look: 0,
+                maps: None,
                 writable_before: 0,
                 unannounced_until_ns: time::monotonic_ns() + UNANNOUNCED_NS,
                 has_huge_pages: true,
@@ -396,11 +402,17 @@ impl Monitor {
         let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
         let grown = writable.saturating_sub(self.writable_before);
         self.writable_before = writable;
-        let announced = self.agent.announcements.take_announced();
-        self.announced_since_scan += announced;
+        self.note_announced();
+        let announced = core::mem::take(&mut self.announced_since_look);
         if grown > announced + UNANNOUNCED_BYTES {
             self.unannounced_until_ns = time::monotonic_ns() + UNANNOUNCED_NS;
         }
+    }
+
+    fn note_announced(&mut self) {
+        let announced = self.agent.announcements.take_announced();
+        self.announced_since_look += announced;
+        self.announced_since_scan += announced;
     }
 
     fn store_cost(&self) -> u64 {
@@ -679,8 +691,11 @@ impl Monitor {
         let (agent, session) = (self.agent, self.agent.session());
         self.guard_copies();
         let tolerated = if self.is_active() { self.tolerated_bytes() } else { 0 };
-        if self.is_active() && self.room_bytes() < tolerated && self.fresh_bytes() > tolerated / 2 {
-            self.scan_mappings();
+        if self.is_active() && self.room_bytes() < tolerated {
+            self.register_announced();
+            if self.fresh_bytes() > tolerated / 2 {
+                self.scan_mappings();
+            }
         }
         let allowance = if agent.gave_up.load(Ordering::Relaxed) {
             u64::MAX
@@ -1214,6 +1229,8 @@ impl Monitor {
         let started = time::monotonic_ns();
         // Before the mappings are looked at: what is made meanwhile counts as unknown.
         agent.released_bytes.store(0, Ordering::Relaxed);
+        while agent.announcements.take_fresh().is_some() {}
+        self.note_announced();
         self.announced_since_scan = 0;
         self.ask();
         self.writable_at_scan = self.memory.writable_bytes.saturating_sub(self.own_bytes());
@@ -1221,17 +1238,9 @@ impl Monitor {
         agent.process().counters.mapping_scans.fetch_add(1, Ordering::Relaxed);
         agent.lock_core().rescan_wanted = false;
         let arguments = proc::arguments().unwrap_or_default();
-        // The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that
-        // changes between the look and the call is registered as what it has become, or not.
-        let mut full = false;
         let mut buffer = [0; 8192];
         let result = maps::for_each(&mut buffer, |mapping| {
             if !mapping.is_private_anonymous() || agent.owns(&mapping.range) {
-                return;
-            }
-            let writable = if mapping.writable { mapping.range.len() as u64 } else { 0 };
-            unregistered += writable;
-            if mapping.range.len() < MAPPING_BYTES_MIN {
                 return;
             }
             // What others read by `/proc/PID/cmdline` stays: for them it does not fault.
@@ -1239,38 +1248,11 @@ impl Monitor {
             if range.start < arguments.end && arguments.start < range.end {
                 range.end = arguments.start.max(range.start) & !(PAGE_SIZE - 1);
             }
-            if range.is_empty() {
-                return;
-            }
             if mapping.is_main_stack() {
                 self.main_stack = range.clone();
             }
-            let mut core = agent.lock_core();
-            if core.regions.contains(&range) {
-                unregistered -= writable;
-                return;
-            }
-            // What cannot be taken for its access is registered all the same: what is reserved
-            // without access today is made writable tomorrow, and is then known from its first
-            // page on. A part of the range may be gone since the look: registering passes over
-            // the hole, and what the program maps there next would be taken from it and never
-            // brought back. So the kernel is asked; from then on any change is an event, which
-            // waits for the lock.
-            if active.uffd.is_changing() {
-                core.rescan_wanted = true;
-                return;
-            }
-            // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
-            if active.uffd.register(range.clone(), PROGRAM_MODE).is_err() {
-                return;
-            }
-            if active.uffd.is_registered_anonymous(range.clone()) == Ok(true) {
-                full |= !core.regions.insert(range.clone());
-                unregistered -= writable;
-                drop(core);
-                zeros::protect(active, range);
-            } else {
-                core.rescan_wanted = true;
+            if !register(agent, active, range) && mapping.writable {
+                unregistered += mapping.range.len() as u64;
             }
         });
         if let Err(errno) = result {
@@ -1281,19 +1263,43 @@ impl Monitor {
                 ),
             );
         }
-        if full {
-            agent.session().say(
-                Once::TooManyMappings,
-                format_args!(
-                    "more than {} separate mappings: what is beyond that is not compressed",
-                    crate::regions::REGIONS_MAX
-                ),
-            );
-        }
         self.unregistered_bytes = unregistered;
         self.mapped_bytes_at_scan = self.memory.mapped_bytes;
         self.scanned_ns = time::monotonic_ns();
         self.scan_took_ns = self.scanned_ns - started;
+    }
+
+    /// Registers the mappings that were announced, where each can be asked for: far less than to look at
+    /// all of them. What is left waits for that.
+    fn register_announced(&mut self) {
+        let agent = self.agent;
+        if self.maps.is_none() {
+            self.maps = Maps::open().ok();
+        }
+        let (Some(active), Some(maps)) = (agent.active(), &self.maps) else { return };
+        let mut known = 0;
+        while let Some(range) = agent.announcements.take_fresh() {
+            if agent.lock_core().regions.contains(&range) {
+                known += range.len() as u64;
+                continue;
+            }
+            // What is gone meanwhile, or is none of ours, counts as known as well.
+            if let Ok(Some(mapping)) = maps.at(range.start)
+                && mapping.is_private_anonymous()
+                && mapping.range.end >= range.end
+                && !agent.owns(&mapping.range)
+                && !register(agent, active, mapping.range)
+            {
+                self.unregistered_bytes += range.len() as u64;
+            }
+            known += range.len() as u64;
+        }
+        self.note_announced();
+        self.announced_since_scan = self.announced_since_scan.saturating_sub(known);
+        let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
+        let most = writable + agent.released_bytes.load(Ordering::Relaxed);
+        self.writable_at_scan =
+            (self.writable_at_scan + known).min(most).max(self.writable_at_scan);
     }
 
     /// How long to sleep unless something happens.
@@ -1374,6 +1380,50 @@ impl Monitor {
         }
         agent.monitor_sleeps.store(false, Ordering::Relaxed);
     }
+}
+
+/// Registers a private anonymous mapping that is large enough. `false`: it is not.
+///
+/// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has changed
+/// since the look is registered as what it has become, or not.
+fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+    if range.len() < MAPPING_BYTES_MIN {
+        return false;
+    }
+    let mut core = agent.lock_core();
+    if core.regions.contains(&range) {
+        return true;
+    }
+    // What cannot be taken for its access is registered all the same: what is reserved without access
+    // today is made writable tomorrow, and is then known from its first page on. A part of the range may
+    // be gone since the look: registering passes over the hole, and what the program maps there next
+    // would be taken from it and never brought back. So the kernel is asked; from then on any change is
+    // an event, which waits for the lock.
+    if active.uffd.is_changing() {
+        core.rescan_wanted = true;
+        return false;
+    }
+    // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
+    if active.uffd.register(range.clone(), PROGRAM_MODE).is_err() {
+        return false;
+    }
+    if active.uffd.is_registered_anonymous(range.clone()) != Ok(true) {
+        core.rescan_wanted = true;
+        return false;
+    }
+    let is_full = !core.regions.insert(range.clone());
+    drop(core);
+    if is_full {
+        agent.session().say(
+            Once::TooManyMappings,
+            format_args!(
+                "more than {} separate mappings: what is beyond that is not compressed",
+                crate::regions::REGIONS_MAX
+            ),
+        );
+    }
+    zeros::protect(active, range);
+    true
 }
 
 fn agent_brings_back(agent: &Agent) -> bool {

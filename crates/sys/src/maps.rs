@@ -2,9 +2,11 @@
 
 use core::ops::Range;
 
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 
-use crate::Errno;
+use crate::abi::procmap as abi;
+use crate::{Errno, raw};
 
 /// One line of `/proc/self/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,53 @@ pub fn for_each(buffer: &mut [u8], mut f: impl FnMut(&Mapping<'_>)) -> Result<()
             f(&mapping);
         }
     })
+}
+
+/// `/proc/self/maps`, to ask for one mapping (Linux 6.11).
+#[derive(Debug)]
+pub struct Maps {
+    fd: OwnedFd,
+}
+
+impl Maps {
+    /// # Errors
+    /// What open(2) says; `ENOTTY` where the kernel cannot be asked.
+    pub fn open() -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let maps = Maps { fd: rustix::fs::open(c"/proc/self/maps", flags, Mode::empty())? };
+        match maps.at(0) {
+            Ok(_) => Ok(maps),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The mapping that an address is in, without its name.
+    ///
+    /// # Errors
+    /// What ioctl(2) says.
+    pub fn at(&self, address: usize) -> Result<Option<Mapping<'static>>, Errno> {
+        let mut query = abi::Query {
+            size: size_of::<abi::Query>() as u64,
+            query_addr: address as u64,
+            ..Default::default()
+        };
+        // SAFETY: the structure fits the opcode, and asks for no name.
+        match unsafe { raw::ioctl(self.fd.as_fd(), abi::IOCTL_QUERY, &mut query) } {
+            Ok(_) => {}
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+        let has = |flag: u64| query.vma_flags & flag != 0;
+        Ok(Some(Mapping {
+            range: query.vma_start as usize..query.vma_end as usize,
+            readable: has(abi::flag::READABLE),
+            writable: has(abi::flag::WRITABLE),
+            executable: has(abi::flag::EXECUTABLE),
+            private: !has(abi::flag::SHARED),
+            inode: query.inode,
+            name: b"",
+        }))
+    }
 }
 
 /// Anonymous memory of a mapping that is in RAM, in bytes.
@@ -203,6 +252,25 @@ pub fn number(text: &[u8], radix: u32) -> Option<(u64, &[u8])> {
 mod tests {
     use super::*;
     use crate::mem::Reservation;
+
+    #[test]
+    fn one_mapping_is_asked_for() {
+        let memory = Reservation::new(1 << 20).unwrap();
+        memory.commit(0, 1 << 16).unwrap();
+        let maps = match Maps::open() {
+            Ok(maps) => maps,
+            Err(Errno::NOTTY) => return eprintln!("skipped: Linux 6.11 can be asked"),
+            Err(errno) => panic!("{errno}"),
+        };
+        let start = memory.as_ptr() as usize;
+        let committed = maps.at(start + 5).unwrap().unwrap();
+        assert!(committed.is_private_anonymous() && committed.writable && !committed.executable);
+        assert!(committed.range.contains(&start) && committed.range.end == start + (1 << 16));
+        assert!(!maps.at(start + (1 << 17)).unwrap().unwrap().writable);
+        let code = maps.at(one_mapping_is_asked_for as *const () as usize).unwrap().unwrap();
+        assert!(code.executable && code.inode != 0 && !code.is_private_anonymous());
+        assert_eq!(maps.at(0), Ok(None));
+    }
 
     #[test]
     fn lines_of_every_kind() {

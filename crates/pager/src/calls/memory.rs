@@ -1,5 +1,6 @@
 //! Calls that make writable memory: announced before the program can touch it.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use ramfold_sys::PAGE_SIZE;
@@ -32,6 +33,11 @@ fn make(number: usize, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     unsafe { raw::syscall6(number, a, b, c, d, e, f) }
 }
 
+/// All pages of which some bytes are within.
+fn pages_of(start: usize, bytes: usize) -> Range<usize> {
+    (start & !(PAGE_SIZE - 1))..(start + bytes).next_multiple_of(PAGE_SIZE)
+}
+
 pub fn is_error(result: isize) -> bool {
     (-4095..0).contains(&result)
 }
@@ -55,7 +61,7 @@ pub fn on_mmap(call: &Call) -> Answer {
     }
     let result = make(nr::MMAP, arguments);
     if !is_error(result) {
-        agent.announce(bytes);
+        agent.announce(&pages_of(result as usize, bytes));
         if populates {
             // What cannot be populated is left to be touched, as by mmap.
             // SAFETY: memory that was just made, and holds nothing.
@@ -78,10 +84,10 @@ fn map_stack(call: &Call) -> Answer {
     let [_, bytes, access, ..] = call.arguments;
     let result = make(nr::MMAP, call.arguments);
     if !is_error(result) {
-        let start = result as usize;
-        agent.ends.note_stack(&(start..start + bytes.next_multiple_of(PAGE_SIZE)));
+        let range = pages_of(result as usize, bytes);
+        agent.ends.note_stack(&range);
         if access & PROT_WRITE != 0 && agent.listens() {
-            agent.announce(bytes);
+            agent.announce(&range);
         }
     }
     Answer::made(result)
@@ -89,13 +95,13 @@ fn map_stack(call: &Call) -> Answer {
 
 #[inline(never)]
 pub fn on_mprotect(call: &Call) -> Answer {
-    let [_, bytes, access, ..] = call.arguments;
+    let [start, bytes, access, ..] = call.arguments;
     let Some(agent) = listener().filter(|_| access & PROT_WRITE != 0) else {
         return Answer::AS_IT_IS;
     };
     let result = make(nr::MPROTECT, call.arguments);
     if !is_error(result) {
-        agent.announce(bytes);
+        agent.announce(&pages_of(start, bytes));
     }
     Answer::made(result)
 }
@@ -106,7 +112,7 @@ pub fn on_mremap(call: &Call) -> Answer {
     let [old, old_bytes, new_bytes, flags, new, _] = call.arguments;
     let result = Mremap { old, old_bytes, new_bytes, flags, new }.make(agent);
     if !is_error(result) && new_bytes > old_bytes {
-        agent.announce(new_bytes - old_bytes);
+        agent.announce(&pages_of(result as usize + old_bytes, new_bytes - old_bytes));
     }
     Answer::made(result)
 }
@@ -126,7 +132,7 @@ pub fn on_brk(call: &Call) -> Answer {
     let result = make(nr::BRK, call.arguments);
     PROGRAM_BREAK.store(result as usize, Ordering::Relaxed);
     if result as usize > before {
-        agent.announce(result as usize - before);
+        agent.announce(&pages_of(before, result as usize - before));
     }
     Answer::made(result)
 }

@@ -404,7 +404,7 @@ extern "C" fn copy_process(request: *mut ()) {
         agent.note_child();
         if copies::must_be_guarded(agent, agent.cost(), agent.cost()) {
             // The monitor guards them before it answers.
-            agent.announce(0);
+            agent.announce(&(0..0));
         }
         if agent.active().is_some() && !filled {
             agent.process().counters.forks_taken_over.fetch_add(1, Ordering::Relaxed);

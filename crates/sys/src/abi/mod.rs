@@ -1,6 +1,7 @@
 //! Structures and numbers of the kernel's interface, as its headers define them.
 
 pub mod pagemap;
+pub mod procmap;
 pub mod userfaultfd;
 
 /// An ioctl number as `_IOC` of `asm-generic/ioctl.h` makes it.
