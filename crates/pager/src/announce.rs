@@ -268,7 +268,9 @@ mod tests {
                 }
             }
         });
-        assert!(taken.iter().all(|&count| (1..=5000).contains(&count)), "{taken:?}");
+        // Those for which there was no room are not among them.
+        assert!(taken.iter().all(|&count| count <= 5000), "{taken:?}");
+        assert!(taken.iter().sum::<u32>() >= FRESH_MAX as u32, "{taken:?}");
         assert!(announcements.take_announced() > 4 * 5000);
     }
 
