@@ -41,6 +41,7 @@ test:
 test-all:
 	scripts/setup test-all
 	$(MAKE) test
+	scripts/hard-cap $(TARGET)/tested/ramfold --short
 	scripts/suites $(TARGET)/tested/ramfold --short --jobs 2
 
 # As root there is often no toolchain (sudo): what `make` built before is installed then.
