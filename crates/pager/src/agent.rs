@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 use ramfold_store::Store;
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::{self, Reservation};
-use ramfold_sys::pagemap::{PageRegion, Pagemap, Pages};
+use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::process::{self, Program};
 use ramfold_sys::robust::RobustList;
 use ramfold_sys::sync::{Mutex, MutexGuard};
@@ -208,11 +208,6 @@ const STACK_KEPT_BYTES: usize = 1 << 10;
 const STACKS: usize = 5;
 const STACK_STRIDE: usize = STACK_BYTES + PAGE_SIZE;
 const AGENT_OFFSET: usize = STACKS * STACK_STRIDE;
-
-/// How far one look for present pages reaches, and how many it finds: the kernel passes over memory
-/// that was never touched at 1 us for 1 GiB, over evicted pages at 1 us for 2 MiB.
-const WINDOW_BYTES: usize = 64 << 20;
-pub const WINDOW_PAGES: usize = 1024;
 
 /// MOVE wants staging registered. A page that is missing there after all must not be reported:
 /// nobody could answer but the thread that touched it.
@@ -799,28 +794,6 @@ impl Agent {
 }
 
 impl Active {
-    /// Finds runs of at most so many present pages in registered memory at or behind `at`, and moves
-    /// `at` behind what was looked at: that is little enough to hold the lock for. Returns how many runs there
-    /// are, none where the look failed; `None` behind the last region.
-    pub fn find_present(
-        &self,
-        regions: &Regions,
-        at: &mut usize,
-        most: usize,
-        runs: &mut [PageRegion],
-        pages: Pages,
-    ) -> Option<usize> {
-        let region = regions.at_or_after(*at)?;
-        let start = region.start.max(*at);
-        let end = region.end.min(start + WINDOW_BYTES);
-        let Ok(found) = self.pagemap.present(start..end, most, runs, pages) else {
-            *at = end;
-            return Some(0);
-        };
-        *at = found.end.max(start + PAGE_SIZE);
-        Some(found.runs)
-    }
-
     /// Address of a staging slot.
     pub fn slot_address(&self, slot: Slot) -> usize {
         self.staging_memory.as_ptr() as usize + slot.0 as usize * PAGE_SIZE

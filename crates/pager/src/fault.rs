@@ -772,8 +772,8 @@ impl Handler {
         }
     }
 
-    /// First touch: the page of zeros for a read, memory of its own for a write. A program that
-    /// grows page by page gets the following pages along with it.
+    /// First touch: memory of its own, or the page of zeros where one page is read after the other. A
+    /// program that goes on page by page gets the following pages along with it.
     fn fill_with_zeros(
         &mut self,
         agent: &'static Agent,
@@ -787,22 +787,25 @@ impl Handler {
         if let_go(agent, active, core, address) {
             return Served::Done;
         }
-        if !write {
-            let wanted = self.zeros_read.pages(address, ZERO_READ_AHEAD_MAX);
-            let pages = pages_never_seen(active, core, address, wanted);
+        let row = if write { &mut self.growth } else { &mut self.zeros_read };
+        let most =
+            if write { room_ahead(agent).clamp(1, ZERO_AHEAD_MAX) } else { ZERO_READ_AHEAD_MAX };
+        let wanted = row.pages(address, most);
+        let pages = pages_never_seen(active, core, address, wanted);
+        // Most of what is read at one place is written to next, which would be another fault; and a
+        // program that looks and then writes (ThreadSanitizer) counts on there being no time between.
+        if !write && wanted > 1 {
             let mapped = zeros::map(active, address, pages);
-            self.zeros_read.note_done(address, mapped.unwrap_or(1));
+            row.note_done(address, mapped.unwrap_or(1));
             return settle(agent, active, address, mapped.map(drop));
         }
-        let wanted = self.growth.pages(address, room_ahead(agent).clamp(1, ZERO_AHEAD_MAX));
-        let pages = pages_never_seen(active, core, address, wanted);
         // SAFETY: the pages were never touched, so zeros are their content.
         let copied = unsafe { active.uffd.copy(address, self.zeros.as_ptr(), pages * PAGE_SIZE) };
         let filled = match copied {
             Ok(()) => pages,
             Err(partial) => partial.done / PAGE_SIZE,
         };
-        self.growth.note_done(address, filled.max(1));
+        row.note_done(address, filled.max(1));
         agent.add_cost((filled * PAGE_SIZE) as u64);
         count_ahead(counters, filled);
         if filled > 0 { Served::Done } else { settle(agent, active, address, copied) }

@@ -10,7 +10,8 @@ use core::sync::atomic::Ordering;
 
 use ramfold_sys::pagemap::{PageRegion, Pages};
 
-use crate::agent::{Active, Agent, WINDOW_PAGES};
+use crate::agent::{Active, Agent};
+use crate::hand::{LOOK_PAGES, Place};
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 
@@ -36,12 +37,11 @@ pub fn drop_unneeded(agent: &Agent, active: &Active) {
         return;
     }
     let mut runs = [PageRegion::default(); RUNS_MAX];
-    let mut at = 0;
+    let mut place = Place::default();
     loop {
         let core = agent.lock_core();
         // What cannot be looked at now goes when its page is stored again.
-        let Some(found) =
-            active.find_present(&core.regions, &mut at, WINDOW_PAGES, &mut runs, Pages::All)
+        let Some(found) = place.look(active, &core.regions, LOOK_PAGES, &mut runs, Pages::All)
         else {
             return;
         };

@@ -14,7 +14,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
 use crate::cost::Watermarks;
-use crate::hand::Hand;
+use crate::hand::{Hand, Place};
 use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
@@ -66,7 +66,7 @@ pub struct Sweep {
     /// [`Session::parted_pages`]: crate::session::Session::parted_pages
     parted_pages: u64,
     /// Where a page was last taken as a trial.
-    tried: usize,
+    tried: Place,
 }
 
 /// What one step of the sweep came to.
@@ -259,18 +259,17 @@ fn try_page(
     choice: Choice,
 ) -> Taken {
     let Core { sweep, regions, .. } = core;
-    let mut at = sweep.tried + (cap_pages / TRIAL_PLACES).max(1) * PAGE_SIZE;
-    if regions.at_or_after(at).is_none() {
-        at = 0;
+    let place = &mut sweep.tried;
+    place.at += (cap_pages / TRIAL_PLACES).max(1) * PAGE_SIZE;
+    if regions.at_or_after(place.at).is_none() {
+        place.at = 0;
     }
     let mut runs = [PageRegion::default()];
-    let found = active.find_present(regions, &mut at, 1, &mut runs, Pages::All);
-    sweep.tried = at;
-    if found.unwrap_or(0) == 0 {
+    if place.look(active, regions, 1, &mut runs, Pages::All).unwrap_or(0) == 0 {
         return Taken::Passed;
     }
     let first = runs[0].start as usize;
-    sweep.tried = first;
+    place.at = first;
     if is_spared(Mark(active.store.mark(page::number_of(first))), false) {
         return Taken::Passed;
     }
