@@ -326,9 +326,10 @@ fn reap_agents(session: &OwnedSession) {
 /// Without its agent a program cannot go on: parts of its memory may be missing.
 fn end_deserted(session: &OwnedSession, agent: Pid) {
     let Some(program) = session.deserted_by(agent.as_raw() as u32) else { return };
-    // What has unmapped all of its memory, its agent's too, waits for that agent, and would crash.
-    let size = fs::read_to_string(format!("/proc/{program}/statm")).unwrap_or_default();
-    let is_empty = size.starts_with("0 ");
+    // What has unmapped all of its memory, its agent's too, waits for that agent, and would crash. (Its
+    // size, in `statm`, is counted down only when all is gone.)
+    let maps = fs::read_to_string(format!("/proc/{program}/maps")).unwrap_or_default();
+    let is_empty = maps.lines().all(|line| line.ends_with("[vsyscall]"));
     if kill(Pid::from_raw(program as i32), Signal::SIGKILL).is_ok() && !is_empty {
         say(format_args!(
             "ended the program (pid {program}): its agent (pid {agent}), which has parts of its memory, was killed"
