@@ -640,7 +640,7 @@ impl Monitor {
             let spill = active.spill.as_ref().map_or(0, |spill| {
                 spill.memory_ranges().iter().map(|range| range.len() as u64).sum()
             });
-            active.staging_memory.len() as u64 + active.store.cost_bytes() as u64 + spill
+            active.staging_memory.len() as u64 + active.store.writable_bytes() as u64 + spill
         });
         agent.home_range().len() as u64 + active
     }
@@ -721,6 +721,8 @@ impl Monitor {
 
     /// From here on memory is looked after: opens a userfaultfd, sets the reserve aside, starts
     /// the fault handler and registers the program's mappings.
+    // It needs 52 KiB of stack, which no sleep is to keep.
+    #[inline(never)]
     fn activate(&mut self) -> Result<(), GiveUp> {
         let agent = self.agent;
         let marks = Watermarks::of(agent.session());
@@ -801,8 +803,9 @@ impl Monitor {
 
     /// When there will be nothing to do for long: what was worked with costs nothing meanwhile.
     fn rest(&mut self) {
-        if let Some(reclaimer) = self.reclaimer.take() {
-            self.reclaimer = reclaimer.rest();
+        let had_reclaimer = self.reclaimer.is_some();
+        self.reclaimer = self.reclaimer.take().and_then(Reclaimer::rest);
+        if had_reclaimer || !self.slept_long {
             self.agent.give_back_stack(Stack::Monitor);
             if let Ok(memory) = self.statm.read() {
                 self.quiet.note_own(memory);
@@ -1140,7 +1143,7 @@ impl Monitor {
         if !is_short() || time::monotonic_ns() < self.growing_until_ns {
             return;
         }
-        if !self.recompress.is_due(agent, active) {
+        if !self.recompress.is_due(agent, active, self.quiet.is_quiet()) {
             return;
         }
         let reclaimer = self.take_reclaimer();
@@ -1149,6 +1152,11 @@ impl Monitor {
             is_short() && !has_grown(statm, before) && !agent.announcements.is_waited_for()
         });
         self.reclaimer = Some(reclaimer);
+        // What the pool has become smaller by is no change of the program's.
+        if let Ok(memory) = self.statm.read() {
+            self.memory = memory;
+            self.quiet.note_own(memory);
+        }
     }
 
     /// During reclaim: notices how the program grows, and stops it when it outruns reclaim.

@@ -14,12 +14,12 @@ use ramfold_sys::time;
 use crate::agent::{Active, Agent};
 use crate::reclaim::Reclaimer;
 
-/// Share of the monitor's time that may go into this, as 1 / this.
+/// Share of the monitor's time that may go into this, as 1 / this: beside a program that works, and while
+/// nothing happens. Then it is better over soon.
 const SHARE: u64 = 10;
-/// What is saved up of that at most.
-const CREDIT_NS_MAX: u64 = 5_000_000;
-/// After this time as much is saved up: what is under way goes on then.
-pub const INTERVAL_US: u64 = CREDIT_NS_MAX * SHARE / 1_000;
+const SHARE_QUIET: u64 = 2;
+/// After this time what is under way goes on.
+pub const INTERVAL_US: u64 = 50_000;
 /// Not worth beginning with less.
 const CREDIT_NS_MIN: u64 = 200_000;
 /// Objects between two looks whether there is something else to do: 20 us each.
@@ -46,10 +46,11 @@ impl Recompress {
     };
 
     /// Is there time to go on, and something to go on with?
-    pub fn is_due(&mut self, agent: &Agent, active: &Active) -> bool {
+    pub fn is_due(&mut self, agent: &Agent, active: &Active, is_quiet: bool) -> bool {
         let now = time::monotonic_ns();
+        let share = if is_quiet { SHARE_QUIET } else { SHARE };
         let elapsed = now - core::mem::replace(&mut self.reckoned_ns, now);
-        self.credit_ns = (self.credit_ns + elapsed / SHARE).min(CREDIT_NS_MAX);
+        self.credit_ns = (self.credit_ns + elapsed / share).min(INTERVAL_US * 1_000 / share);
         if self.credit_ns < CREDIT_NS_MIN {
             return false;
         }

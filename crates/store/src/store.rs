@@ -485,6 +485,11 @@ impl Store {
         self.pool.spans().resident_bytes() + self.metadata_bytes()
     }
 
+    /// Bytes of the store's mappings that may be written to, memory behind them or not.
+    pub fn writable_bytes(&self) -> usize {
+        self.pool.spans().writable_bytes() + self.metadata_bytes()
+    }
+
     /// After a fork, in parent and child: the pool's memory is shared now.
     pub fn begin_sharing(&self) {
         self.pool.spans().begin_sharing();

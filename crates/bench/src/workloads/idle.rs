@@ -30,7 +30,7 @@ const CHANGED_SHARE: usize = 20;
 const AMPLE_MEMORY: Memory = Memory::Fraction(10.0);
 /// How long the processes are left alone before they are looked at, and how long they are looked
 /// at, for a scale of 1.
-const SETTLE_SECONDS: f64 = 3.0;
+const SETTLE_SECONDS: f64 = 10.0;
 const WINDOW_SECONDS: f64 = 10.0;
 
 /// One process that sleeps.

@@ -419,6 +419,11 @@ impl Spans {
         self.resident_pages.load(Ordering::Relaxed) * PAGE_SIZE
     }
 
+    /// Bytes that may be written to, memory behind them or not: never less than before.
+    pub(crate) fn writable_bytes(&self) -> usize {
+        self.headers.len() * SPAN_BYTES
+    }
+
     /// Bytes that the headers take.
     pub(crate) fn header_bytes(&self) -> usize {
         self.headers.resident_bytes()
