@@ -620,7 +620,7 @@ impl Agent {
     pub fn note_child(&self) {
         self.subtract_cost(self.copies.begin_sharing());
         if let Some(active) = self.active() {
-            active.store.begin_sharing();
+            active.store.begin_sharing(false);
         }
         self.note_sharing();
     }

@@ -535,6 +535,9 @@ impl Monitor {
         let agent = self.agent;
         agent.copies.set_saved_bytes(if shares { saved_bytes } else { 0 });
         agent.shares_memory.store(shares, Ordering::Relaxed);
+        if let Some(active) = agent.active().filter(|_| !shares) {
+            active.store.end_sharing();
+        }
         agent.process().measured_ns.store(if shares { measured_ns } else { 0 }, Ordering::Relaxed);
     }
 

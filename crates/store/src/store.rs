@@ -96,7 +96,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct MemoryRanges {
     pub pool: Range<usize>,
-    pub metadata: [Range<usize>; 9],
+    pub metadata: [Range<usize>; 10],
 }
 
 /// Pages' contents by key. All methods may be called from many threads at once; see each for what
@@ -490,9 +490,14 @@ impl Store {
         self.pool.spans().writable_bytes() + self.metadata_bytes()
     }
 
-    /// After a fork, in parent and child: the pool's memory is shared now.
-    pub fn begin_sharing(&self) {
-        self.pool.spans().begin_sharing();
+    /// After a fork: the pool's memory is shared now, in the child with all that it shared before.
+    pub fn begin_sharing(&self, is_child: bool) {
+        self.pool.begin_sharing(is_child);
+    }
+
+    /// Nothing is shared any more.
+    pub fn end_sharing(&self) {
+        self.pool.end_sharing();
     }
 
     /// Bytes of the pool that the kernel has copied, since this was last asked, because a fork had made
@@ -553,7 +558,7 @@ impl Store {
 
     /// Where the store's memory lies.
     pub fn memory_ranges(&self) -> MemoryRanges {
-        let [pool, headers, seals, marks] = self.pool.ranges();
+        let [pool, headers, seals, marks, freed_later] = self.pool.ranges();
         let [leaves, leaf_headers, groups, stamps, tables] = self.index.ranges();
         let segments = self.space.range();
         MemoryRanges {
@@ -562,6 +567,7 @@ impl Store {
                 headers,
                 seals,
                 marks,
+                freed_later,
                 leaves,
                 leaf_headers,
                 groups,

@@ -165,7 +165,7 @@ pub(super) fn begin_child(agent: &'static Agent) {
     // SAFETY: the threads that may have held them are not in this process; what they guard was
     // at rest, because every change is made under `core`.
     unsafe { active.store.reset_locks_after_fork() };
-    active.store.begin_sharing();
+    active.store.begin_sharing(true);
     let spawned = agent.spawn_process(crate::monitor::process_main_in_child);
     let process = match spawned {
         Ok(process) => process,

@@ -6,6 +6,7 @@
 
 mod checksum;
 mod classes;
+mod freed_later;
 pub(crate) mod memory;
 mod object;
 mod page_seals;
@@ -15,6 +16,7 @@ pub(crate) mod spans;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::{Errno, PAGE_SIZE};
 
 use crate::object_trace::Recorder;
@@ -23,6 +25,7 @@ pub(crate) use checksum::Checksum;
 pub use classes::charged_bytes;
 pub(crate) use classes::{CLASS_COUNT, Class, SPAN_BYTES, UNIT_BYTES};
 use classes::{CLASSES, PAGE_CLASS, SEAL_BYTES, class_of, near};
+use freed_later::FreedLater;
 pub use object::Object;
 pub(crate) use object::ObjectRef;
 use page_seals::{PageSeals, PausedSeals};
@@ -32,6 +35,9 @@ use spans::{PausedSpans, Spans};
 
 /// Largest pool whose slots 35 bits of 16-byte units can name: 512 GiB.
 pub(crate) const POOL_BYTES_LIMIT: usize = UNIT_BYTES << object::LOCATION_BITS;
+
+/// New spans that each side of a fork may take to spare copies: some for each class.
+const SPARE_SPANS: u32 = 2 * CLASS_COUNT as u32;
 
 const UNITS_PER_SPAN: u64 = (SPAN_BYTES / UNIT_BYTES) as u64;
 
@@ -59,6 +65,7 @@ pub struct Pool {
     lists: [SlotList; CLASS_COUNT],
     /// Objects in slots of [`PAGE_CLASS`].
     page_count: AtomicUsize,
+    freed_later: FreedLater,
     pub(crate) recorder: Recorder,
 }
 
@@ -73,6 +80,7 @@ impl Pool {
             page_seals: PageSeals::new(bytes_max / SPAN_BYTES)?,
             lists: [const { SlotList::new() }; CLASS_COUNT],
             page_count: AtomicUsize::new(0),
+            freed_later: FreedLater::new()?,
             recorder: Recorder::default(),
         })
     }
@@ -93,7 +101,7 @@ impl Pool {
     fn place_new(&self, bytes: &[u8], seal: u32) -> Result<Object, NoSpan> {
         let class = class_of(bytes.len());
         if self.spans.used_count() < SMALL_POOL_SPANS
-            && let Some((class, slot)) = self.alloc_here(near(class))
+            && let Some((class, slot)) = self.alloc_here(near(class), true)
         {
             return self.fill(class, slot, bytes, seal);
         }
@@ -105,19 +113,23 @@ impl Pool {
         // Rather a slot too large than none. Not a whole-page slot: that class's seals lie aside,
         // and whether they do is told from the object's length alone.
         if class < PAGE_CLASS
-            && let Some((class, slot)) = self.alloc_here(class + 1..PAGE_CLASS)
+            && let Some((class, slot)) = self.alloc_here(class + 1..PAGE_CLASS, false)
         {
             return self.fill(class, slot, bytes, seal);
         }
         Err(refusal)
     }
 
-    /// A free slot of the first of `classes` that has one.
+    /// A free slot of the first of `classes` that has one, or one that can be written to without a copy.
     #[inline]
-    fn alloc_here(&self, mut classes: impl Iterator<Item = usize>) -> Option<(usize, Slot)> {
+    fn alloc_here(
+        &self,
+        mut classes: impl Iterator<Item = usize>,
+        own: bool,
+    ) -> Option<(usize, Slot)> {
         // SAFETY: a class's list is always given the class's ground.
         classes.find_map(|class| unsafe {
-            Some((class, self.lists[class].alloc_here(self.ground(class))?))
+            Some((class, self.lists[class].alloc_here(self.ground(class), own)?))
         })
     }
 
@@ -156,9 +168,7 @@ impl Pool {
     /// The span and the offset in it of an object's slot, if they can be.
     #[inline]
     fn place(&self, object: ObjectRef<'_>) -> Option<(u32, usize)> {
-        let location = object.location();
-        let span = (location / UNITS_PER_SPAN) as u32;
-        let offset = (location % UNITS_PER_SPAN) as usize * UNIT_BYTES;
+        let (span, offset) = Self::split(object.location());
         let len = object.len();
         let end = offset + len + if class_of(len) == PAGE_CLASS { 0 } else { SEAL_BYTES };
         let possible =
@@ -211,6 +221,12 @@ impl Pool {
     #[inline]
     fn slot(&self, object: ObjectRef<'_>) -> Option<(usize, Slot)> {
         let (span, offset) = self.place(object)?;
+        self.slot_at(span, offset)
+    }
+
+    /// The same of a place in a span that has been in use.
+    #[inline]
+    fn slot_at(&self, span: u32, offset: usize) -> Option<(usize, Slot)> {
         // SAFETY: checked against the frontier. The class is fixed while a slot is in use.
         let class = unsafe { self.spans.header(span) }.class.load(Ordering::Relaxed);
         let shape = CLASSES.get(usize::from(class))?;
@@ -232,11 +248,48 @@ impl Pool {
             }
             self.recorder.free(object.as_ref());
             let offset = usize::from(slot.number) * usize::from(CLASSES[class].slot_bytes);
-            // SAFETY: as below. Free slots are linked by their first bytes.
-            unsafe { self.spans.write(slot.span, offset, size_of::<u16>()) };
-            // SAFETY: the slot is the object's, which nobody can name any more.
-            unsafe { self.lists[class].free(self.ground(class), slot) };
+            // SAFETY: the slot's span is in use.
+            let is_shared = unsafe { self.spans.is_shared(slot.span, offset, size_of::<u16>()) };
+            if !is_shared || !self.freed_later.push(object.as_ref().location()) {
+                self.free_slot(class, slot, offset);
+            }
         }
+    }
+
+    /// Frees a slot that nobody can name any more.
+    fn free_slot(&self, class: usize, slot: Slot, offset: usize) {
+        // SAFETY: in use, and free slots are linked by their first bytes.
+        unsafe { self.spans.write(slot.span, offset, size_of::<u16>()) };
+        // SAFETY: a class's list is always given the class's ground.
+        unsafe { self.lists[class].free(self.ground(class), slot) };
+    }
+
+    /// After a fork: all pages are shared. `is_child`: with all that the parent has shared before.
+    pub(crate) fn begin_sharing(&self, is_child: bool) {
+        if is_child || !self.spans.is_sharing() {
+            self.spans.allow_spare_spans(SPARE_SPANS);
+        }
+        self.spans.begin_sharing();
+    }
+
+    /// No page is shared any more.
+    pub(crate) fn end_sharing(&self) {
+        if !self.spans.end_sharing() {
+            return;
+        }
+        while let Some(place) = self.freed_later.pop() {
+            let (span, offset) = Self::split(place);
+            if let Some((class, slot)) = self.slot_at(span, offset) {
+                self.free_slot(class, slot, offset);
+            }
+        }
+    }
+
+    /// The span of a place in the pool, and the offset in it.
+    #[inline]
+    fn split(place: u64) -> (u32, usize) {
+        let offset = (place % UNITS_PER_SPAN) as usize * UNIT_BYTES;
+        ((place / UNITS_PER_SPAN) as u32, offset)
     }
 
     /// Copies an object to where it serves better, so that memory comes free: into a fuller span, or in the
@@ -294,19 +347,23 @@ impl Pool {
 
     /// Bytes of the tables beside the pool.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        self.spans.header_bytes() + self.page_seals.resident_bytes()
+        self.spans.header_bytes()
+            + self.page_seals.resident_bytes()
+            + self.freed_later.resident_bytes()
     }
 
     /// Addresses: first the pool's, then those of the tables beside it.
-    pub(crate) fn ranges(&self) -> [Range<usize>; 4] {
+    pub(crate) fn ranges(&self) -> [Range<usize>; 5] {
         let [spans, headers] = self.spans.ranges();
         let [seals, marks] = self.page_seals.ranges();
-        [spans, headers, seals, marks]
+        [spans, headers, seals, marks, self.freed_later.range()]
     }
 
     pub(crate) fn pause(&self) -> PausedPool<'_> {
-        // Refilling comes before everything; classes before free spans.
+        // Refilling comes before everything; what waits to be freed before classes, and those before free
+        // spans.
         PausedPool {
+            _freed_later: self.freed_later.pause(),
             _lists: self.lists.each_ref().map(SlotList::pause),
             _spans: self.spans.pause(),
             _page_seals: self.page_seals.pause(),
@@ -321,6 +378,7 @@ impl Pool {
             self.lists.iter().for_each(|list| list.reset_lock_after_fork());
             self.spans.reset_locks_after_fork();
             self.page_seals.reset_lock_after_fork();
+            self.freed_later.reset_lock_after_fork();
         }
     }
 }
@@ -342,11 +400,21 @@ impl Pool {
             expected.used_slots += 1;
             expected.used_bytes += u64::from(CLASSES[class].slot_bytes);
         }
+        let mut waiting_pages = 0;
+        for place in self.freed_later.iter() {
+            let (span, offset) = Self::split(place);
+            let (class, slot) = self.slot_at(span, offset).expect("a slot");
+            let is_new = in_use[class].entry(span).or_default().insert(slot.number);
+            assert!(is_new, "a slot that waits to be freed is in use");
+            expected.used_slots += 1;
+            expected.used_bytes += u64::from(CLASSES[class].slot_bytes);
+            waiting_pages += usize::from(class == PAGE_CLASS);
+        }
         expected.span_count = in_use.iter().map(BTreeMap::len).sum::<usize>() as u32;
         let counts = self.counts();
         assert_eq!(counts, expected);
         let pages: usize = in_use[PAGE_CLASS].values().map(BTreeSet::len).sum();
-        assert_eq!(self.page_bytes(), pages * PAGE_SIZE);
+        assert_eq!(self.page_bytes(), (pages - waiting_pages) * PAGE_SIZE);
         assert!(counts.used_bytes <= self.spans.resident_bytes() as u64);
         for (class, in_use) in in_use.iter().enumerate() {
             self.lists[class].audit(self.ground(class), in_use);
@@ -374,6 +442,7 @@ impl Pool {
 }
 
 pub(crate) struct PausedPool<'a> {
+    _freed_later: MutexGuard<'a, ()>,
     _lists: [PausedList<'a>; CLASS_COUNT],
     _spans: PausedSpans<'a>,
     _page_seals: PausedSeals<'a>,

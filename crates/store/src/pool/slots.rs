@@ -58,15 +58,29 @@ impl SlotList {
     pub(crate) unsafe fn alloc(&self, on: Ground<'_>) -> Result<Slot, NoSpan> {
         {
             let mut lists = self.lists.lock();
-            if let Some(span) = lists.fullest() {
+            // SAFETY: this list's ground.
+            if let Some(span) = unsafe { lists.fullest_own(on) } {
                 // SAFETY: a span in this list, whose lock is held.
+                return Ok(unsafe { lists.take_slot(on, span) });
+            }
+            if let Some(span) = lists.fullest().filter(|_| !on.spans.take_spare_span()) {
+                // SAFETY: as above.
                 return Ok(unsafe { lists.take_slot(on, span) });
             }
         }
         // Without the lock, for this may ask the system for memory.
-        let new = on.spans.take()?;
+        let new = match on.spans.take() {
+            Ok(new) => new,
+            Err(refusal) => {
+                let mut lists = self.lists.lock();
+                let span = lists.fullest().ok_or(refusal)?;
+                // SAFETY: as above.
+                return Ok(unsafe { lists.take_slot(on, span) });
+            }
+        };
         let mut lists = self.lists.lock();
-        if let Some(span) = lists.fullest() {
+        // SAFETY: as above.
+        if let Some(span) = unsafe { lists.fullest_own(on) } {
             // Another thread was faster with a new span, or freed a slot.
             // SAFETY: as above.
             let slot = unsafe { lists.take_slot(on, span) };
@@ -86,13 +100,15 @@ impl SlotList {
         Ok(unsafe { lists.take_slot(on, new) })
     }
 
-    /// Takes a slot only if there is one in the spans the class already has.
+    /// Takes a slot only if there is one in the spans the class already has. `own`: and if writing to it
+    /// makes no copy.
     ///
     /// # Safety
     /// As [`Self::alloc`].
-    pub(crate) unsafe fn alloc_here(&self, on: Ground<'_>) -> Option<Slot> {
+    pub(crate) unsafe fn alloc_here(&self, on: Ground<'_>, own: bool) -> Option<Slot> {
         let mut lists = self.lists.lock();
-        let span = lists.fullest()?;
+        // SAFETY: this list's ground.
+        let span = if own { unsafe { lists.fullest_own(on) } } else { lists.fullest() }?;
         // SAFETY: a span in this list, whose lock is held.
         Some(unsafe { lists.take_slot(on, span) })
     }
@@ -105,6 +121,10 @@ impl SlotList {
     /// # Safety
     /// As [`Self::alloc`], and `than` must be a used slot of this list, of the caller's.
     pub(crate) unsafe fn alloc_better(&self, on: Ground<'_>, than: Slot) -> Option<Slot> {
+        // SAFETY: the span of `than` is in use.
+        if !unsafe { on.spans.is_own(than.span) } {
+            return None;
+        }
         let mut lists = self.lists.lock();
         // SAFETY: `than` and the spans in the lists are in use.
         let header = |span| unsafe { on.spans.header(span) };
@@ -116,7 +136,8 @@ impl SlotList {
             if next == NONE {
                 break;
             }
-            if (used(next), best) > (used(best), next) {
+            // SAFETY: as above.
+            if (used(next), best) > (used(best), next) && unsafe { on.spans.is_own(next) } {
                 best = next;
             }
             next = header(next).next.load(Ordering::Relaxed);
@@ -277,6 +298,34 @@ impl Lists {
     #[inline]
     fn fullest(&self) -> Option<u32> {
         self.heads.iter().rev().copied().find(|&span| span != NONE)
+    }
+
+    /// The fullest span whose next slot can be written to without a copy of a page that a relative has
+    /// too, among the first few of each fullness.
+    ///
+    /// # Safety
+    /// `on` is this list's ground.
+    #[inline]
+    unsafe fn fullest_own(&self, on: Ground<'_>) -> Option<u32> {
+        if !on.spans.is_sharing() {
+            return self.fullest();
+        }
+        let bytes = usize::from(on.class.slot_bytes);
+        self.heads.iter().rev().find_map(|&head| {
+            let next = |&span: &u32| {
+                // SAFETY: spans in the lists are in use.
+                let next = unsafe { on.spans.header(span) }.next.load(Ordering::Relaxed);
+                (next != NONE).then_some(next)
+            };
+            let spans = core::iter::successors((head != NONE).then_some(head), next);
+            // SAFETY: as above.
+            spans.take(CANDIDATES).find(|&span| unsafe {
+                let header = on.spans.header(span);
+                let freed = header.freed.load(Ordering::Relaxed).checked_sub(1);
+                let number = freed.unwrap_or_else(|| header.fresh.load(Ordering::Relaxed));
+                !on.spans.is_shared(span, usize::from(number) * bytes, bytes)
+            })
+        })
     }
 
     /// Takes a free slot of a span.
@@ -534,7 +583,7 @@ mod tests {
                 assert_eq!(moved.span, 2);
                 kept.push(moved);
                 kept.into_iter().for_each(|slot| list.free(on, slot));
-                assert!(list.alloc_here(on).is_none());
+                assert!(list.alloc_here(on, true).is_none());
             }
         });
     }
@@ -549,10 +598,10 @@ mod tests {
                 let end = list.lists.lock().hold_end(on, span).unwrap();
                 assert_eq!(end, 5);
                 // No slot is left, but those that are freed now.
-                assert!(list.alloc_here(on).is_none());
+                assert!(list.alloc_here(on, true).is_none());
                 list.free(on, slots.remove(1));
-                assert_eq!(list.alloc_here(on).unwrap().number, 1);
-                assert!(list.alloc_here(on).is_none());
+                assert_eq!(list.alloc_here(on, true).unwrap().number, 1);
+                assert!(list.alloc_here(on, true).is_none());
                 slots.into_iter().for_each(|slot| list.free(on, slot));
                 on.spans.release_from(span, 5 * 4096);
                 assert!(!list.lists.lock().give_back_end(on, span, end));

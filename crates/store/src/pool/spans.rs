@@ -5,7 +5,7 @@
 //! at that moment (the deadlock of CRAMES, paper 004 section 5), so spans are populated ahead, by
 //! [`Spans::refill`], and a store takes a span without asking the system for anything.
 
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::sync::{Mutex, MutexGuard};
@@ -45,6 +45,8 @@ pub(crate) struct SpanHeader {
     pub resident: AtomicU16,
     /// Pages written to since a fork, as a map, above the number of that fork.
     written: AtomicU32,
+    /// Number of the last fork before the span was taken into use.
+    since: AtomicU16,
     /// Size class. Fixed while the span is in use.
     pub class: AtomicU8,
 }
@@ -94,6 +96,10 @@ pub(crate) struct Spans {
     release_failures: AtomicU64,
     /// Number of the last fork, from 1 on; its upper half is zero. Zero: there was none.
     fork: AtomicU32,
+    /// A relative has pages of that time still.
+    sharing: AtomicBool,
+    /// Spans that may be taken for no other reason than to spare copies.
+    spare_spans: AtomicU32,
     /// Pages that the kernel has copied since, and nobody has asked for yet.
     copied_pages: AtomicUsize,
 }
@@ -117,6 +123,8 @@ impl Spans {
             reserve_misses: AtomicU64::new(0),
             release_failures: AtomicU64::new(0),
             fork: AtomicU32::new(0),
+            sharing: AtomicBool::new(false),
+            spare_spans: AtomicU32::new(0),
             copied_pages: AtomicUsize::new(0),
         })
     }
@@ -164,6 +172,9 @@ impl Spans {
             span
         };
         self.used_count.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: taken above.
+        let since = unsafe { &self.header(span).since };
+        since.store(self.fork.load(Ordering::Relaxed) as u16, Ordering::Relaxed);
         Ok(span)
     }
 
@@ -282,6 +293,58 @@ impl Spans {
     pub(crate) fn begin_sharing(&self) {
         let next = (self.fork.load(Ordering::Relaxed) + 1) & FORK_MASK;
         self.fork.store(next.max(1), Ordering::Relaxed);
+        self.sharing.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on so many spans may be taken to spare copies.
+    pub(crate) fn allow_spare_spans(&self, count: u32) {
+        self.spare_spans.store(count, Ordering::Relaxed);
+    }
+
+    /// No page is shared any more. Returns whether one was.
+    pub(crate) fn end_sharing(&self) -> bool {
+        self.sharing.swap(false, Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn is_sharing(&self) -> bool {
+        self.sharing.load(Ordering::Relaxed)
+    }
+
+    /// May a span be taken to spare a copy? Each one that is leaves others less full.
+    pub(crate) fn take_spare_span(&self) -> bool {
+        let less = |count: u32| count.checked_sub(1);
+        self.spare_spans.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// Was the span taken into use after the last fork, if any page is shared?
+    ///
+    /// # Safety
+    /// As [`Self::header`].
+    pub(crate) unsafe fn is_own(&self, span: u32) -> bool {
+        // SAFETY: passed on to the caller.
+        let since = unsafe { self.header(span) }.since.load(Ordering::Relaxed);
+        !self.is_sharing() || u32::from(since) == self.fork.load(Ordering::Relaxed)
+    }
+
+    /// Would the kernel copy a page that a relative has too if these bytes were written to? `len` is 1 to
+    /// [`PAGE_SIZE`].
+    ///
+    /// # Safety
+    /// As [`Self::header`].
+    pub(crate) unsafe fn is_shared(&self, span: u32, offset: usize, len: usize) -> bool {
+        // SAFETY: passed on to the caller.
+        if unsafe { self.is_own(span) } {
+            return false;
+        }
+        let (first, last) = (offset / PAGE_SIZE, (offset + len - 1) / PAGE_SIZE);
+        let pages = (1u16 << first) | (1u16 << last);
+        // SAFETY: as above.
+        let header = unsafe { self.header(span) };
+        let note = header.written.load(Ordering::Relaxed);
+        let fork = self.fork.load(Ordering::Relaxed);
+        let written = if note & FORK_MASK == fork { (note >> 16) as u16 } else { 0 };
+        pages & header.resident.load(Ordering::Relaxed) & !written != 0
     }
 
     /// Counts the copies for bytes that are written to: `len` is 1 to [`PAGE_SIZE`].
