@@ -495,6 +495,11 @@ impl Store {
         self.pool.begin_sharing(is_child);
     }
 
+    /// From now on so much of the pool is kept ready, instead of [`Config::reserve_bytes`].
+    pub fn set_reserve(&self, bytes: usize) {
+        self.pool.spans().set_reserve(bytes);
+    }
+
     /// Nothing is shared any more.
     pub fn end_sharing(&self) {
         self.pool.end_sharing();

@@ -140,6 +140,12 @@ pub(crate) fn near(class: usize) -> RangeInclusive<usize> {
     class..=usize::from(LAST_NEAR[class])
 }
 
+/// The classes, from the smallest that takes the object, whose slots are at most half as large again.
+pub(crate) fn half_as_large_again(class: usize) -> impl Iterator<Item = usize> {
+    let most = CLASSES[class].slot_bytes / 2 * 3;
+    (class..PAGE_CLASS).take_while(move |&larger| CLASSES[larger].slot_bytes <= most)
+}
+
 const _: () = {
     // The relations the rest of the pool leans on.
     let mut class = 0;

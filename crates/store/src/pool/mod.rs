@@ -24,7 +24,7 @@ use crate::object_trace::Recorder;
 pub(crate) use checksum::Checksum;
 pub use classes::charged_bytes;
 pub(crate) use classes::{CLASS_COUNT, Class, SPAN_BYTES, UNIT_BYTES};
-use classes::{CLASSES, PAGE_CLASS, SEAL_BYTES, class_of, near};
+use classes::{CLASSES, PAGE_CLASS, SEAL_BYTES, class_of, half_as_large_again, near};
 use freed_later::FreedLater;
 pub use object::Object;
 pub(crate) use object::ObjectRef;
@@ -102,6 +102,12 @@ impl Pool {
         let class = class_of(bytes.len());
         if self.spans.used_count() < SMALL_POOL_SPANS
             && let Some((class, slot)) = self.alloc_here(near(class), true)
+        {
+            return self.fill(class, slot, bytes, seal);
+        }
+        // Rather a slot half as large again than a page of its own for each of 97 classes.
+        if self.spans.is_sharing()
+            && let Some((class, slot)) = self.alloc_here(half_as_large_again(class), true)
         {
             return self.fill(class, slot, bytes, seal);
         }

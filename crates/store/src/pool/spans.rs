@@ -5,7 +5,9 @@
 //! at that moment (the deadlock of CRAMES, paper 004 section 5), so spans are populated ahead, by
 //! [`Spans::refill`], and a store takes a span without asking the system for anything.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::sync::{Mutex, MutexGuard};
@@ -82,7 +84,7 @@ pub(crate) struct Spans {
     headers: GrowingArray<SpanHeader>,
     span_count_max: u32,
     /// How many ready spans are kept.
-    ready_target: u32,
+    ready_target: AtomicU32,
     /// Held for the whole of a refill, which lets go of `free` while the kernel works. Comes
     /// before `free`.
     refilling: Mutex<()>,
@@ -109,12 +111,11 @@ impl Spans {
     /// `reserve_bytes` (rounded up to spans) of it ready. Takes no memory yet.
     pub(crate) fn new(bytes_max: usize, reserve_bytes: usize) -> Result<Spans, Errno> {
         let span_count_max = bytes_max / SPAN_BYTES;
-        let ready_target = reserve_bytes.div_ceil(SPAN_BYTES).min(span_count_max);
-        Ok(Spans {
+        let spans = Spans {
             memory: Reservation::new(span_count_max * SPAN_BYTES)?,
             headers: GrowingArray::new(span_count_max)?,
             span_count_max: span_count_max as u32,
-            ready_target: ready_target as u32,
+            ready_target: AtomicU32::new(0),
             refilling: Mutex::new(()),
             free: Mutex::new(FreeSpans { ready: NONE, bare: NONE, frontier: 0, populating: 0 }),
             ready_count: AtomicU32::new(0),
@@ -126,7 +127,19 @@ impl Spans {
             sharing: AtomicBool::new(false),
             spare_spans: AtomicU32::new(0),
             copied_pages: AtomicUsize::new(0),
-        })
+        };
+        spans.set_reserve(reserve_bytes);
+        Ok(spans)
+    }
+
+    /// Plans to keep so much ready (rounded up to spans). What there is more serves first.
+    pub(crate) fn set_reserve(&self, bytes: usize) {
+        let spans = bytes.div_ceil(SPAN_BYTES).min(self.span_count_max as usize);
+        self.ready_target.store(spans as u32, Ordering::Relaxed);
+    }
+
+    fn ready_target(&self) -> u32 {
+        self.ready_target.load(Ordering::Relaxed)
     }
 
     /// The header of a span that has been in use at least once.
@@ -209,9 +222,9 @@ impl Spans {
     pub(crate) unsafe fn give(&self, span: u32) {
         // SAFETY: it came from `take`.
         let resident = unsafe { self.header(span) }.resident.load(Ordering::Relaxed);
-        if resident == ALL_PAGES && self.ready_count.load(Ordering::Relaxed) < self.ready_target {
+        if resident == ALL_PAGES && self.ready_count.load(Ordering::Relaxed) < self.ready_target() {
             let mut free = self.free.lock();
-            if self.ready_count.load(Ordering::Relaxed) + free.populating < self.ready_target {
+            if self.ready_count.load(Ordering::Relaxed) + free.populating < self.ready_target() {
                 // SAFETY: owned, and all its pages are there.
                 unsafe { self.push_ready(&mut free, span) };
                 self.used_count.fetch_sub(1, Ordering::Relaxed);
@@ -422,7 +435,7 @@ impl Spans {
         loop {
             let mut free = self.free.lock();
             let ready = self.ready_count.load(Ordering::Relaxed) + free.populating;
-            let missing = self.ready_target.saturating_sub(ready);
+            let missing = self.ready_target().saturating_sub(ready);
             if missing == 0 {
                 return Ok(());
             }
@@ -471,7 +484,7 @@ impl Spans {
     pub(crate) fn reserve_low(&self) -> bool {
         let ready = self.ready_count.load(Ordering::Relaxed);
         let used = self.used_count.load(Ordering::Relaxed);
-        ready < self.ready_target.div_ceil(2)
+        ready < self.ready_target().div_ceil(2)
             && ready <= (used + ready) / 8
             && used + ready < self.span_count_max
     }
