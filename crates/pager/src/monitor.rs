@@ -512,7 +512,7 @@ impl Monitor {
             self.shares_rest_ns = if before.abs_diff(saved) > SHARING_CHANGE_BYTES {
                 0
             } else {
-                (self.shares_rest_ns * 2).clamp(SHARING_NS_MIN, SHARING_NS_MAX)
+                (self.shares_rest_ns.max(rest) * 2).clamp(SHARING_NS_MIN, SHARING_NS_MAX)
             };
             self.note_sharing(saved, started);
         }
