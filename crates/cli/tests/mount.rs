@@ -392,6 +392,37 @@ fn a_signal_unmounts_nothing_but_its_own_mount() {
 }
 
 /// The kernel goes by the owner that it knows.
+/// Who copies attributes asks for their size first, as cp, rsync and tar do.
+#[test]
+fn extended_attributes_have_their_sizes() {
+    let Some(mounted) = Mounted::new() else { return };
+    let script = r#"
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def sizes(path):
+    path = path.encode()
+    size = lambda name: (libc.getxattr(path, name, None, 0), libc.getxattr(path, name, b" " * 3, 3))
+    return libc.listxattr(path, None, 0), [size(b"user." + name) for name in (b"fish", b"empty", b"none")]
+for folder in sys.argv[1:]:
+    path = folder + "/file"
+    open(path, "a").close()
+    os.setxattr(path, "user.fish", b"a fish")
+    os.setxattr(path, "user.empty", b"")
+    print(sizes(path))
+"#;
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).args([mounted.source(""), mounted.mount("")]);
+    let output = python.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("Operation not supported") {
+        return eprintln!("SKIPPED: SOURCE has no extended attributes");
+    }
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<_> = printed.lines().collect();
+    assert!(lines.len() == 2 && lines[0] == lines[1], "{printed}{said}");
+    assert!(lines[0].starts_with("(21, [(6, -1), (0, 0), (-1, -1)]"), "{printed}");
+}
+
 #[test]
 fn who_has_lost_a_file_may_not_change_it_any_more() {
     let Some(mounted) = Mounted::new() else { return };

@@ -99,7 +99,9 @@ impl FileSystem {
 }
 
 fn answer(size: u32, get: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> io::Result<Answer> {
-    let mut buffer = vec![0; size.min(LONGEST) as usize];
+    // rustix gives the length of what fits its buffer, and nothing fits an empty one.
+    let room = if size == 0 { LONGEST } else { size.min(LONGEST) };
+    let mut buffer = vec![0; room as usize];
     let length = get(&mut buffer)?;
     if size == 0 {
         return Ok(Answer::Size(length as u32));
