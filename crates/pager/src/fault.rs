@@ -772,8 +772,8 @@ impl Handler {
         }
     }
 
-    /// First touch: memory of its own, or the page of zeros where one page is read after the other. A
-    /// program that goes on page by page gets the following pages along with it.
+    /// First touch: a page of the process's own, or the kernel's page of zeros if pages are read in
+    /// order. A program that goes on page by page gets the following pages along with it.
     fn fill_with_zeros(
         &mut self,
         agent: &'static Agent,
@@ -787,13 +787,15 @@ impl Handler {
         if let_go(agent, active, core, address) {
             return Served::Done;
         }
-        let row = if write { &mut self.growth } else { &mut self.zeros_read };
-        let most =
-            if write { room_ahead(agent).clamp(1, ZERO_AHEAD_MAX) } else { ZERO_READ_AHEAD_MAX };
+        let (row, most) = if write {
+            (&mut self.growth, room_ahead(agent).clamp(1, ZERO_AHEAD_MAX))
+        } else {
+            (&mut self.zeros_read, ZERO_READ_AHEAD_MAX)
+        };
         let wanted = row.pages(address, most);
         let pages = pages_never_seen(active, core, address, wanted);
-        // Most of what is read at one place is written to next, which would be another fault; and a
-        // program that looks and then writes (ThreadSanitizer) counts on there being no time between.
+        // A page that is read out of order is mostly written to next, which would be a second fault.
+        // ThreadSanitizer misses a race if other threads run between its read and its write.
         if !write && wanted > 1 {
             let mapped = zeros::map(active, address, pages);
             row.note_done(address, mapped.unwrap_or(1));

@@ -25,14 +25,14 @@ const LOOK_NS: u64 = 20_000;
 #[derive(Clone, Copy, Default)]
 pub struct Place {
     pub at: usize,
-    /// How much further than at least.
-    further: usize,
+    /// How far the next look reaches, or less than it does at least.
+    reach: usize,
 }
 
 impl Place {
-    /// Finds runs of at most so many present pages in registered memory, and goes on behind what was
-    /// looked at. Returns how many runs there are, none where the look failed; `None` behind the last
-    /// region.
+    /// Finds runs of present pages in registered memory, up to `most` pages in all, and moves the place
+    /// behind what was looked at. Returns the number of runs, zero if the look failed; `None` behind the
+    /// last region.
     pub fn look(
         &mut self,
         active: &Active,
@@ -43,7 +43,7 @@ impl Place {
     ) -> Option<usize> {
         let region = regions.at_or_after(self.at)?;
         let start = region.start.max(self.at);
-        let reach = REACH_MIN + self.further;
+        let reach = self.reach.max(REACH_MIN);
         let end = region.end.min(start.saturating_add(reach));
         let started = time::monotonic_ns();
         let Ok(found) = active.pagemap.present(start..end, most, runs, pages) else {
@@ -51,8 +51,7 @@ impl Place {
             return Some(0);
         };
         let quick = time::monotonic_ns() - started < LOOK_NS;
-        let reach = if quick { (2 * reach).min(REACH_MAX) } else { (reach / 2).max(REACH_MIN) };
-        self.further = reach - REACH_MIN;
+        self.reach = if quick { (2 * reach).min(REACH_MAX) } else { reach / 2 };
         self.at = found.end.max(start + PAGE_SIZE);
         Some(found.runs)
     }
@@ -70,7 +69,7 @@ pub struct Hand {
 
 impl Hand {
     pub const START: Hand = Hand {
-        place: Place { at: 0, further: 0 },
+        place: Place { at: 0, reach: 0 },
         runs: [PageRegion { start: 0, end: 0, categories: 0 }; RUNS_MAX],
         found: 0,
         used: 0,

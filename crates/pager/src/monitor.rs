@@ -512,7 +512,7 @@ impl Monitor {
             self.shares_rest_ns = if before.abs_diff(saved) > SHARING_CHANGE_BYTES {
                 0
             } else {
-                (self.shares_rest_ns.max(rest) * 2).clamp(SHARING_NS_MIN, SHARING_NS_MAX)
+                (self.shares_rest_ns.max(rest) * 2).min(SHARING_NS_MAX)
             };
             self.note_sharing(saved, started);
         }
@@ -724,7 +724,7 @@ impl Monitor {
 
     /// From here on memory is looked after: opens a userfaultfd, sets the reserve aside, starts
     /// the fault handler and registers the program's mappings.
-    // It needs 52 KiB of stack, which no sleep is to keep.
+    // Inlined, its frame of 52 KiB would stay on the stack of every sleeping monitor.
     #[inline(never)]
     fn activate(&mut self) -> Result<(), GiveUp> {
         let agent = self.agent;
@@ -810,9 +810,15 @@ impl Monitor {
         self.reclaimer = self.reclaimer.take().and_then(Reclaimer::rest);
         if had_reclaimer || !self.slept_long {
             self.agent.give_back_stack(Stack::Monitor);
-            if let Ok(memory) = self.statm.read() {
-                self.quiet.note_own(memory);
-            }
+            self.note_own_change();
+        }
+    }
+
+    /// The agent's own memory has changed, which is no change of the program's.
+    fn note_own_change(&mut self) {
+        if let Ok(memory) = self.statm.read() {
+            self.memory = memory;
+            self.quiet.note_own(memory);
         }
     }
 
@@ -1155,11 +1161,7 @@ impl Monitor {
             is_short() && !has_grown(statm, before) && !agent.announcements.is_waited_for()
         });
         self.reclaimer = Some(reclaimer);
-        // What the pool has become smaller by is no change of the program's.
-        if let Ok(memory) = self.statm.read() {
-            self.memory = memory;
-            self.quiet.note_own(memory);
-        }
+        self.note_own_change();
     }
 
     /// During reclaim: notices how the program grows, and stops it when it outruns reclaim.

@@ -14,9 +14,9 @@ use ramfold_sys::time;
 use crate::agent::{Active, Agent};
 use crate::reclaim::Reclaimer;
 
-/// Share of the monitor's time that may go into this, as 1 / this: beside a program that works, and while
-/// nothing happens. Then it is better over soon.
+/// Share of the monitor's time that may go into this, as 1 / this, while the program works.
 const SHARE: u64 = 10;
+/// The same while the program is quiet: the work disturbs nothing, and the process is idle sooner.
 const SHARE_QUIET: u64 = 2;
 /// After this time what is under way goes on.
 pub const INTERVAL_US: u64 = 50_000;

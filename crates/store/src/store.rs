@@ -490,12 +490,12 @@ impl Store {
         self.pool.spans().writable_bytes() + self.metadata_bytes()
     }
 
-    /// After a fork: the pool's memory is shared now, in the child with all that it shared before.
+    /// After a fork, in the parent and in the child (`is_child`): the pool's memory is shared now.
     pub fn begin_sharing(&self, is_child: bool) {
-        self.pool.begin_sharing(is_child);
+        self.pool.spans().begin_sharing(is_child);
     }
 
-    /// From now on so much of the pool is kept ready, instead of [`Config::reserve_bytes`].
+    /// Replaces [`Config::reserve_bytes`].
     pub fn set_reserve(&self, bytes: usize) {
         self.pool.spans().set_reserve(bytes);
     }

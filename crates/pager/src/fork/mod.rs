@@ -38,8 +38,8 @@ pub use trap::{CAN_TAKE_OVER, Trap};
 
 /// How long a fork waits for room.
 const ROOM_NS_MAX: u64 = 1_000_000_000;
-/// What a child keeps ready of the pool at least.
-const RESERVE_MIN: usize = 64 << 10;
+/// Least reserve of a child's pool.
+const CHILD_RESERVE_MIN: usize = 64 << 10;
 /// Between two looks whether the agent of a child lives.
 const TAKE_OVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How long a child waits for its parent to let go of the child's registrations.
@@ -168,10 +168,10 @@ pub(super) fn begin_child(agent: &'static Agent) {
     // at rest, because every change is made under `core`.
     unsafe { active.store.reset_locks_after_fork() };
     active.store.begin_sharing(true);
-    // A reserve for each of many would cost more than what they compress.
+    // Full reserves in many children would cost more than their compressed pages.
     let processes = 1 + agent.others().count();
     let reserve = agent.session().reserve_bytes.load(Ordering::Relaxed) as usize / processes;
-    active.store.set_reserve(reserve.max(RESERVE_MIN));
+    active.store.set_reserve(reserve.max(CHILD_RESERVE_MIN));
     let spawned = agent.spawn_process(crate::monitor::process_main_in_child);
     let process = match spawned {
         Ok(process) => process,

@@ -118,32 +118,34 @@ pub fn charged_bytes(len: usize) -> usize {
     SPAN_BYTES / usize::from(CLASSES[class_of(len)].slots)
 }
 
-/// For each class the last whose slots are at most a sixteenth larger.
-static LAST_NEAR: [u8; CLASS_COUNT] = {
+/// For each class the last below [`PAGE_CLASS`] whose slots are at most a 1/`part` larger; the class
+/// itself if there is none. `part` divides [`UNIT_BYTES`].
+const fn last_larger_by(part: u16) -> [u8; CLASS_COUNT] {
     let mut last = [0; CLASS_COUNT];
     let mut class = 0;
     while class < CLASS_COUNT {
-        let mut near = class;
-        while near + 1 < PAGE_CLASS
-            && CLASSES[near + 1].slot_bytes <= CLASSES[class].slot_bytes / 16 * 17
-        {
-            near += 1;
+        let most = CLASSES[class].slot_bytes / part * (part + 1);
+        let mut larger = class;
+        while larger + 1 < PAGE_CLASS && CLASSES[larger + 1].slot_bytes <= most {
+            larger += 1;
         }
-        last[class] = near as u8;
+        last[class] = larger as u8;
         class += 1;
     }
     last
-};
+}
+
+static LAST_NEAR: [u8; CLASS_COUNT] = last_larger_by(16);
+static LAST_HALF_LARGER: [u8; CLASS_COUNT] = last_larger_by(2);
 
 /// The classes, from the smallest that takes the object, whose slots are not much too large for it.
 pub(crate) fn near(class: usize) -> RangeInclusive<usize> {
     class..=usize::from(LAST_NEAR[class])
 }
 
-/// The classes, from the smallest that takes the object, whose slots are at most half as large again.
-pub(crate) fn half_as_large_again(class: usize) -> impl Iterator<Item = usize> {
-    let most = CLASSES[class].slot_bytes / 2 * 3;
-    (class..PAGE_CLASS).take_while(move |&larger| CLASSES[larger].slot_bytes <= most)
+/// The same with slots that are at most half as large again.
+pub(crate) fn half_larger(class: usize) -> RangeInclusive<usize> {
+    class..=usize::from(LAST_HALF_LARGER[class])
 }
 
 const _: () = {

@@ -24,7 +24,7 @@ use crate::object_trace::Recorder;
 pub(crate) use checksum::Checksum;
 pub use classes::charged_bytes;
 pub(crate) use classes::{CLASS_COUNT, Class, SPAN_BYTES, UNIT_BYTES};
-use classes::{CLASSES, PAGE_CLASS, SEAL_BYTES, class_of, half_as_large_again, near};
+use classes::{CLASSES, PAGE_CLASS, SEAL_BYTES, class_of, half_larger, near};
 use freed_later::FreedLater;
 pub use object::Object;
 pub(crate) use object::ObjectRef;
@@ -35,9 +35,6 @@ use spans::{PausedSpans, Spans};
 
 /// Largest pool whose slots 35 bits of 16-byte units can name: 512 GiB.
 pub(crate) const POOL_BYTES_LIMIT: usize = UNIT_BYTES << object::LOCATION_BITS;
-
-/// New spans that each side of a fork may take to spare copies: some for each class.
-const SPARE_SPANS: u32 = 2 * CLASS_COUNT as u32;
 
 const UNITS_PER_SPAN: u64 = (SPAN_BYTES / UNIT_BYTES) as u64;
 
@@ -100,14 +97,14 @@ impl Pool {
     #[inline]
     fn place_new(&self, bytes: &[u8], seal: u32) -> Result<Object, NoSpan> {
         let class = class_of(bytes.len());
-        if self.spans.used_count() < SMALL_POOL_SPANS
-            && let Some((class, slot)) = self.alloc_here(near(class), true)
-        {
-            return self.fill(class, slot, bytes, seal);
-        }
-        // Rather a slot half as large again than a page of its own for each of 97 classes.
-        if self.spans.is_sharing()
-            && let Some((class, slot)) = self.alloc_here(half_as_large_again(class), true)
+        let acceptable = if self.spans.is_sharing() {
+            // Rather a slot half as large again than a page of its own for each of 97 classes.
+            Some(half_larger(class))
+        } else {
+            (self.spans.used_count() < SMALL_POOL_SPANS).then(|| near(class))
+        };
+        if let Some(classes) = acceptable
+            && let Some((class, slot)) = self.alloc_here(classes, true)
         {
             return self.fill(class, slot, bytes, seal);
         }
@@ -126,7 +123,7 @@ impl Pool {
         Err(refusal)
     }
 
-    /// A free slot of the first of `classes` that has one, or one that can be written to without a copy.
+    /// A free slot of the first of `classes` that has one. `own`: only one whose pages no relative shares.
     #[inline]
     fn alloc_here(
         &self,
@@ -270,15 +267,7 @@ impl Pool {
         unsafe { self.lists[class].free(self.ground(class), slot) };
     }
 
-    /// After a fork: all pages are shared. `is_child`: with all that the parent has shared before.
-    pub(crate) fn begin_sharing(&self, is_child: bool) {
-        if is_child || !self.spans.is_sharing() {
-            self.spans.allow_spare_spans(SPARE_SPANS);
-        }
-        self.spans.begin_sharing();
-    }
-
-    /// No page is shared any more.
+    /// No page is shared any more: what waited for that is freed.
     pub(crate) fn end_sharing(&self) {
         if !self.spans.end_sharing() {
             return;
@@ -448,7 +437,7 @@ impl Pool {
 }
 
 pub(crate) struct PausedPool<'a> {
-    _freed_later: MutexGuard<'a, ()>,
+    _freed_later: MutexGuard<'a, usize>,
     _lists: [PausedList<'a>; CLASS_COUNT],
     _spans: PausedSpans<'a>,
     _page_seals: PausedSeals<'a>,

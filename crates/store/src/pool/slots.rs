@@ -58,13 +58,10 @@ impl SlotList {
     pub(crate) unsafe fn alloc(&self, on: Ground<'_>) -> Result<Slot, NoSpan> {
         {
             let mut lists = self.lists.lock();
+            let shared = || lists.fullest().filter(|_| !on.spans.take_spare_span());
             // SAFETY: this list's ground.
-            if let Some(span) = unsafe { lists.fullest_own(on) } {
+            if let Some(span) = unsafe { lists.fullest_own(on) }.or_else(shared) {
                 // SAFETY: a span in this list, whose lock is held.
-                return Ok(unsafe { lists.take_slot(on, span) });
-            }
-            if let Some(span) = lists.fullest().filter(|_| !on.spans.take_spare_span()) {
-                // SAFETY: as above.
                 return Ok(unsafe { lists.take_slot(on, span) });
             }
         }
@@ -100,8 +97,8 @@ impl SlotList {
         Ok(unsafe { lists.take_slot(on, new) })
     }
 
-    /// Takes a slot only if there is one in the spans the class already has. `own`: and if writing to it
-    /// makes no copy.
+    /// Takes a slot only if there is one in the spans the class already has. `own`: only one whose pages no
+    /// relative shares.
     ///
     /// # Safety
     /// As [`Self::alloc`].
@@ -130,17 +127,13 @@ impl SlotList {
         let header = |span| unsafe { on.spans.header(span) };
         let used = |span| header(span).used.load(Ordering::Relaxed);
         let mut best = than.span;
-        let mut next = lists.fullest()?;
         // The first few are enough: whichever is chosen fills up, and is the fullest from then on.
-        for _ in 0..CANDIDATES {
-            if next == NONE {
-                break;
-            }
+        // SAFETY: a span of this list, whose lock is held.
+        for next in unsafe { Lists::walk(on, lists.fullest()?) }.take(CANDIDATES) {
             // SAFETY: as above.
             if (used(next), best) > (used(best), next) && unsafe { on.spans.is_own(next) } {
                 best = next;
             }
-            next = header(next).next.load(Ordering::Relaxed);
         }
         if best != than.span {
             // SAFETY: any span but that came from this list, whose lock is held.
@@ -161,13 +154,9 @@ impl SlotList {
             // Once objects have been moved together there are no more than a few.
             for place in 0..CANDIDATES {
                 let mut lists = self.lists.lock();
-                let next = |&span: &u32| {
-                    // SAFETY: spans in the lists are in use.
-                    let next = || unsafe { on.spans.header(span) }.next.load(Ordering::Relaxed);
-                    (span != NONE).then(next)
-                };
-                let mut walk = core::iter::successors(Some(lists.heads[fullness]), next);
-                let Some(span) = walk.nth(place).filter(|&span| span != NONE) else { break };
+                // SAFETY: a span of this list, whose lock is held.
+                let mut walk = unsafe { Lists::walk(on, lists.heads[fullness]) };
+                let Some(span) = walk.nth(place) else { break };
                 // SAFETY: a span in the list of its fullness, whose lock is held.
                 let Some(end) = (unsafe { lists.hold_end(on, span) }) else { continue };
                 drop(lists);
@@ -300,6 +289,18 @@ impl Lists {
         self.heads.iter().rev().copied().find(|&span| span != NONE)
     }
 
+    /// A span and those behind it in the list of its fullness; none from [`NONE`] on.
+    ///
+    /// # Safety
+    /// `first` is in a list of the ground's, whose lock is held for as long as the walk is used.
+    unsafe fn walk(on: Ground<'_>, first: u32) -> impl Iterator<Item = u32> {
+        let some = |span: u32| (span != NONE).then_some(span);
+        core::iter::successors(some(first), move |&span| {
+            // SAFETY: spans in the lists are in use.
+            some(unsafe { on.spans.header(span) }.next.load(Ordering::Relaxed))
+        })
+    }
+
     /// The fullest span whose next slot can be written to without a copy of a page that a relative has
     /// too, among the first few of each fullness.
     ///
@@ -312,14 +313,8 @@ impl Lists {
         }
         let bytes = usize::from(on.class.slot_bytes);
         self.heads.iter().rev().find_map(|&head| {
-            let next = |&span: &u32| {
-                // SAFETY: spans in the lists are in use.
-                let next = unsafe { on.spans.header(span) }.next.load(Ordering::Relaxed);
-                (next != NONE).then_some(next)
-            };
-            let spans = core::iter::successors((head != NONE).then_some(head), next);
-            // SAFETY: as above.
-            spans.take(CANDIDATES).find(|&span| unsafe {
+            // SAFETY: a span of this list; those in the lists are in use.
+            unsafe { Self::walk(on, head) }.take(CANDIDATES).find(|&span| unsafe {
                 let header = on.spans.header(span);
                 let freed = header.freed.load(Ordering::Relaxed).checked_sub(1);
                 let number = freed.unwrap_or_else(|| header.fresh.load(Ordering::Relaxed));

@@ -13,7 +13,7 @@ use ramfold_sys::mem::Reservation;
 use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::{Errno, PAGE_SIZE};
 
-use super::classes::{SPAN_BYTES, SPAN_PAGES};
+use super::classes::{CLASS_COUNT, SPAN_BYTES, SPAN_PAGES};
 use super::memory::{GrowingArray, Zeroed, populate};
 
 /// No span: the end of a list.
@@ -24,6 +24,9 @@ const ALL_PAGES: u16 = u16::MAX;
 
 /// Where [`SpanHeader::written`] has the number of a fork.
 const FORK_MASK: u32 = 0xffff;
+
+/// Spans that each side of a fork may take to avoid copies.
+const SPARE_SPANS: u32 = 2 * CLASS_COUNT as u32;
 
 /// Spans populated by one call into the kernel: 1 MiB.
 const REFILL_SPANS: u32 = 16;
@@ -132,7 +135,7 @@ impl Spans {
         Ok(spans)
     }
 
-    /// Plans to keep so much ready (rounded up to spans). What there is more serves first.
+    /// Changes how many bytes, rounded up to spans, are kept ready. What is ready beyond them is used up.
     pub(crate) fn set_reserve(&self, bytes: usize) {
         let spans = bytes.div_ceil(SPAN_BYTES).min(self.span_count_max as usize);
         self.ready_target.store(spans as u32, Ordering::Relaxed);
@@ -286,8 +289,7 @@ impl Spans {
     /// overwritten.
     #[inline]
     pub(crate) unsafe fn touch(&self, span: u32, offset: usize, len: usize) {
-        let (first, last) = (offset / PAGE_SIZE, (offset + len - 1) / PAGE_SIZE);
-        let pages = (1u16 << first) | (1u16 << last);
+        let pages = Self::pages_of(offset, len);
         // SAFETY: the owner's spans are below the frontier.
         let resident = unsafe { self.header(span) }.resident.load(Ordering::Relaxed);
         if resident & pages != pages {
@@ -303,15 +305,14 @@ impl Spans {
     }
 
     /// All pages are shared with a relative from now on: a write makes the kernel copy one.
-    pub(crate) fn begin_sharing(&self) {
+    /// The child of a fork (`is_child`) may take [`SPARE_SPANS`] of its own; a parent that goes on forking
+    /// gets no more, or it would leave a page behind for each object.
+    pub(crate) fn begin_sharing(&self, is_child: bool) {
         let next = (self.fork.load(Ordering::Relaxed) + 1) & FORK_MASK;
         self.fork.store(next.max(1), Ordering::Relaxed);
-        self.sharing.store(true, Ordering::Relaxed);
-    }
-
-    /// From now on so many spans may be taken to spare copies.
-    pub(crate) fn allow_spare_spans(&self, count: u32) {
-        self.spare_spans.store(count, Ordering::Relaxed);
+        if !self.sharing.swap(true, Ordering::Relaxed) || is_child {
+            self.spare_spans.store(SPARE_SPANS, Ordering::Relaxed);
+        }
     }
 
     /// No page is shared any more. Returns whether one was.
@@ -350,14 +351,11 @@ impl Spans {
         if unsafe { self.is_own(span) } {
             return false;
         }
-        let (first, last) = (offset / PAGE_SIZE, (offset + len - 1) / PAGE_SIZE);
-        let pages = (1u16 << first) | (1u16 << last);
         // SAFETY: as above.
         let header = unsafe { self.header(span) };
-        let note = header.written.load(Ordering::Relaxed);
-        let fork = self.fork.load(Ordering::Relaxed);
-        let written = if note & FORK_MASK == fork { (note >> 16) as u16 } else { 0 };
-        pages & header.resident.load(Ordering::Relaxed) & !written != 0
+        let written = self.written_since_fork(header.written.load(Ordering::Relaxed));
+        let shared = header.resident.load(Ordering::Relaxed) & !written;
+        Self::pages_of(offset, len) & shared != 0
     }
 
     /// Counts the copies for bytes that are written to: `len` is 1 to [`PAGE_SIZE`].
@@ -367,8 +365,7 @@ impl Spans {
     #[inline]
     pub(crate) unsafe fn write(&self, span: u32, offset: usize, len: usize) {
         if self.fork.load(Ordering::Relaxed) != 0 {
-            let (first, last) = (offset / PAGE_SIZE, (offset + len - 1) / PAGE_SIZE);
-            let copied = self.note_written(span, (1 << first) | (1 << last));
+            let copied = self.note_written(span, Self::pages_of(offset, len));
             self.copied_pages.fetch_add(copied, Ordering::Relaxed);
         }
     }
@@ -377,12 +374,24 @@ impl Spans {
     #[cold]
     fn note_written(&self, span: u32, pages: u16) -> usize {
         let fork = self.fork.load(Ordering::Relaxed);
-        let written = |note: u32| if note & FORK_MASK == fork { note >> 16 } else { 0 };
-        let noted = |note| Some((written(note) | u32::from(pages)) << 16 | fork);
+        let noted = |note| Some(u32::from(self.written_since_fork(note) | pages) << 16 | fork);
         // SAFETY: the owner's spans are below the frontier.
         let header = unsafe { self.header(span) };
         let before = header.written.fetch_update(Ordering::Relaxed, Ordering::Relaxed, noted);
-        (u32::from(pages) & !written(before.unwrap_or(0))).count_ones() as usize
+        (pages & !self.written_since_fork(before.unwrap_or(0))).count_ones() as usize
+    }
+
+    /// The pages, as a map, that [`SpanHeader::written`] names if it is of the last fork.
+    #[inline]
+    fn written_since_fork(&self, note: u32) -> u16 {
+        let is_of_last = note & FORK_MASK == self.fork.load(Ordering::Relaxed);
+        if is_of_last { (note >> 16) as u16 } else { 0 }
+    }
+
+    /// The pages, as a map, of bytes that reach over two at most.
+    #[inline]
+    fn pages_of(offset: usize, len: usize) -> u16 {
+        (1 << (offset / PAGE_SIZE)) | (1 << ((offset + len - 1) / PAGE_SIZE))
     }
 
     /// Pages that were copied since this was last asked.
@@ -497,7 +506,7 @@ impl Spans {
 
     /// Bytes that may be written to, memory behind them or not: never less than before.
     pub(crate) fn writable_bytes(&self) -> usize {
-        self.headers.len() * SPAN_BYTES
+        self.frontier() as usize * SPAN_BYTES
     }
 
     /// Bytes that the headers take.
