@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -326,10 +327,13 @@ fn reap_agents(session: &OwnedSession) {
 /// Without its agent a program cannot go on: parts of its memory may be missing.
 fn end_deserted(session: &OwnedSession, agent: Pid) {
     let Some(program) = session.deserted_by(agent.as_raw() as u32) else { return };
-    // What has unmapped all of its memory, its agent's too, waits for that agent, and would crash. (Its
-    // size, in `statm`, is counted down only when all is gone.)
-    let maps = fs::read_to_string(format!("/proc/{program}/maps")).unwrap_or_default();
-    let is_empty = maps.lines().all(|line| line.ends_with("[vsyscall]"));
+    // A program that has unmapped all memory, its agent's too, waits for that agent, and would crash.
+    // (Its size in `statm` goes down only when the kernel has freed the pages.)
+    let is_empty = match fs::read_to_string(format!("/proc/{program}/maps")) {
+        Ok(maps) => maps.lines().all(|line| line.ends_with("[vsyscall]")),
+        // It has ended. What may not be read is not empty.
+        Err(error) => error.raw_os_error() == Some(Errno::ESRCH as i32),
+    };
     if kill(Pid::from_raw(program as i32), Signal::SIGKILL).is_ok() && !is_empty {
         say(format_args!(
             "ended the program (pid {program}): its agent (pid {agent}), which has parts of its memory, was killed"
