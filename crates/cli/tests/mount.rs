@@ -391,8 +391,7 @@ fn a_signal_unmounts_nothing_but_its_own_mount() {
     ended_well(&mut second);
 }
 
-/// The kernel goes by the owner that it knows.
-/// Who copies attributes asks for their size first, as cp, rsync and tar do.
+/// Programs that copy attributes (cp, rsync, tar) ask for their sizes first.
 #[test]
 fn extended_attributes_have_their_sizes() {
     let Some(mounted) = Mounted::new() else { return };
@@ -402,7 +401,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 def sizes(path):
     path = path.encode()
     size = lambda name: (libc.getxattr(path, name, None, 0), libc.getxattr(path, name, b" " * 3, 3))
-    return libc.listxattr(path, None, 0), [size(b"user." + name) for name in (b"fish", b"empty", b"none")]
+    names = (b"user.fish", b"user.empty", b"user.none")
+    return libc.listxattr(path, None, 0), [size(name) for name in names]
 for folder in sys.argv[1:]:
     path = folder + "/file"
     open(path, "a").close()
@@ -423,6 +423,7 @@ for folder in sys.argv[1:]:
     assert!(lines[0].starts_with("(21, [(6, -1), (0, 0), (-1, -1)]"), "{printed}");
 }
 
+/// The kernel goes by the owner that it knows.
 #[test]
 fn who_has_lost_a_file_may_not_change_it_any_more() {
     let Some(mounted) = Mounted::new() else { return };

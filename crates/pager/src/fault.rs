@@ -794,8 +794,8 @@ impl Handler {
         };
         let wanted = row.pages(address, most);
         let pages = pages_never_seen(active, core, address, wanted);
-        // A page that is read out of order is mostly written to next, which would be a second fault.
-        // ThreadSanitizer misses a race if other threads run between its read and its write.
+        // A page that is read out of order is mostly written to next, which would be a second
+        // fault. ThreadSanitizer misses a race if other threads run between its read and its write.
         if !write && wanted > 1 {
             let mapped = zeros::map(active, address, pages);
             row.note_done(address, mapped.unwrap_or(1));

@@ -12,12 +12,13 @@ const RUNS_MAX: usize = 64;
 /// Pages that one look finds at most.
 pub const LOOK_PAGES: usize = 1024;
 
-/// How far one look reaches at least, and at most. The lock is held for it, and the kernel passes over
-/// evicted pages at 1 us for 2 MiB, over memory that was never touched at 1 us for 1 GiB: the shadow of a
-/// sanitizer is terabytes of that.
+/// How far one look reaches at least, and at most. The lock is held for it, and the kernel passes
+/// over evicted pages at 1 us for 2 MiB, over memory that was never touched at 1 us for 1 GiB: the
+/// shadow of a sanitizer is terabytes of that.
 const REACH_MIN: usize = 64 << 20;
 const REACH_MAX: usize = 16 << 30;
-/// After a look that took less time the next one reaches twice as far, after a longer one half as far.
+/// After a look that took less time the next one reaches twice as far, after a longer one half as
+/// far.
 const LOOK_NS: u64 = 20_000;
 
 /// Where to look for pages next. All zero is before the first page.
@@ -30,9 +31,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds runs of present pages in registered memory, up to `most` pages in all, and moves the place
-    /// behind what was looked at. Returns the number of runs, zero if the look failed; `None` behind the
-    /// last region.
+    /// Finds runs of present pages in registered memory, up to `most` pages in all, and moves the
+    /// place behind what was looked at. Returns the number of runs, zero if the look failed; `None`
+    /// behind the last region.
     pub fn look(
         &mut self,
         active: &Active,

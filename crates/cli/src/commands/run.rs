@@ -327,8 +327,8 @@ fn reap_agents(session: &OwnedSession) {
 /// Without its agent a program cannot go on: parts of its memory may be missing.
 fn end_deserted(session: &OwnedSession, agent: Pid) {
     let Some(program) = session.deserted_by(agent.as_raw() as u32) else { return };
-    // A program that has unmapped all memory, its agent's too, waits for that agent, and would crash.
-    // (Its size in `statm` goes down only when the kernel has freed the pages.)
+    // A program that has unmapped all memory, its agent's too, waits for that agent, and would
+    // crash. (Its size in `statm` goes down only when the kernel has freed the pages.)
     let is_empty = match fs::read_to_string(format!("/proc/{program}/maps")) {
         Ok(maps) => maps.lines().all(|line| line.ends_with("[vsyscall]")),
         // It has ended. What may not be read is not empty.

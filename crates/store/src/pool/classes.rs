@@ -118,8 +118,8 @@ pub fn charged_bytes(len: usize) -> usize {
     SPAN_BYTES / usize::from(CLASSES[class_of(len)].slots)
 }
 
-/// For each class the last below [`PAGE_CLASS`] whose slots are at most a 1/`part` larger; the class
-/// itself if there is none. `part` divides [`UNIT_BYTES`].
+/// For each class the last below [`PAGE_CLASS`] whose slots are at most a 1/`part` larger; the
+/// class itself if there is none. `part` divides [`UNIT_BYTES`].
 const fn last_larger_by(part: u16) -> [u8; CLASS_COUNT] {
     let mut last = [0; CLASS_COUNT];
     let mut class = 0;

@@ -123,7 +123,8 @@ impl Pool {
         Err(refusal)
     }
 
-    /// A free slot of the first of `classes` that has one. `own`: only one whose pages no relative shares.
+    /// A free slot of the first of `classes` that has one. `own`: only one whose pages no relative
+    /// shares.
     #[inline]
     fn alloc_here(
         &self,
@@ -355,8 +356,8 @@ impl Pool {
     }
 
     pub(crate) fn pause(&self) -> PausedPool<'_> {
-        // Refilling comes before everything; what waits to be freed before classes, and those before free
-        // spans.
+        // Refilling comes before everything; what waits to be freed before classes, and those
+        // before free spans.
         PausedPool {
             _freed_later: self.freed_later.pause(),
             _lists: self.lists.each_ref().map(SlotList::pause),

@@ -97,8 +97,8 @@ impl SlotList {
         Ok(unsafe { lists.take_slot(on, new) })
     }
 
-    /// Takes a slot only if there is one in the spans the class already has. `own`: only one whose pages no
-    /// relative shares.
+    /// Takes a slot only if there is one in the spans the class already has. `own`: only one whose
+    /// pages no relative shares.
     ///
     /// # Safety
     /// As [`Self::alloc`].
@@ -301,8 +301,8 @@ impl Lists {
         })
     }
 
-    /// The fullest span whose next slot can be written to without a copy of a page that a relative has
-    /// too, among the first few of each fullness.
+    /// The fullest span whose next slot can be written to without a copy of a page that a relative
+    /// has too, among the first few of each fullness.
     ///
     /// # Safety
     /// `on` is this list's ground.

@@ -135,7 +135,8 @@ impl Spans {
         Ok(spans)
     }
 
-    /// Changes how many bytes, rounded up to spans, are kept ready. What is ready beyond them is used up.
+    /// Changes how many bytes, rounded up to spans, are kept ready. What is ready beyond them is
+    /// used up.
     pub(crate) fn set_reserve(&self, bytes: usize) {
         let spans = bytes.div_ceil(SPAN_BYTES).min(self.span_count_max as usize);
         self.ready_target.store(spans as u32, Ordering::Relaxed);
@@ -305,8 +306,8 @@ impl Spans {
     }
 
     /// All pages are shared with a relative from now on: a write makes the kernel copy one.
-    /// The child of a fork (`is_child`) may take [`SPARE_SPANS`] of its own; a parent that goes on forking
-    /// gets no more, or it would leave a page behind for each object.
+    /// The child of a fork (`is_child`) may take [`SPARE_SPANS`] of its own; a parent that goes on
+    /// forking gets no more, or it would leave a page behind for each object.
     pub(crate) fn begin_sharing(&self, is_child: bool) {
         let next = (self.fork.load(Ordering::Relaxed) + 1) & FORK_MASK;
         self.fork.store(next.max(1), Ordering::Relaxed);
@@ -341,8 +342,8 @@ impl Spans {
         !self.is_sharing() || u32::from(since) == self.fork.load(Ordering::Relaxed)
     }
 
-    /// Would the kernel copy a page that a relative has too if these bytes were written to? `len` is 1 to
-    /// [`PAGE_SIZE`].
+    /// Would the kernel copy a page that a relative has too if these bytes were written to? `len`
+    /// is 1 to [`PAGE_SIZE`].
     ///
     /// # Safety
     /// As [`Self::header`].
