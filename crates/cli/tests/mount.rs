@@ -1,114 +1,17 @@
 //! Real mounts: what is done through one has the same results, errors and traces in SOURCE as when it is done
 //! there.
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-/// The program under test.
-const RAMFOLD: &str = env!("CARGO_BIN_EXE_ramfold");
-
-/// What is done behind a mount is seen within a second or so; the machine may be busy with more.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A mount over a new directory, served by a process of its own, until it is dropped.
-struct Mounted {
-    folder: tempfile::TempDir,
-    server: Child,
-}
-
-impl Mounted {
-    /// `None`, and a line that says so, where nobody can mount.
-    fn new() -> Option<Mounted> {
-        if !can_mount() {
-            return None;
-        }
-        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        fs::create_dir(folder.path().join("source")).unwrap();
-        fs::create_dir(folder.path().join("mount")).unwrap();
-        let server = serve(&folder.path().join("source"), &folder.path().join("mount"));
-        Some(Mounted { folder, server })
-    }
-
-    fn source(&self, name: &str) -> PathBuf {
-        self.folder.path().join("source").join(name)
-    }
-
-    fn mount(&self, name: &str) -> PathBuf {
-        self.folder.path().join("mount").join(name)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // The test may have ended it.
-        let _ = umount(&["--lazy"], &self.mount(""));
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-fn can_mount() -> bool {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("SKIPPED: mounting without fusermount3 needs root");
-        return false;
-    }
-    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
-        eprintln!("SKIPPED: /dev/fuse: {error}");
-        return false;
-    }
-    true
-}
-
-fn serve(source: &Path, mountpoint: &Path) -> Child {
-    serve_with(&[], source, mountpoint)
-}
-
-fn serve_with(options: &[&str], source: &Path, mountpoint: &Path) -> Child {
-    let mut server = Command::new(RAMFOLD)
-        .args(["mount", "--memory", "64M"])
-        .args(options)
-        .args([source, mountpoint])
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = String::new();
-    BufReader::new(server.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
-    assert!(said.contains("is mounted on"), "{said}");
-    server
-}
-
-fn ended_well(server: &mut Child) {
-    let status = server.wait().unwrap();
-    let mut said = String::new();
-    server.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
-    assert!(status.success(), "{status}: {said}");
-}
-
-fn umount(options: &[&str], mountpoint: &Path) -> Result<(), String> {
-    let output =
-        Command::new(RAMFOLD).arg("umount").args(options).arg(mountpoint).output().unwrap();
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
-}
-
-/// Waits until it is so.
-fn is_seen(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "{what} is not seen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    eprintln!("{what}: seen after {:?}", begin.elapsed());
-}
+use support::RAMFOLD;
+use support::mounted::{Mounted, can_mount, ended_well, is_seen, serve, serve_with, umount};
 
 #[test]
 fn the_same_operations_have_the_same_results() {
@@ -608,6 +511,91 @@ fn a_direct_descriptor_and_a_cached_one_see_the_same() {
     let mut page = vec![0; 4096];
     direct.read_at(&mut page, 4096).unwrap();
     assert_eq!(&page[..17], b"through the cache");
+}
+
+/// What is read while somebody writes past the page cache is not what stays there.
+#[test]
+fn what_is_written_past_the_page_cache_is_read_at_once() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.mount("file");
+    fs::write(&path, vec![0; 16 * 4096]).unwrap();
+    let writer = "
+import mmap, os, sys
+direct, cached = os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), os.open(sys.argv[1], os.O_RDONLY)
+memory = mmap.mmap(-1, 4096)
+for number in range(600):
+    page, byte = number % 16, b'%c' % (number % 251)
+    memory[:] = byte * 4096
+    assert os.pwrite(direct, memory, page * 4096) == 4096
+    found = os.pread(cached, 4096, page * 4096)
+    assert found == byte * 4096, (number, byte, set(found))
+";
+    let reader = "
+import os, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+while True:
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.pread(file, 65536, 0)
+";
+    let run =
+        |program: &str| Command::new("python3").args(["-c", program]).arg(&path).spawn().unwrap();
+    let mut readers = [run(reader), run(reader), run(reader)];
+    let status = run(writer).wait().unwrap();
+    for reader in &mut readers {
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+    }
+    assert!(status.success());
+}
+
+/// Programs that copy files with holes (cp, tar) ask where there is data.
+#[test]
+fn data_that_was_stored_through_a_mapping_is_no_hole() {
+    let Some(mounted) = Mounted::new() else { return };
+    let program = "
+import mmap, os, subprocess, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 1 << 20)
+with mmap.mmap(file, 1 << 20) as memory:
+    memory[1 << 19] = 65
+    assert os.lseek(file, 0, os.SEEK_DATA) == 1 << 19
+    memory[3 << 18] = 66
+    other = os.open(sys.argv[1], os.O_RDONLY)
+    assert os.lseek(other, (1 << 19) + 4096, os.SEEK_DATA) == 3 << 18
+    assert os.lseek(other, 0, os.SEEK_HOLE) == 0
+    memory[0] = 67
+    subprocess.run(['cp', '--sparse=auto', sys.argv[1], sys.argv[1] + '.copy'], check=True)
+    copy = open(sys.argv[1] + '.copy', 'rb').read()
+    assert copy == memory[:], [(i, byte) for i, byte in enumerate(copy) if byte]
+";
+    let file = mounted.mount("file");
+    let status = Command::new("python3").args(["-c", program]).arg(file).status().unwrap();
+    assert!(status.success());
+}
+
+/// A mount that can be reached through itself would wait for itself.
+#[test]
+fn a_mount_in_its_own_source_is_not_entered() {
+    let Some(mounted) = Mounted::new() else { return };
+    fs::create_dir(mounted.source("again")).unwrap();
+    let (folder, again) = (mounted.folder.path(), mounted.source("again"));
+    let bind = Command::new("mount").arg("--rbind").args([folder, &again]).status().unwrap();
+    assert!(bind.success());
+    let inner = mounted.mount("again/mount");
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let look = || (fs::metadata(&inner).map(drop), fs::read_dir(&inner).map(drop));
+        let threads: Vec<_> = (0..12).map(|_| scope.spawn(look)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let listed = fs::read_dir(mounted.mount("again")).unwrap().count();
+    let unmounted = Command::new("umount").arg("--lazy").arg(&again).status().unwrap();
+    assert!(unmounted.success());
+    assert_eq!(listed, 2);
+    for (look, list) in results {
+        for error in [look.unwrap_err(), list.unwrap_err()] {
+            assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
+        }
+    }
 }
 
 #[test]

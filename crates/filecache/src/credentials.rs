@@ -1,19 +1,28 @@
 //! Acting as whoever a request comes from.
 //!
-//! The kernel has checked already whether the caller may do what it asks (`default_permissions`), with all its
-//! groups and capabilities. Whose a new file is, who pays for its blocks (quotas, blocks reserved for root) and
-//! whether set-id bits survive depends on who does it, so that is done as the caller: by root only, for one
-//! operation at a time, on this thread alone.
+//! The kernel checks whether the caller may do what it asks (`default_permissions`), by owners and
+//! modes that it was told up to half a second ago. Whatever depends on them is therefore asked of
+//! SOURCE once more, with the caller's user, groups and capabilities: what is done through the mount
+//! is what the caller may do now. Whose a new file is, who pays for its blocks (quotas, blocks
+//! reserved for root) and whether set-id bits survive depends on who does it, too. By root only, for
+//! one operation at a time, on this thread alone.
+
+mod rights;
 
 use std::cell::Cell;
 use std::io;
+use std::slice;
 
 use fuser::Request;
 use ramfold_sys::file_server::{set_file_group, set_file_user, unshare_umask};
-use rustix::fs::Mode;
+use rustix::fs::{Mode, Statx};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, umask};
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, capabilities, set_capabilities, set_thread_groups,
+};
+
+use rights::{OVER_ACCESS, OVER_OWNERS, Rights};
 
 /// What is needed to act as others: their ids, and all that the kernel has allowed them.
 const NEEDED: CapabilitySet = CapabilitySet::CHOWN
@@ -25,6 +34,7 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
 
 thread_local! {
     static HAS_OWN_UMASK: Cell<bool> = const { Cell::new(false) };
+    static HAS_NO_GROUPS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What this process may do.
@@ -34,6 +44,9 @@ pub struct Powers {
     group: u32,
     sets: CapabilitySets,
     acts_as_others: bool,
+    /// The threads that serve have no groups but those of the caller they act as. In a user
+    /// namespace where nobody may set them (setgroups in user_namespaces(7)) all have the same.
+    sets_groups: bool,
 }
 
 /// Whoever a request comes from.
@@ -41,12 +54,13 @@ pub struct Powers {
 pub struct Caller {
     pub user: u32,
     pub group: u32,
-    process: u32,
+    /// The thread that waits for the answer.
+    thread: u32,
 }
 
 impl Caller {
     pub fn of(request: &Request) -> Caller {
-        Caller { user: request.uid(), group: request.gid(), process: request.pid() }
+        Caller { user: request.uid(), group: request.gid(), thread: request.pid() }
     }
 
     /// The kernel itself writes back pages for nobody in particular.
@@ -56,28 +70,37 @@ impl Caller {
 
     /// Is the caller in this group? Asked in rare cases only: it reads a file.
     fn is_in_group(self, group: u32) -> bool {
-        let is_listed = |groups: &str| groups.split_whitespace().any(|g| g.parse() == Ok(group));
-        self.group == group || self.status("Groups:").is_some_and(|groups| is_listed(&groups))
+        self.group == group || Rights::of(self).is_in_group(group)
+    }
+}
+
+/// What an operation is about, as far as somebody's rights go.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// What has to be readable, writable or searchable: CAP_DAC_OVERRIDE is about these.
+    pub accessed: &'a [&'a Statx],
+    /// What only an owner may do it to: CAP_FOWNER and CAP_CHOWN are about these.
+    pub owned: &'a [&'a Statx],
+    pub bits: SetIdBits,
+    /// The caller's, where something is made.
+    pub umask: Option<u32>,
+}
+
+impl<'a> About<'a> {
+    /// Something that is done to one file, which its owner or who may access it may.
+    pub fn file(file: &'a &'a Statx) -> About<'a> {
+        let file = slice::from_ref(file);
+        About { accessed: file, owned: file, bits: SetIdBits::Left, umask: None }
     }
 
-    /// Has the caller this capability over any file? As rarely asked.
-    pub fn has(self, capability: CapabilitySet) -> bool {
-        // What it has in a user namespace of its own is no power over the files of this one.
-        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
-        let is_ours = || {
-            let ours = namespace("self");
-            ours.is_some() && namespace(&self.process.to_string()) == ours
-        };
-        let is_effective = || {
-            let set = u64::from_str_radix(self.status("CapEff:")?.trim(), 16).ok()?;
-            Some(CapabilitySet::from_bits_retain(set).contains(capability))
-        };
-        self.user == 0 || (is_ours() && is_effective() == Some(true))
-    }
-
-    fn status(self, field: &str) -> Option<String> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process)).ok()?;
-        status.lines().find_map(|line| line.strip_prefix(field)).map(str::to_owned)
+    /// Something that is made in a directory.
+    pub fn making(directory: &'a &'a Statx, umask: u32) -> About<'a> {
+        About {
+            accessed: slice::from_ref(directory),
+            owned: &[],
+            bits: SetIdBits::Left,
+            umask: Some(umask),
+        }
     }
 }
 
@@ -95,6 +118,7 @@ pub enum SetIdBits {
 #[must_use = "the thread acts as the caller only as long as this is there"]
 pub struct Acting {
     back: Option<Powers>,
+    has_groups: bool,
 }
 
 impl Powers {
@@ -103,12 +127,9 @@ impl Powers {
     pub fn of_this_process() -> io::Result<Powers> {
         let sets = capabilities(None)?;
         let user = geteuid().as_raw();
-        Ok(Powers {
-            user,
-            group: getegid().as_raw(),
-            sets,
-            acts_as_others: user == 0 && sets.effective.contains(NEEDED),
-        })
+        let acts_as_others = user == 0 && sets.effective.contains(NEEDED);
+        let sets_groups = acts_as_others && set_thread_groups(&[]).is_ok();
+        Ok(Powers { user, group: getegid().as_raw(), sets, acts_as_others, sets_groups })
     }
 
     /// Can files be opened by handle?
@@ -127,41 +148,62 @@ impl Powers {
         !caller.is_nobody() && (self.acts_as_others || caller.user == self.user)
     }
 
-    /// For an operation that makes a file: owner and mode become what they would on SOURCE.
-    ///
-    /// # Errors
-    /// `EPERM` when the file would belong to somebody else; what setfsuid and its kin say.
-    pub fn make_as(&self, caller: Caller, mask: u32) -> io::Result<Acting> {
-        if !self.can_own(caller) {
-            return Err(Errno::PERM.into());
-        }
-        if !HAS_OWN_UMASK.get() {
-            unshare_umask()?;
-            HAS_OWN_UMASK.set(true);
-        }
-        umask(Mode::from_raw_mode(mask & 0o777));
-        self.act_as(caller, SetIdBits::Left)
+    /// Whether SOURCE is asked what this caller may: root may do all that the kernel has allowed it,
+    /// and an ordinary user's mount does all as that user.
+    pub fn asks_again(&self, caller: Caller) -> bool {
+        self.acts_as_others && !caller.is_nobody() && caller.user != 0
     }
 
-    /// For an operation that changes a file.
+    /// Does something to files of SOURCE with the rights that the caller has now. It is done again
+    /// where it was refused for want of more of them.
+    ///
+    /// # Errors
+    /// Those of `f`; `EPERM` when something would be made that belongs to somebody else; what
+    /// setfsuid and its kin say.
+    pub fn as_caller<T>(
+        &self,
+        caller: Caller,
+        about: &About<'_>,
+        f: impl Fn() -> io::Result<T>,
+    ) -> io::Result<T> {
+        if let Some(mask) = about.umask {
+            if !self.can_own(caller) {
+                return Err(Errno::PERM.into());
+            }
+            set_umask(mask)?;
+        }
+        if !self.asks_again(caller) {
+            let _acting = self.act_as(caller, about.bits)?;
+            return f();
+        }
+        let try_with = |rights: &Rights| {
+            let _acting = self.act_with(caller, about, rights)?;
+            f()
+        };
+        if !about.accessed.iter().any(|file| gives_group_less(file)) {
+            match try_with(&Rights::none()) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                result => return result,
+            }
+        }
+        try_with(&Rights::of(caller))
+    }
+
+    /// For an operation on an open file, which may be done by whoever has it open.
     ///
     /// # Errors
     /// What setfsuid and its kin say.
     pub fn act_as(&self, caller: Caller, bits: SetIdBits) -> io::Result<Acting> {
-        self.act(caller, bits, self.sets.effective)
+        self.act(caller, bits, self.sets.effective, &[])
     }
 
-    /// For an operation that a file's owner may do alone. SOURCE looks at that once more: the kernel goes by an owner
-    /// that it was told of at some time, and asks no more of who has the file open.
-    ///
-    /// # Errors
-    /// What setfsuid and its kin say.
-    pub fn act_as_owner(&self, caller: Caller, bits: SetIdBits) -> io::Result<Acting> {
+    fn act_with(&self, caller: Caller, about: &About<'_>, rights: &Rights) -> io::Result<Acting> {
         let mut effective = self.sets.effective;
-        if self.acts_as_others && !caller.is_nobody() && !caller.has(CapabilitySet::FOWNER) {
-            effective.remove(CapabilitySet::FOWNER);
-        }
-        self.act(caller, bits, effective)
+        effective.remove(OVER_ACCESS | OVER_OWNERS);
+        let over_access = rights.capabilities_over(about.accessed) & OVER_ACCESS;
+        let over_owners = rights.capabilities_over(about.owned) & OVER_OWNERS;
+        effective |= (over_access | over_owners) & self.sets.effective;
+        self.act(caller, about.bits, effective, &rights.groups)
     }
 
     fn act(
@@ -169,9 +211,10 @@ impl Powers {
         caller: Caller,
         bits: SetIdBits,
         mut effective: CapabilitySet,
+        groups: &[Gid],
     ) -> io::Result<Acting> {
         if !self.acts_as_others || caller.is_nobody() {
-            return Ok(Acting { back: None });
+            return Ok(Acting { back: None, has_groups: false });
         }
         let mut group = caller.group;
         if let SetIdBits::Cleared { group: of_file } = bits {
@@ -185,9 +228,13 @@ impl Powers {
             effective.remove(CapabilitySet::SYS_RESOURCE);
         }
         if (caller.user, group, effective) == (self.user, self.group, self.sets.effective) {
-            return Ok(Acting { back: None });
+            return Ok(Acting { back: None, has_groups: false });
         }
-        let acting = Acting { back: Some(*self) };
+        let acting = Acting { back: Some(*self), has_groups: !groups.is_empty() };
+        if self.sets_groups && (acting.has_groups || !HAS_NO_GROUPS.get()) {
+            set_thread_groups(groups)?;
+            HAS_NO_GROUPS.set(true);
+        }
         if group != self.group {
             set_file_group(group)?;
         }
@@ -200,12 +247,30 @@ impl Powers {
     }
 }
 
+fn set_umask(mask: u32) -> io::Result<()> {
+    if !HAS_OWN_UMASK.get() {
+        unshare_umask()?;
+        HAS_OWN_UMASK.set(true);
+    }
+    umask(Mode::from_raw_mode(mask & 0o777));
+    Ok(())
+}
+
+/// Whether a member of the file's group may do less than others: then all groups of the caller
+/// matter from the start.
+fn gives_group_less(file: &Statx) -> bool {
+    let mode = u32::from(file.stx_mode);
+    let (group, others) = (mode >> 3 & 7, mode & 7);
+    others & !group != 0
+}
+
 impl Drop for Acting {
     fn drop(&mut self) {
         let Some(powers) = self.back else { return };
         let back = set_file_user(powers.user)
             .and_then(|()| set_capabilities(None, powers.sets))
-            .and_then(|()| set_file_group(powers.group));
+            .and_then(|()| set_file_group(powers.group))
+            .and_then(|()| if self.has_groups { set_thread_groups(&[]) } else { Ok(()) });
         if back.is_err() {
             // Whatever this thread did next it would do as somebody else.
             eprintln!("ramfold: a thread cannot get its own user back: ending");

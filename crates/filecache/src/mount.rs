@@ -14,12 +14,11 @@ use std::thread::{self, JoinHandle};
 use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, open};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 
 use crate::content::{self, Bounds, Contents, ContentsError, Kernel, View};
 use crate::credentials::Powers;
-use crate::fs::{FileSystem, RESTRICTIONS};
+use crate::fs::{FileSystem, RESTRICTIONS, Server};
 use crate::watch::{Watcher, watch};
 
 pub use table::{Mounted, is_ours, unmount};
@@ -39,7 +38,7 @@ fn read_ahead_kib(memory_bytes: u64) -> u32 {
 pub struct Options {
     /// Others than the user who mounts may use it; root's mounts always let them.
     pub allow_other: bool,
-    /// Threads that answer requests; by default two more than there are processors.
+    /// Threads that take requests; by default three more than there are processors.
     pub threads: Option<usize>,
     pub content: content::Config,
 }
@@ -84,7 +83,7 @@ pub enum MountError {
 
 /// A mount that is there, and not yet served.
 pub struct Mount {
-    session: Session<FileSystem>,
+    session: Session<Server>,
     /// The watch and what bounds the kernel's level.
     threads: [JoinHandle<()>; 2],
     mounted: Mounted,
@@ -105,7 +104,6 @@ impl Mount {
         let root = open(&source, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| MountError::Source(source.clone(), errno.into()))?;
         let powers = Powers::of_this_process().map_err(other)?;
-        raise_descriptor_limit();
 
         let restrictions = restrictions(&root, &source, &powers).map_err(other)?;
         let (watch, watcher) = watch();
@@ -120,6 +118,7 @@ impl Mount {
             allow_other: options.allow_other,
             as_root: powers.acts_as_others(),
         })?;
+        file_system.note_own_device(&mountpoint).map_err(other)?;
         match serve_with(file_system, device, watcher, bounds, options) {
             Ok((session, threads)) => {
                 let read_ahead = read_ahead_kib(options.content.memory_bytes);
@@ -166,14 +165,16 @@ fn serve_with(
     watcher: Watcher,
     bounds: Bounds,
     options: &Options,
-) -> io::Result<(Session<FileSystem>, [JoinHandle<()>; 2])> {
+) -> io::Result<(Session<Server>, [JoinHandle<()>; 2])> {
     let mut config = Config::default();
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    config.n_threads = Some(options.threads.unwrap_or(processors + 2).max(1));
+    let threads = options.threads.unwrap_or(processors + 3).max(1);
+    config.n_threads = Some(threads);
     // An ordinary user's threads may have to share the descriptor that fusermount3 has opened.
     config.clone_fd = fs::File::options().read(true).write(true).open(device::PATH).is_ok();
     // Who may use it, the kernel knows by the mount's options.
-    let session = Session::from_fd(file_system, device, SessionACL::All, config)?;
+    let server = Server::new(file_system, threads);
+    let session = Session::from_fd(server, device, SessionACL::All, config)?;
     let threads = [watcher.begin(session.notifier())?, bounds.begin(Told(session.notifier()))?];
     Ok((session, threads))
 }
@@ -268,11 +269,4 @@ fn restrictions(root: &OwnedFd, source: &Path, powers: &Powers) -> io::Result<St
         restrictions |= StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV;
     }
     Ok(restrictions)
-}
-
-/// Where files cannot be found by handles, each that the kernel knows is held by a descriptor.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // It is no error to have fewer.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

@@ -5,6 +5,7 @@
 //! for the threads that answer requests.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -52,6 +53,17 @@ impl Watch {
     pub fn invalidate(&self, number: INodeNo) {
         // Without the thread the mount is ending.
         let _ = self.to_drop.send(number);
+    }
+
+    /// Has the kernel write what was changed of these bytes through a mapping, and drop all that it has
+    /// cached of them. That waits for others' requests: not for a thread that takes requests.
+    pub fn drop_pages(&self, number: INodeNo, bytes: Range<u64>) {
+        let Some(notifier) = self.notifier.get() else { return };
+        let offset = i64::try_from(bytes.start).unwrap_or(i64::MAX);
+        // 0 is all that follows.
+        let length = i64::try_from(bytes.end - bytes.start).unwrap_or(0);
+        // That the kernel does not know the file any more is as well.
+        let _ = notifier.inval_inode(number, offset, length);
     }
 
     /// Has the kernel ask for a file's attributes anew, at once: that waits for nothing.

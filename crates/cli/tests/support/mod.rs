@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod mounted;
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -283,6 +285,7 @@ pub fn can_look_after() -> bool {
 }
 
 /// Ends a test that needs `ramfold run` to look after memory where it cannot.
+#[allow(unused_macros, reason = "each test file uses a part")]
 macro_rules! needs_userfaultfd {
     () => {
         if !support::can_look_after() {
@@ -290,6 +293,7 @@ macro_rules! needs_userfaultfd {
         }
     };
 }
+#[allow(unused_imports, reason = "each test file uses a part")]
 pub(crate) use needs_userfaultfd;
 
 pub fn is_root() -> bool {

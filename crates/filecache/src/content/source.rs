@@ -70,7 +70,7 @@ impl Source {
     fn direct(&self) -> Option<&OwnedFd> {
         let again = || {
             let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let noatime = fcntl_getfl(&self.fd).ok()? & OFlags::NOATIME;
             open(path, flags | noatime, Mode::empty()).ok()
         };

@@ -10,13 +10,12 @@ use rustix::fs::{
     UTIME_OMIT, Uid, chmodat, chownat, ftruncate, utimensat,
 };
 use rustix::io::Errno;
-use rustix::thread::CapabilitySet;
 
 use super::FileSystem;
 use super::inodes::Inode;
 use super::source::{Descriptors, look_at};
 use crate::content::Changed;
-use crate::credentials::{Caller, SetIdBits};
+use crate::credentials::{About, Caller, SetIdBits};
 
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
@@ -42,10 +41,6 @@ impl Wanted {
             && self.size.is_none()
             && self.accessed.is_none()
             && self.modified.is_none()
-    }
-
-    fn is_touch(&self) -> bool {
-        [self.accessed, self.modified].iter().all(|time| matches!(time, Some(TimeOrNow::Now)))
     }
 }
 
@@ -75,14 +70,18 @@ impl FileSystem {
         let file = found.as_fd();
         let changed = if wanted.size.is_some() { Changed::All } else { Changed::Attributes };
         let content = inode.content(&self.contents);
+        let stat = &look_at(file)?;
         let result = content.change(Some(file), changed, || {
             if wanted.is_nothing() {
                 // Set-id bits alone are to go, because of a chown(2) that leaves owner and group, or of a write that
                 // follows: of whom does not matter then, and SOURCE clears them with it.
                 let bits = self.bits_after_write(caller, file)?;
-                let _acting = self.powers.act_as_owner(caller, bits)?;
-                match chownat(file, "", None, None, empty_path()) {
-                    Err(Errno::PERM) => {}
+                let about = About { bits, ..About::file(&stat) };
+                let cleared = self
+                    .powers
+                    .as_caller(caller, &about, || Ok(chownat(file, "", None, None, empty_path())?));
+                match cleared {
+                    Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {}
                     result => result?,
                 }
             }
@@ -91,33 +90,31 @@ impl FileSystem {
                     0 => SetIdBits::Left,
                     _ => self.bits_of_new_mode(caller, file)?,
                 };
-                let _acting = self.powers.act_as_owner(caller, bits)?;
-                chmodat(
-                    CWD,
-                    Descriptors::path(file),
-                    Mode::from_raw_mode(mode & 0o7777),
-                    no_flags(),
-                )?;
+                let (path, mode) = (Descriptors::path(file), Mode::from_raw_mode(mode & 0o7777));
+                let about = About { bits, ..About::file(&stat) };
+                self.powers
+                    .as_caller(caller, &about, || Ok(chmodat(CWD, &path, mode, no_flags())?))?;
             }
             if wanted.user.is_some() || wanted.group.is_some() {
-                // As of any operation of an owner, but with the caller's groups.
-                if self.powers.acts_as_others()
-                    && look_at(file)?.stx_uid != caller.user
-                    && !caller.has(CapabilitySet::CHOWN)
-                {
-                    return Err(Errno::PERM.into());
-                }
-                let _acting = self.powers.act_as(caller, self.bits_after_write(caller, file)?)?;
-                let [user, group] = [wanted.user, wanted.group];
-                chownat(file, "", user.map(Uid::from_raw), group.map(Gid::from_raw), empty_path())?;
+                let bits = self.bits_after_write(caller, file)?;
+                let user = wanted.user.map(Uid::from_raw);
+                let group = wanted.group.map(Gid::from_raw);
+                let about = About { bits, ..About::file(&stat) };
+                self.powers.as_caller(caller, &about, || {
+                    Ok(chownat(file, "", user, group, empty_path())?)
+                })?;
             }
             if let Some(size) = wanted.size {
-                let _acting = self.powers.act_as(caller, self.bits_after_write(caller, file)?)?;
+                let bits = self.bits_after_write(caller, file)?;
                 match handle.and_then(|handle| self.files.get(handle).ok()) {
-                    Some(opened) => ftruncate(opened.source(), size)?,
+                    Some(opened) => {
+                        let _acting = self.powers.act_as(caller, bits)?;
+                        ftruncate(opened.source(), size)?;
+                    }
                     None => {
-                        let flags = OFlags::WRONLY | OFlags::NONBLOCK;
-                        ftruncate(inode.open(&self.mounts, flags)?, size)?;
+                        let opened = self.open_source(caller, &inode, OFlags::WRONLY)?;
+                        let _acting = self.powers.act_as(caller, bits)?;
+                        ftruncate(opened, size)?;
                     }
                 }
             }
@@ -126,19 +123,17 @@ impl FileSystem {
                     last_access: time_to_set(wanted.accessed),
                     last_modification: time_to_set(wanted.modified),
                 };
-                // Who may write may set both to now, and whoever cuts a file off changes one.
-                let _acting = match wanted.size.is_some() || wanted.is_touch() {
-                    true => None,
-                    false => Some(self.powers.act_as_owner(caller, SetIdBits::Left)?),
-                };
-                utimensat(file, "", &times, empty_path())?;
+                let set = || Ok(utimensat(file, "", &times, empty_path())?);
+                match wanted.size.is_some() {
+                    // Whoever cuts a file off changes one, open or not.
+                    true => set()?,
+                    // An owner may, and to now whoever may write.
+                    false => self.powers.as_caller(caller, &About::file(&stat), set)?,
+                }
             }
             Ok(())
         });
-        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-            // The kernel, which has allowed it, is wrong about the owner.
-            self.watch.invalidate_attributes(number);
-        }
+        self.correct_kernel(&result, &[number]);
         result?;
         shown(&inode, &look_at(file)?)
     }

@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use super::FileSystem;
 use super::attributes::{file_type, kind};
 use super::handles::Handles;
-use super::names::find_name;
+use super::open_limit::Counted;
+use crate::credentials::Caller;
 
 /// What the C library asks for at a time.
 const READ_AT_ONCE: usize = 32 << 10;
@@ -45,6 +46,7 @@ impl Listed {
 pub struct OpenDirectory {
     source: OwnedFd,
     listing: Mutex<Listing>,
+    _counted: Counted,
 }
 
 /// Names that were read and not yet handed out, and where the first of them is.
@@ -129,10 +131,12 @@ impl OpenDirectory {
 impl FileSystem {
     /// # Errors
     /// What open(2) says.
-    pub fn open_directory(&self, number: INodeNo) -> io::Result<FileHandle> {
+    pub fn open_directory(&self, caller: Caller, number: INodeNo) -> io::Result<FileHandle> {
         let inode = self.inodes.get(number)?;
-        let source = inode.open(&self.mounts, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok(self.directories.add(OpenDirectory { source, listing: Mutex::default() }))
+        let counted = self.open_limit.count(caller.user)?;
+        let source = self.open_source(caller, &inode, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let listing = Mutex::default();
+        Ok(self.directories.add(OpenDirectory { source, listing, _counted: counted }))
     }
 
     pub fn close_directory(&self, handle: FileHandle) {
@@ -167,13 +171,14 @@ impl FileSystem {
                 // The kernel wants the number and the type only, and takes these for no mention.
                 return Ok(add(listed, &bare(listed.inode, listed.kind), Generation(0)));
             }
-            let named = find_name(directory.source.as_fd(), listed.name())
+            let named = self
+                .find_name(directory.source.as_fd(), listed.name())
                 .and_then(|file| self.enter(file));
             match named {
                 Ok(named) => {
                     let has_room = add(listed, &named.attributes, named.generation);
                     if !has_room {
-                        self.inodes.forget(named.inode.number, 1);
+                        drop(self.inodes.forget(named.inode.number, 1));
                     }
                     Ok(has_room)
                 }

@@ -5,12 +5,13 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fuser::{FileHandle, FopenFlags, INodeNo, OpenFlags, WriteFlags};
 use ramfold_sys::file_server::close;
 use rustix::fs::{
-    FallocateFlags, Mode, OFlags, SeekFrom, copy_file_range, fallocate, fdatasync, fsync, openat,
-    seek,
+    Access, AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom, accessat, copy_file_range,
+    fallocate, fdatasync, fsync, openat, seek,
 };
 use rustix::io::{Errno, ReadWriteFlags, fcntl_dupfd_cloexec, pread, pwritev2};
 
@@ -18,14 +19,21 @@ use super::FileSystem;
 use super::handles::Handles;
 use super::inodes::Inode;
 use super::names::{self, Named};
-use super::source::look_at;
+use super::open_limit::Counted;
+use super::source::{Descriptors, look_at};
 use crate::content::{Changed, Content, Source, with_buffer};
-use crate::credentials::{Caller, SetIdBits};
+use crate::credentials::{About, Caller, SetIdBits};
 
 /// Of the flags of an open, those that are SOURCE's business too. O_APPEND and O_SYNC come with each write; the
 /// kernel cuts files off by itself (O_TRUNC).
-const PASSED_ON: OFlags =
-    OFlags::ACCMODE.union(OFlags::DIRECT).union(OFlags::NOATIME).union(OFlags::NONBLOCK);
+const PASSED_ON: OFlags = OFlags::ACCMODE
+    .union(OFlags::DIRECT)
+    .union(OFlags::NOATIME)
+    .union(OFlags::NONBLOCK)
+    .union(FOR_EXECUTION);
+
+/// The kernel opens a program with this flag of its own (__FMODE_EXEC, include/linux/fs.h).
+const FOR_EXECUTION: OFlags = OFlags::from_bits_retain(0x20);
 
 /// What copy_file_range(2) copies at a time: nobody can look at the file meanwhile, which the caller may go on with.
 const COPY_MAX: u64 = 16 << 20;
@@ -42,11 +50,28 @@ pub struct OpenFile {
     is_written: bool,
     /// Its descriptor appends whatever is written to it.
     is_append_only: bool,
+    _counted: Counted,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let open = &self.inode.open;
+        if !self.is_direct {
+            open.cached.fetch_sub(1, Ordering::Relaxed);
+        }
+        if self.is_written {
+            open.written.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl OpenFile {
     pub fn source(&self) -> BorrowedFd<'_> {
         self.source.as_fd()
+    }
+
+    fn is_dropped_by_writing(&self) -> bool {
+        self.is_direct && self.inode.open.cached.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -63,8 +88,9 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> io::Result<(FileHandle, FopenFlags)> {
         let inode = self.inodes.get(number)?;
+        let counted = self.open_limit.count(caller.user)?;
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
-        let open = |passed_on| inode.open(&self.mounts, flags & passed_on);
+        let open = |passed_on| self.open_source(caller, &inode, flags & passed_on);
         let (source, is_append_only) = match open(PASSED_ON) {
             // A file that may only be appended to (chattr +a) is opened for nothing else.
             Err(error)
@@ -75,7 +101,37 @@ impl FileSystem {
             }
             result => (result?, false),
         };
-        Ok(self.opened(caller, inode, source, flags, is_append_only))
+        Ok(self.opened(caller, inode, source, flags, is_append_only, counted))
+    }
+
+    /// Opens a file of SOURCE with the rights that the caller has now.
+    ///
+    /// # Errors
+    /// What open(2) says.
+    pub fn open_source(&self, caller: Caller, inode: &Inode, flags: OFlags) -> io::Result<OwnedFd> {
+        // Who holds a lease is to keep no thread waiting.
+        let flags = flags | OFlags::NONBLOCK;
+        if !self.powers.asks_again(caller) {
+            return inode.open(&self.mounts, flags - FOR_EXECUTION);
+        }
+        let found = inode.find()?;
+        let stat = &look_at(found.as_fd())?;
+        let about = About::file(&stat);
+        let descriptors = self.mounts.descriptors();
+        let result = match flags.contains(FOR_EXECUTION) {
+            // Who may execute it need not be able to read it.
+            true => {
+                let path = Descriptors::path(found.as_fd());
+                let may_execute = || Ok(accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS)?);
+                let allowed = self.powers.as_caller(caller, &about, may_execute);
+                allowed.and_then(|()| inode.open(&self.mounts, flags - FOR_EXECUTION))
+            }
+            false => {
+                self.powers.as_caller(caller, &about, || descriptors.open(found.as_fd(), flags))
+            }
+        };
+        self.correct_kernel(&result, &[inode.number]);
+        result
     }
 
     /// # Errors
@@ -93,23 +149,30 @@ impl FileSystem {
         let parent = self.inodes.get(parent)?;
         let directory = parent.find()?;
         names::check(name)?;
+        let counted = self.open_limit.count(caller.user)?;
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let how = (flags & PASSED_ON)
             | OFlags::CREATE
             | OFlags::EXCL
             | OFlags::NOFOLLOW
             | OFlags::CLOEXEC;
-        let made = {
-            let _acting = self.powers.make_as(caller, umask)?;
-            openat(directory.as_fd(), name, how, Mode::from_raw_mode(mode & 0o7777))
-        };
+        let stat = &look_at(directory.as_fd())?;
+        let made = self.powers.as_caller(caller, &About::making(&stat, umask), || {
+            Ok(openat(directory.as_fd(), name, how, Mode::from_raw_mode(mode & 0o7777))?)
+        });
+        self.correct_kernel(&made, &[parent.number]);
         let source = match made {
-            Ok(source) => source,
-            Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => return Err(Errno::STALE.into()),
-            Err(errno) => return Err(errno.into()),
+            Err(error)
+                if Errno::from_io_error(&error) == Some(Errno::EXIST)
+                    && !flags.contains(OFlags::EXCL) =>
+            {
+                return Err(Errno::STALE.into());
+            }
+            result => result?,
         };
         let named = self.enter(self.mounts.descriptors().open(source.as_fd(), OFlags::PATH)?)?;
-        let (handle, opened) = self.opened(caller, Arc::clone(&named.inode), source, flags, false);
+        let inode = Arc::clone(&named.inode);
+        let (handle, opened) = self.opened(caller, inode, source, flags, false, counted);
         Ok((named, handle, opened))
     }
 
@@ -120,6 +183,7 @@ impl FileSystem {
         source: OwnedFd,
         flags: OFlags,
         is_append_only: bool,
+        counted: Counted,
     ) -> (FileHandle, FopenFlags) {
         let content = Arc::clone(inode.content(&self.contents));
         let is_direct = flags.contains(OFlags::DIRECT);
@@ -135,9 +199,22 @@ impl FileSystem {
             opened |= FopenFlags::FOPEN_NOFLUSH;
         }
         content.set_node(inode.number.0);
-        let source = Source::new(source);
-        let file =
-            OpenFile { inode, content, source, opener, is_direct, is_written, is_append_only };
+        if !is_direct {
+            inode.open.cached.fetch_add(1, Ordering::Relaxed);
+        }
+        if is_written {
+            inode.open.written.fetch_add(1, Ordering::Relaxed);
+        }
+        let file = OpenFile {
+            inode,
+            content,
+            source: Source::new(source),
+            opener,
+            is_direct,
+            is_written,
+            is_append_only,
+            _counted: counted,
+        };
         (self.files.add(file), opened)
     }
 
@@ -215,7 +292,7 @@ impl FileSystem {
                 write_whole(file.source(), data, offset, how)
             } else if is_written_back {
                 // The file's last page is written in part.
-                let source = file.inode.open(&self.mounts, OFlags::WRONLY)?;
+                let source = file.inode.open(&self.mounts, OFlags::WRONLY | OFlags::NONBLOCK)?;
                 write_whole(source.as_fd(), data, offset, how)
             } else {
                 with_buffer(data.len(), |buffer| {
@@ -234,6 +311,12 @@ impl FileSystem {
         }
         if !file.is_direct && !is_written_back {
             file.content.note_kept(range_of(offset, count as u64));
+        }
+        if file.is_dropped_by_writing() && !is_written_back {
+            // The kernel drops what it has cached before the write, not what is read meanwhile.
+            let end = offset + count as u64;
+            self.watch
+                .drop_pages(file.inode.number, if is_appended { 0..end } else { offset..end });
         }
         self.show_set_id_bits(&file, bits);
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
@@ -293,6 +376,18 @@ impl FileSystem {
         }
     }
 
+    /// Whether the kernel has to be told to drop what it has cached of the file when this is
+    /// written to, which is not to be done by a thread that takes requests.
+    pub fn is_dropped_by_writing(&self, handle: FileHandle) -> bool {
+        self.files.get(handle).is_ok_and(|file| file.is_dropped_by_writing())
+    }
+
+    /// Whether there may be pages of the file that were changed through a mapping and not written.
+    pub fn may_be_mapped(&self, handle: FileHandle) -> bool {
+        let is_written = |file: Arc<OpenFile>| file.inode.open.written.load(Ordering::Relaxed) > 0;
+        self.files.get(handle).is_ok_and(is_written)
+    }
+
     /// Looks for data or a hole.
     ///
     /// # Errors
@@ -307,6 +402,10 @@ impl FileSystem {
             SEEK_HOLE => SeekFrom::Hole(offset),
             _ => return Err(Errno::INVAL.into()),
         };
+        if self.may_be_mapped(handle) {
+            // The kernel writes what was changed through a mapping, and drops it.
+            self.watch.drop_pages(file.inode.number, offset..u64::MAX);
+        }
         Ok(i64::try_from(seek(&file.source, to)?).map_err(|_| Errno::OVERFLOW)?)
     }
 

@@ -9,8 +9,9 @@ use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use super::FileSystem;
+use super::source::look_at;
 use crate::content::Changed;
-use crate::credentials::{Caller, SetIdBits};
+use crate::credentials::{About, Caller};
 
 /// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS. Not those of 32-bit programs: the kernel makes these of them, and of nobody
 /// else checks whether they may (do_vfs_ioctl).
@@ -45,10 +46,13 @@ impl FileSystem {
         let change = |set: &dyn Fn() -> Result<(), Errno>| {
             let inode = self.inodes.get(number)?;
             let content = inode.content(&self.contents);
-            content.change(Some(source.as_fd()), Changed::Attributes, || {
-                let _acting = self.powers.act_as_owner(caller, SetIdBits::Left)?;
-                Ok(set()?)
-            })?;
+            let stat = &look_at(source.as_fd())?;
+            let result = content.change(Some(source.as_fd()), Changed::Attributes, || {
+                self.powers.as_caller(caller, &About::file(&stat), || Ok(set()?))
+            });
+            // Of the time of the change the kernel knows nothing.
+            self.watch.invalidate_attributes(number);
+            result?;
             Ok(Vec::new())
         };
         match command {

@@ -6,7 +6,7 @@ use std::collections::hash_map::{DefaultHasher, Entry};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use fuser::{FileType, Generation, INodeNo};
@@ -36,6 +36,16 @@ pub struct Inode {
     content: OnceLock<Arc<Content>>,
     /// [`Content::changes_behind`] when the kernel's cache was last known to be right.
     cached_at: AtomicU64,
+    pub open: OpenCounts,
+}
+
+/// How often the kernel has a file open.
+#[derive(Debug, Default)]
+pub struct OpenCounts {
+    /// Through its page cache.
+    pub cached: AtomicU32,
+    /// For writing: it may be mapped, and its pages be changed without anybody being told.
+    pub written: AtomicU32,
 }
 
 /// Which inode this is as long as it exists. The same file in two mounts is two inodes: what may be done with
@@ -187,6 +197,7 @@ impl Inodes {
             kept: OnceLock::new(),
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
+            open: OpenCounts::default(),
         };
         let known = Known { inode: Arc::new(inode), lookups: 1 };
         inodes.write().by_number.insert(INodeNo::ROOT.0, known);
@@ -256,24 +267,25 @@ impl Inodes {
         }
     }
 
-    /// The kernel has dropped so many of the mentions of this number.
-    pub fn forget(&self, number: INodeNo, lookups: u64) {
+    /// The kernel has dropped so many of the mentions of this number. Returns what is to be closed,
+    /// which may take a while.
+    pub fn forget(&self, number: INodeNo, lookups: u64) -> Option<Arc<Inode>> {
         if number == INodeNo::ROOT {
-            return;
+            return None;
         }
         let mut table = self.write();
-        let Entry::Occupied(mut known) = table.by_number.entry(number.0) else { return };
+        let Entry::Occupied(mut known) = table.by_number.entry(number.0) else { return None };
         let left = known.get().lookups.saturating_sub(lookups);
         known.get_mut().lookups = left;
-        if left == 0 {
-            let known = known.remove();
-            if table.own_numbers.get(&known.inode.key) == Some(&number.0) {
-                table.own_numbers.remove(&known.inode.key);
-            }
-            // Closing a file without names may take a while.
-            drop(table);
-            drop(known);
+        if left > 0 {
+            return None;
         }
+        let inode = known.remove().inode;
+        if table.own_numbers.get(&inode.key) == Some(&number.0) {
+            table.own_numbers.remove(&inode.key);
+        }
+        drop(table);
+        inode.kept.get().is_some().then_some(inode)
     }
 
     /// The number that a file has by itself.
@@ -328,6 +340,7 @@ impl Inode {
             kept: OnceLock::new(),
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
+            open: OpenCounts::default(),
         })
     }
 }

@@ -7,14 +7,19 @@ mod flags;
 mod handles;
 mod inodes;
 mod names;
+mod open_limit;
+mod patience;
 mod source;
 mod xattrs;
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -23,7 +28,7 @@ use fuser::{
     ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{AtFlags, StatVfsMountFlags, fstatvfs};
+use rustix::fs::{AtFlags, OFlags, StatVfsMountFlags, fstatvfs};
 
 pub use files::Files;
 pub use source::{Descriptors, RESTRICTIONS};
@@ -32,6 +37,8 @@ use attributes::Wanted;
 use directories::Directories;
 use inodes::Inodes;
 use names::New;
+use open_limit::OpenLimit;
+use patience::Patience;
 use source::SourceMounts;
 use xattrs::Answer;
 
@@ -76,9 +83,77 @@ pub struct FileSystem {
     contents: Contents,
     powers: Powers,
     watch: Watch,
+    open_limit: Arc<OpenLimit>,
+}
+
+/// Answers the kernel's requests.
+#[derive(Debug)]
+pub struct Server {
+    /// Its threads are done before the file system ends.
+    patience: Patience,
+    file_system: Arc<FileSystem>,
+}
+
+impl Deref for Server {
+    type Target = FileSystem;
+
+    fn deref(&self) -> &FileSystem {
+        &self.file_system
+    }
+}
+
+/// How often it is tried whether somebody has given up a lease.
+const LEASE_INTERVAL: Duration = Duration::from_millis(5);
+
+impl Server {
+    /// With so many threads that take requests.
+    pub fn new(file_system: FileSystem, threads: usize) -> Server {
+        Server { patience: Patience::new(threads), file_system: Arc::new(file_system) }
+    }
+
+    /// Does something that may take long.
+    fn patiently(&self, request: &Request, task: impl FnOnce(&FileSystem) + Send + 'static) {
+        let file_system = Arc::clone(&self.file_system);
+        self.patience.run(request.uid(), move || task(&file_system));
+    }
+
+    /// Answers what opens a file of SOURCE. Where somebody holds a lease on it (F_SETLEASE in
+    /// fcntl(2)), which he is told to give up, that is waited for on another thread.
+    fn when_unleased<T>(
+        &self,
+        request: &Request,
+        attempt: impl Fn(&FileSystem) -> io::Result<T> + Send + 'static,
+        answer: impl FnOnce(io::Result<T>) + Send + 'static,
+    ) {
+        let is_leased = |result: &io::Result<T>| {
+            result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        };
+        let first = attempt(&self.file_system);
+        if !is_leased(&first) {
+            return answer(first);
+        }
+        let file_system = Arc::clone(&self.file_system);
+        let is_ending = self.patience.is_ending();
+        let wait = move || loop {
+            thread::sleep(LEASE_INTERVAL);
+            let result = attempt(&file_system);
+            if !is_leased(&result) || is_ending.load(Ordering::Relaxed) {
+                return answer(result);
+            }
+        };
+        self.patience.hand_over(request.uid(), Box::new(wait));
+    }
 }
 
 impl FileSystem {
+    /// Notes which device the mount itself is, so that nothing waits for itself.
+    ///
+    /// # Errors
+    /// What statx(2) says of the mount, which is not served yet.
+    pub fn note_own_device(&self, mountpoint: &Path) -> io::Result<()> {
+        self.mounts.note_own_device(mountpoint)
+    }
+
     /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount over it.
     ///
     /// # Errors
@@ -99,6 +174,7 @@ impl FileSystem {
             contents,
             powers,
             watch,
+            open_limit: OpenLimit::new(),
         })
     }
 }
@@ -139,7 +215,7 @@ fn reply_written(reply: ReplyWrite, result: io::Result<u32>) {
     }
 }
 
-impl Filesystem for FileSystem {
+impl Filesystem for Server {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for capability in CAPABILITIES {
             // Each makes something better that works without it too.
@@ -155,7 +231,10 @@ impl Filesystem for FileSystem {
     }
 
     fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
-        self.inodes.forget(number, lookups);
+        if let Some(held) = self.inodes.forget(number, lookups) {
+            // What has no name any more is deleted when it is closed.
+            self.patience.run(0, move || drop(held));
+        }
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
@@ -182,7 +261,11 @@ impl Filesystem for FileSystem {
     ) {
         let wanted = Wanted { mode, user, group, size, accessed, modified };
         let caller = Caller::of(request);
-        reply_attributes(reply, self.set_attributes(caller, number, handle, &wanted));
+        let attempt = move |file_system: &FileSystem| {
+            file_system.set_attributes(caller, number, handle, &wanted)
+        };
+        let answer = |result| reply_attributes(reply, result);
+        self.when_unleased(request, attempt, answer);
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
@@ -231,12 +314,14 @@ impl Filesystem for FileSystem {
         reply_entry(reply, self.make(Caller::of(request), parent, name, 0, new));
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.remove(parent, name, AtFlags::empty()));
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let caller = Caller::of(request);
+        reply_empty(reply, self.remove(caller, parent, name, AtFlags::empty()));
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.remove(parent, name, AtFlags::REMOVEDIR));
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let caller = Caller::of(request);
+        reply_empty(reply, self.remove(caller, parent, name, AtFlags::REMOVEDIR));
     }
 
     fn rename(
@@ -266,10 +351,16 @@ impl Filesystem for FileSystem {
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.open_file(Caller::of(request), number, flags) {
+        let caller = Caller::of(request);
+        let attempt = move |file_system: &FileSystem| file_system.open_file(caller, number, flags);
+        let answer = |result| match result {
             Ok((handle, opened)) => reply.opened(handle, opened),
-            Err(error) => reply.error(error.into()),
+            Err(error) => reply.error(io::Error::into(error)),
+        };
+        if flags.0 & OFlags::NONBLOCK.bits().cast_signed() != 0 {
+            return answer(attempt(&self.file_system));
         }
+        self.when_unleased(request, attempt, answer);
     }
 
     fn create(
@@ -292,7 +383,7 @@ impl Filesystem for FileSystem {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -301,9 +392,11 @@ impl Filesystem for FileSystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.read_file(handle, offset, size as usize, |result| match result {
-            Ok(bytes) => reply.data(bytes),
-            Err(error) => reply.error(error.into()),
+        self.patiently(request, move |file_system| {
+            file_system.read_file(handle, offset, size as usize, |result| match result {
+                Ok(bytes) => reply.data(bytes),
+                Err(error) => reply.error(error.into()),
+            });
         });
     }
 
@@ -320,16 +413,36 @@ impl Filesystem for FileSystem {
         reply: ReplyWrite,
     ) {
         let caller = Caller::of(request);
-        reply_written(reply, self.write_file(caller, handle, offset, data, about, flags));
+        let write = move |file_system: &FileSystem, data: &[u8]| {
+            let result = file_system.write_file(caller, handle, offset, data, about, flags);
+            reply_written(reply, result);
+        };
+        // To have the kernel drop what is read meanwhile waits for the threads that take requests.
+        if !self.is_dropped_by_writing(handle)
+            && let Some(_here) = self.patience.here()
+        {
+            return write(&self.file_system, data);
+        }
+        let (file_system, data) = (Arc::clone(&self.file_system), data.to_vec());
+        self.patience.hand_over(caller.user, Box::new(move || write(&file_system, &data)));
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply_empty(reply, self.flush_file(handle));
+    fn flush(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        self.patiently(request, move |file_system| {
+            reply_empty(reply, file_system.flush_file(handle));
+        });
     }
 
     fn release(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -337,23 +450,27 @@ impl Filesystem for FileSystem {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.close_file(handle);
-        reply.ok();
+        self.patiently(request, move |file_system| {
+            file_system.close_file(handle);
+            reply.ok();
+        });
     }
 
     fn fsync(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.sync_file(handle, data_only));
+        self.patiently(request, move |file_system| {
+            reply_empty(reply, file_system.sync_file(handle, data_only));
+        });
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.open_directory(number) {
+    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.open_directory(Caller::of(request), number) {
             Ok(handle) => reply.opened(handle, FopenFlags::empty()),
             Err(error) => reply.error(error.into()),
         }
@@ -409,13 +526,15 @@ impl Filesystem for FileSystem {
 
     fn fsyncdir(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.sync_directory(handle, data_only));
+        self.patiently(request, move |file_system| {
+            reply_empty(reply, file_system.sync_directory(handle, data_only));
+        });
     }
 
     fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
@@ -448,8 +567,15 @@ impl Filesystem for FileSystem {
         reply_empty(reply, self.set_xattr(Caller::of(request), number, name, value, flags));
     }
 
-    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        reply_xattr(reply, self.xattr(number, name, size));
+    fn getxattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        reply_xattr(reply, self.xattr(Caller::of(request), number, name, size));
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
@@ -496,22 +622,30 @@ impl Filesystem for FileSystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let bytes = offset..offset.saturating_add(length);
-        reply_empty(reply, self.allocate(Caller::of(request), handle, bytes, mode));
+        let (caller, bytes) = (Caller::of(request), offset..offset.saturating_add(length));
+        self.patiently(request, move |file_system| {
+            reply_empty(reply, file_system.allocate(caller, handle, bytes, mode));
+        });
     }
 
     fn lseek(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        match self.seek_file(handle, offset, whence) {
+        let file_system = Arc::clone(&self.file_system);
+        let seek = move || match file_system.seek_file(handle, offset, whence) {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(error.into()),
+        };
+        match self.may_be_mapped(handle) {
+            // What is written back meanwhile comes to the threads that take requests.
+            true => self.patience.hand_over(request.uid(), Box::new(seek)),
+            false => seek(),
         }
     }
 
@@ -529,6 +663,9 @@ impl Filesystem for FileSystem {
         reply: ReplyWrite,
     ) {
         let (from, to) = ((handle, offset), (to_handle, to_offset));
-        reply_written(reply, self.copy_range(Caller::of(request), from, to, len));
+        let caller = Caller::of(request);
+        self.patiently(request, move |file_system| {
+            reply_written(reply, file_system.copy_range(caller, from, to, len));
+        });
     }
 }

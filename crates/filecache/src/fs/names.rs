@@ -8,9 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fuser::{FileAttr, FileType, Generation, INodeNo, RenameFlags};
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, mkdirat, mknodat, openat, readlinkat, symlinkat, unlinkat,
-};
+use rustix::fs::{AtFlags, CWD, Mode, Statx, mkdirat, mknodat, readlinkat, symlinkat, unlinkat};
 use rustix::io::Errno;
 
 use super::FileSystem;
@@ -18,7 +16,7 @@ use super::attributes::shown;
 use super::inodes::Inode;
 use super::source::{Descriptors, look_at};
 use crate::content::Changed;
-use crate::credentials::{Caller, SetIdBits};
+use crate::credentials::{About, Caller, SetIdBits};
 
 /// What the kernel is told of a name.
 #[derive(Debug)]
@@ -36,13 +34,22 @@ pub enum New<'a> {
     Symlink { target: &'a Path },
 }
 
+/// What a name in a directory of SOURCE stands for, held.
+#[derive(Debug)]
+struct Held {
+    file: OwnedFd,
+    stat: Statx,
+    /// If the kernel knows it.
+    inode: Option<Arc<Inode>>,
+}
+
 impl FileSystem {
     /// # Errors
     /// What open(2) says.
     pub fn look_up(&self, parent: INodeNo, name: &OsStr) -> io::Result<Named> {
         let parent = self.inodes.get(parent)?;
         let directory = parent.find()?;
-        self.enter(find_name(directory.as_fd(), name)?)
+        self.enter(self.find_name(directory.as_fd(), name)?)
     }
 
     /// Tells the kernel of a file.
@@ -78,8 +85,8 @@ impl FileSystem {
         let directory = parent.find()?;
         let directory = directory.as_fd();
         check(name)?;
-        {
-            let _acting = self.powers.make_as(caller, umask)?;
+        let stat = &look_at(directory)?;
+        let result = self.powers.as_caller(caller, &About::making(&stat, umask), || {
             match new {
                 New::Node { mode, device } => {
                     let kind = rustix::fs::FileType::from_raw_mode(mode);
@@ -91,8 +98,11 @@ impl FileSystem {
                 }
                 New::Symlink { target } => symlinkat(target, directory, name)?,
             }
-        }
-        self.enter(find_name(directory, name)?)
+            Ok(())
+        });
+        self.correct_kernel(&result, &[parent.number]);
+        result?;
+        self.enter(self.find_name(directory, name)?)
     }
 
     /// # Errors
@@ -108,19 +118,31 @@ impl FileSystem {
         let parent = self.inodes.get(parent)?;
         let (found, directory) = (inode.find()?, parent.find()?);
         check(name)?;
-        inode.content(&self.contents).change(Some(found.as_fd()), Changed::Attributes, || {
-            let _acting = self.powers.act_as(caller, SetIdBits::Left)?;
-            let (from, to) = (found.as_fd(), directory.as_fd());
-            // Without capabilities a descriptor is linked by its name in /proc.
-            match rustix::fs::linkat(from, "", to, name, AtFlags::EMPTY_PATH) {
-                Err(Errno::NOENT) if !self.powers.opens_by_handle() => {
-                    let path = Descriptors::path(from);
-                    Ok(rustix::fs::linkat(CWD, path, to, name, AtFlags::SYMLINK_FOLLOW)?)
+        let (from, to) = (found.as_fd(), directory.as_fd());
+        let (stat, of_directory) = (look_at(from)?, look_at(to)?);
+        let about = About {
+            // Who does not own the file must be able to read and write it (protected_hardlinks).
+            accessed: &[&of_directory, &stat],
+            owned: &[&stat],
+            bits: SetIdBits::Left,
+            umask: None,
+        };
+        let content = inode.content(&self.contents);
+        let result = content.change(Some(from), Changed::Attributes, || {
+            self.powers.as_caller(caller, &about, || {
+                // Without capabilities a descriptor is linked by its name in /proc.
+                match rustix::fs::linkat(from, "", to, name, AtFlags::EMPTY_PATH) {
+                    Err(Errno::NOENT) => {
+                        let path = Descriptors::path(from);
+                        Ok(rustix::fs::linkat(CWD, path, to, name, AtFlags::SYMLINK_FOLLOW)?)
+                    }
+                    result => Ok(result?),
                 }
-                result => Ok(result?),
-            }
-        })?;
-        self.enter(find_name(directory.as_fd(), name)?)
+            })
+        });
+        self.correct_kernel(&result, &[inode.number, parent.number]);
+        result?;
+        self.enter(self.find_name(directory.as_fd(), name)?)
     }
 
     /// # Errors
@@ -135,12 +157,30 @@ impl FileSystem {
     ///
     /// # Errors
     /// What unlink(2) or rmdir(2) say.
-    pub fn remove(&self, parent: INodeNo, name: &OsStr, flags: AtFlags) -> io::Result<()> {
+    pub fn remove(
+        &self,
+        caller: Caller,
+        parent: INodeNo,
+        name: &OsStr,
+        flags: AtFlags,
+    ) -> io::Result<()> {
         let parent = self.inodes.get(parent)?;
         let directory = parent.find()?;
         let directory = directory.as_fd();
-        let victim = self.known_under(directory, name)?;
-        self.change_names([victim.as_ref(), None], || Ok(unlinkat(directory, name, flags)?))?;
+        let of_directory = look_at(directory)?;
+        let victim = self.hold(directory, name)?;
+        let about = About {
+            accessed: &[&of_directory],
+            // In a sticky directory.
+            owned: &[&victim.stat],
+            bits: SetIdBits::Left,
+            umask: None,
+        };
+        let result = self.change_names(&[&victim], || {
+            self.powers.as_caller(caller, &about, || Ok(unlinkat(directory, name, flags)?))
+        });
+        self.correct_kernel_of(&result, &[&parent], &[&victim]);
+        result?;
         keep_if_nameless(victim);
         Ok(())
     }
@@ -157,50 +197,86 @@ impl FileSystem {
         let (from_parent, to_parent) = (self.inodes.get(from.0)?, self.inodes.get(to.0)?);
         let (from_directory, to_directory) = (from_parent.find()?, to_parent.find()?);
         let (from_directory, to_directory) = (from_directory.as_fd(), to_directory.as_fd());
-        let moved = self.known_under(from_directory, from.1)?;
+        let of_directories = [look_at(from_directory)?, look_at(to_directory)?];
+        let moved = self.hold(from_directory, from.1)?;
         check(to.1)?;
-        let replaced = match self.known_under(to_directory, to.1) {
-            Ok(replaced) => replaced,
+        let replaced = match self.hold(to_directory, to.1) {
+            Ok(replaced) => Some(replaced),
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => None,
             Err(error) => return Err(error),
         };
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-        let rename = || {
+        let held: Vec<&Held> = [Some(&moved), replaced.as_ref()].into_iter().flatten().collect();
+        let files: Vec<&Statx> = held.iter().map(|held| &held.stat).collect();
+        // A directory that comes to another one is written: its parent is in it.
+        let directories = files.iter().copied().filter(|stat| is_directory(stat));
+        let accessed: Vec<&Statx> = of_directories.iter().chain(directories).collect();
+        let about = About {
+            accessed: &accessed,
+            owned: &files,
+            bits: SetIdBits::Left,
             // A whiteout is a new file, and the caller's.
-            let _acting = match flags.contains(rustix::fs::RenameFlags::WHITEOUT) {
-                true => Some(self.powers.make_as(caller, 0)?),
-                false => None,
-            };
-            Ok(rustix::fs::renameat_with(from_directory, from.1, to_directory, to.1, flags)?)
+            umask: flags.contains(rustix::fs::RenameFlags::WHITEOUT).then_some(0),
         };
-        self.change_names([moved.as_ref(), replaced.as_ref()], rename)?;
+        let result = self.change_names(&held, || {
+            self.powers.as_caller(caller, &about, || {
+                let (from, to) = ((from_directory, from.1), (to_directory, to.1));
+                Ok(rustix::fs::renameat_with(from.0, from.1, to.0, to.1, flags)?)
+            })
+        });
+        self.correct_kernel_of(&result, &[&from_parent, &to_parent], &held);
+        result?;
         if !flags.contains(rustix::fs::RenameFlags::EXCHANGE) {
-            keep_if_nameless(replaced);
+            replaced.into_iter().for_each(keep_if_nameless);
         }
         Ok(())
     }
 
-    /// What the kernel knows under a name, with a descriptor that holds it.
-    fn known_under(
-        &self,
-        directory: BorrowedFd<'_>,
-        name: &OsStr,
-    ) -> io::Result<Option<(OwnedFd, Arc<Inode>)>> {
-        let file = find_name(directory, name)?;
+    /// One file of a directory, whatever it is.
+    ///
+    /// # Errors
+    /// What open(2) says.
+    pub fn find_name(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+        check(name)?;
+        self.mounts.find(directory, name)
+    }
+
+    fn hold(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Held> {
+        let file = self.find_name(directory, name)?;
         let stat = look_at(file.as_fd())?;
-        Ok(self.inodes.known(file.as_fd(), &stat).map(|inode| (file, inode)))
+        let inode = self.inodes.known(file.as_fd(), &stat);
+        Ok(Held { file, stat, inode })
+    }
+
+    /// Where SOURCE has refused what the kernel allowed, the kernel asks for these files' owners and
+    /// modes anew.
+    pub fn correct_kernel<T>(&self, result: &io::Result<T>, numbers: &[INodeNo]) {
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            numbers.iter().for_each(|&number| self.watch.invalidate_attributes(number));
+        }
+    }
+
+    fn correct_kernel_of<T>(
+        &self,
+        result: &io::Result<T>,
+        directories: &[&Arc<Inode>],
+        held: &[&Held],
+    ) {
+        let known = held.iter().filter_map(|held| held.inode.as_ref());
+        let inodes = directories.iter().copied().chain(known);
+        let numbers: Vec<INodeNo> = inodes.map(|inode| inode.number).collect();
+        self.correct_kernel(result, &numbers);
     }
 
     /// Changes the names of these files.
     fn change_names(
         &self,
-        files: [Option<&(OwnedFd, Arc<Inode>)>; 2],
+        files: &[&Held],
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let mut files: Vec<_> = files
-            .into_iter()
-            .flatten()
-            .map(|(file, inode)| (file, inode.content(&self.contents)))
+            .iter()
+            .filter_map(|held| Some((&held.file, held.inode.as_ref()?.content(&self.contents))))
             .collect();
         // Always in the same order, so that two of these never wait for each other, and no file twice.
         files.sort_by_key(|(_, content)| Arc::as_ptr(content));
@@ -219,8 +295,8 @@ impl FileSystem {
 
 /// What has lost its last name is not found by its handle once the system has dropped it, and the kernel may
 /// know it still: somebody is in that directory.
-fn keep_if_nameless(file: Option<(OwnedFd, Arc<Inode>)>) {
-    let Some((file, inode)) = file else { return };
+fn keep_if_nameless(held: Held) {
+    let Held { file, inode: Some(inode), .. } = held else { return };
     let is_nameless = look_at(file.as_fd())
         .is_ok_and(|stat| stat.stx_nlink == 0 || inode.kind == FileType::Directory);
     if is_nameless {
@@ -229,11 +305,8 @@ fn keep_if_nameless(file: Option<(OwnedFd, Arc<Inode>)>) {
     }
 }
 
-/// One file of a directory, whatever it is: neither is a symlink followed, nor does anything happen to a device.
-pub fn find_name(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
-    check(name)?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(directory, name, flags, Mode::empty())?)
+fn is_directory(stat: &Statx) -> bool {
+    rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()).is_dir()
 }
 
 /// No way out of the directory.

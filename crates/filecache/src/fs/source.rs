@@ -1,14 +1,16 @@
 //! The mounts that SOURCE consists of: its own, and what is mounted below it.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ramfold_sys::file_server::FileHandle;
 use rustix::fs::{
-    AtFlags, Mode, OFlags, StatVfsMountFlags, Statx, StatxFlags, fstatfs, fstatvfs, open, openat,
-    statx,
+    AtFlags, Mode, OFlags, ResolveFlags, StatVfsMountFlags, Statx, StatxFlags, fstatfs, fstatvfs,
+    open, openat, openat2, statx,
 };
 use rustix::io::Errno;
 
@@ -57,6 +59,8 @@ pub struct SourceMounts {
     opens_by_handle: bool,
     restrictions: StatVfsMountFlags,
     descriptors: Descriptors,
+    /// Of the mount over SOURCE.
+    own_device: OnceLock<(u32, u32)>,
 }
 
 impl SourceMounts {
@@ -66,7 +70,42 @@ impl SourceMounts {
         restrictions: StatVfsMountFlags,
         descriptors: Descriptors,
     ) -> SourceMounts {
-        SourceMounts { known: Mutex::default(), opens_by_handle, restrictions, descriptors }
+        SourceMounts {
+            known: Mutex::default(),
+            opens_by_handle,
+            restrictions,
+            descriptors,
+            own_device: OnceLock::new(),
+        }
+    }
+
+    /// # Errors
+    /// What statx(2) says.
+    pub fn note_own_device(&self, mountpoint: &Path) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let device = device_of(open(mountpoint, flags, Mode::empty())?.as_fd())?;
+        self.own_device.get_or_init(|| device);
+        Ok(())
+    }
+
+    /// Opens a file of a directory by its name, with a descriptor of O_PATH: neither is a symlink
+    /// followed, nor does anything happen to a device.
+    ///
+    /// # Errors
+    /// `ELOOP` where the mount over SOURCE is mounted in SOURCE: it would wait for itself. What
+    /// open(2) says.
+    pub fn find(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat2(directory, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+            // Something is mounted there, or the kernel is older than 5.6.
+            Err(Errno::XDEV | Errno::NOSYS) => {}
+            result => return Ok(result?),
+        }
+        let file = openat(directory, name, flags, Mode::empty())?;
+        match self.own_device.get() {
+            Some(&own) if device_of(file.as_fd())? == own => Err(Errno::LOOP.into()),
+            _ => Ok(file),
+        }
     }
 
     pub fn descriptors(&self) -> &Descriptors {
@@ -142,6 +181,13 @@ impl Descriptors {
     pub fn path(file: impl AsFd) -> String {
         format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
     }
+}
+
+/// The device that a file is on, without asking whoever serves it.
+fn device_of(file: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(file, c"", flags, StatxFlags::TYPE)?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor))
 }
 
 /// All that is asked about a file, and which mount it is in.

@@ -3,15 +3,16 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 
 use fuser::INodeNo;
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
 use super::FileSystem;
-use super::source::Descriptors;
+use super::source::{Descriptors, look_at};
 use crate::content::Changed;
-use crate::credentials::{Caller, SetIdBits};
+use crate::credentials::{About, Caller, SetIdBits};
 
 /// The longest value and list the kernel has (XATTR_SIZE_MAX).
 const LONGEST: u32 = 65536;
@@ -27,11 +28,25 @@ pub enum Answer {
 impl FileSystem {
     /// # Errors
     /// What getxattr(2) says.
-    pub fn xattr(&self, number: INodeNo, name: &OsStr, size: u32) -> io::Result<Answer> {
+    pub fn xattr(
+        &self,
+        caller: Caller,
+        number: INodeNo,
+        name: &OsStr,
+        size: u32,
+    ) -> io::Result<Answer> {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
-        answer(size, |buffer| getxattr(&path, name, buffer))
+        let get = || answer(size, |buffer| getxattr(&path, name, buffer));
+        if !name.as_bytes().starts_with(b"user.") {
+            // Whose they are does not depend on the file.
+            return get();
+        }
+        let stat = &look_at(found.as_fd())?;
+        let result = self.powers.as_caller(caller, &About::file(&stat), get);
+        self.correct_kernel(&result, &[number]);
+        result
     }
 
     /// # Errors
@@ -74,15 +89,19 @@ impl FileSystem {
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
-        inode.content(&self.contents).change(Some(found.as_fd()), Changed::Attributes, || {
+        let stat = &look_at(found.as_fd())?;
+        let content = inode.content(&self.contents);
+        let result = content.change(Some(found.as_fd()), Changed::Attributes, || {
             // An access list changes the mode.
             let bits = match name == ACCESS_LIST {
                 true => self.bits_of_new_mode(caller, found.as_fd())?,
                 false => SetIdBits::Left,
             };
-            let _acting = self.powers.act_as_owner(caller, bits)?;
-            Ok(setxattr(&path, name, value, flags)?)
-        })
+            let about = About { bits, ..About::file(&stat) };
+            self.powers.as_caller(caller, &about, || Ok(setxattr(&path, name, value, flags)?))
+        });
+        self.correct_kernel(&result, &[number]);
+        result
     }
 
     /// # Errors
@@ -91,10 +110,14 @@ impl FileSystem {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
-        inode.content(&self.contents).change(Some(found.as_fd()), Changed::Attributes, || {
-            let _acting = self.powers.act_as_owner(caller, SetIdBits::Left)?;
-            Ok(removexattr(&path, name)?)
-        })
+        let stat = &look_at(found.as_fd())?;
+        let content = inode.content(&self.contents);
+        let result = content.change(Some(found.as_fd()), Changed::Attributes, || {
+            let about = About::file(&stat);
+            self.powers.as_caller(caller, &about, || Ok(removexattr(&path, name)?))
+        });
+        self.correct_kernel(&result, &[number]);
+        result
     }
 }
 

@@ -1,0 +1,108 @@
+//! A real mount, served by a process of its own.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::RAMFOLD;
+
+/// What is done behind a mount is seen within a second or so; the machine may be busy with more.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A mount over a new directory, served by a process of its own, until it is dropped.
+pub struct Mounted {
+    pub folder: tempfile::TempDir,
+    pub server: Child,
+}
+
+impl Mounted {
+    /// `None`, and a line that says so, where nobody can mount.
+    pub fn new() -> Option<Mounted> {
+        if !can_mount() {
+            return None;
+        }
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        fs::create_dir(folder.path().join("source")).unwrap();
+        fs::create_dir(folder.path().join("mount")).unwrap();
+        let server = serve(&folder.path().join("source"), &folder.path().join("mount"));
+        Some(Mounted { folder, server })
+    }
+
+    pub fn source(&self, name: &str) -> PathBuf {
+        self.folder.path().join("source").join(name)
+    }
+
+    pub fn mount(&self, name: &str) -> PathBuf {
+        self.folder.path().join("mount").join(name)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // The test may have ended it.
+        let _ = umount(&["--lazy"], &self.mount(""));
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+pub fn can_mount() -> bool {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: mounting without fusermount3 needs root");
+        return false;
+    }
+    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
+        eprintln!("SKIPPED: /dev/fuse: {error}");
+        return false;
+    }
+    true
+}
+
+pub fn serve(source: &Path, mountpoint: &Path) -> Child {
+    serve_with(&[], source, mountpoint)
+}
+
+pub fn serve_with(options: &[&str], source: &Path, mountpoint: &Path) -> Child {
+    let mut server = Command::new(RAMFOLD)
+        .args(["mount", "--memory", "64M"])
+        .args(options)
+        .args([source, mountpoint])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("is mounted on"), "{said}");
+    server
+}
+
+pub fn ended_well(server: &mut Child) {
+    let status = server.wait().unwrap();
+    let mut said = String::new();
+    server.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
+    assert!(status.success(), "{status}: {said}");
+}
+
+pub fn umount(options: &[&str], mountpoint: &Path) -> Result<(), String> {
+    let output =
+        Command::new(RAMFOLD).arg("umount").args(options).arg(mountpoint).output().unwrap();
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// Waits until it is so.
+pub fn is_seen(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what} is not seen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    eprintln!("{what}: seen after {:?}", begin.elapsed());
+}

@@ -1,0 +1,129 @@
+//! What a caller may do beyond what its user and its first group may. It is read in /proc, which
+//! takes longer than most operations do: only where it decides.
+
+use std::fs;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use rustix::fs::Statx;
+use rustix::thread::{CapabilitySet, Gid};
+
+use super::Caller;
+
+/// Capabilities to access files whatever their modes are.
+pub const OVER_ACCESS: CapabilitySet =
+    CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
+/// Capabilities to do what only a file's owner may.
+pub const OVER_OWNERS: CapabilitySet = CapabilitySet::CHOWN.union(CapabilitySet::FOWNER);
+
+#[derive(Debug)]
+pub struct Rights {
+    pub groups: Vec<Gid>,
+    effective: CapabilitySet,
+    reach: Reach,
+}
+
+/// Which files the capabilities are about (capable_wrt_inode_uidgid, kernel/capability.c).
+#[derive(Debug)]
+enum Reach {
+    AnyFile,
+    /// Those of a user namespace below this one: files whose owner and group exist in it.
+    Mapped {
+        users: IdMap,
+        groups: IdMap,
+    },
+}
+
+/// Ids, as they are here, that exist in a user namespace.
+#[derive(Debug)]
+struct IdMap(Vec<Range<u64>>);
+
+impl IdMap {
+    /// Of the text of uid_map or gid_map, as this process reads it (user_namespaces(7)).
+    fn of(text: &str) -> IdMap {
+        let range = |line: &str| {
+            let mut numbers = line.split_whitespace().skip(1).map(str::parse::<u64>);
+            let (first, count) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+            Some(first..first + count)
+        };
+        IdMap(text.lines().filter_map(range).collect())
+    }
+
+    fn has(&self, id: u32) -> bool {
+        self.0.iter().any(|range| range.contains(&id.into()))
+    }
+}
+
+impl Rights {
+    pub fn none() -> Rights {
+        Rights { groups: Vec::new(), effective: CapabilitySet::empty(), reach: Reach::AnyFile }
+    }
+
+    /// None where /proc does not show the caller.
+    pub fn of(caller: Caller) -> Rights {
+        Rights::read(caller).unwrap_or_else(Rights::none)
+    }
+
+    fn read(caller: Caller) -> Option<Rights> {
+        let path = |name| PathBuf::from(format!("/proc/{}/{name}", caller.thread));
+        let status = fs::read_to_string(path("status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        // The fourth is the one that counts for files (proc_pid_status(5)).
+        if field("Uid:")?.split_whitespace().nth(3)?.parse() != Ok(caller.user) {
+            return None;
+        }
+        let groups = field("Groups:")?.split_whitespace().map(str::parse).map(Result::ok);
+        let groups = groups.map(|group| group.map(Gid::from_raw)).collect::<Option<Vec<Gid>>>()?;
+        let effective = u64::from_str_radix(field("CapEff:")?.trim(), 16).ok()?;
+        let namespace = fs::read_link(path("ns/user")).ok()?;
+        let reach = if namespace == fs::read_link("/proc/self/ns/user").ok()? {
+            Reach::AnyFile
+        } else {
+            let map = |name| Some(IdMap::of(&fs::read_to_string(path(name)).ok()?));
+            Reach::Mapped { users: map("uid_map")?, groups: map("gid_map")? }
+        };
+        Some(Rights { groups, effective: CapabilitySet::from_bits_retain(effective), reach })
+    }
+
+    pub fn is_in_group(&self, group: u32) -> bool {
+        self.groups.contains(&Gid::from_raw(group))
+    }
+
+    /// Capabilities that count for all of these files.
+    pub fn capabilities_over(&self, files: &[&Statx]) -> CapabilitySet {
+        let reaches = |file: &&Statx| match &self.reach {
+            Reach::AnyFile => true,
+            Reach::Mapped { users, groups } => users.has(file.stx_uid) && groups.has(file.stx_gid),
+        };
+        if files.iter().all(reaches) { self.effective } else { CapabilitySet::empty() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{getegid, geteuid};
+    use rustix::thread::gettid;
+
+    use super::*;
+
+    #[test]
+    fn ids_of_a_namespace_are_those_outside() {
+        let map = IdMap::of("         0       1000          1\n         1     100000      65536\n");
+        assert_eq!(map.0, [1000..1001, 100_000..165_536]);
+        assert!(map.has(1000) && map.has(100_000) && map.has(165_535));
+        assert!(!map.has(0) && !map.has(1001) && !map.has(165_536));
+        let all = IdMap::of("0 0 4294967295\n");
+        assert!(all.has(0) && all.has(u32::MAX - 1) && !all.has(u32::MAX));
+    }
+
+    #[test]
+    fn only_who_asks_is_looked_at() {
+        let thread = gettid().as_raw_nonzero().get().cast_unsigned();
+        let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+        let own = Rights::read(Caller { user, group, thread }).unwrap();
+        assert!(matches!(own.reach, Reach::AnyFile));
+        // A thread that has come by the number of another.
+        assert!(Rights::read(Caller { user: user + 1, group, thread }).is_none());
+        assert!(Rights::read(Caller { user, group, thread: 0 }).is_none());
+    }
+}
