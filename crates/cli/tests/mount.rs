@@ -519,17 +519,7 @@ fn what_is_written_past_the_page_cache_is_read_at_once() {
     let Some(mounted) = Mounted::new() else { return };
     let path = mounted.mount("file");
     fs::write(&path, vec![0; 16 * 4096]).unwrap();
-    let writer = "
-import mmap, os, sys
-direct, cached = os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), os.open(sys.argv[1], os.O_RDONLY)
-memory = mmap.mmap(-1, 4096)
-for number in range(600):
-    page, byte = number % 16, b'%c' % (number % 251)
-    memory[:] = byte * 4096
-    assert os.pwrite(direct, memory, page * 4096) == 4096
-    found = os.pread(cached, 4096, page * 4096)
-    assert found == byte * 4096, (number, byte, set(found))
-";
+    let writer = include_str!("asynchronous_writes.py");
     let reader = "
 import os, sys
 file = os.open(sys.argv[1], os.O_RDONLY)
