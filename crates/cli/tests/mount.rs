@@ -513,6 +513,45 @@ fn a_direct_descriptor_and_a_cached_one_see_the_same() {
     assert_eq!(&page[..17], b"through the cache");
 }
 
+/// A second store to a page changes no time of the file.
+#[test]
+fn what_is_stored_through_a_mapping_of_source_is_seen() {
+    if !can_mount() {
+        return;
+    }
+    for place in ["/var/tmp", "/dev/shm"] {
+        let mounted = Mounted::new_in(place);
+        fs::write(mounted.source("file"), vec![b'o'; 20_000]).unwrap();
+        let program = "
+import mmap, os, sys, time
+through, behind = os.open(sys.argv[1], os.O_RDONLY), os.open(sys.argv[2], os.O_RDWR)
+with open(sys.argv[1], 'r+') as writer:
+    writer.write('!')
+with mmap.mmap(behind, 0) as memory, mmap.mmap(through, 0, prot=mmap.PROT_READ) as mapped:
+    for number in range(4):
+        text = b'text %d' % number
+        memory[5000:5006] = text
+        if number == 3:
+            memory.flush()
+        begin = time.monotonic()
+        while os.pread(through, 6, 5000) != text or mapped[5000:5006] != text:
+            assert time.monotonic() - begin < 60, (text, os.pread(through, 6, 5000))
+            time.sleep(0.01)
+        print('seen after %.1f s' % (time.monotonic() - begin))
+        # What is there now may be kept.
+        for _ in range(12):
+            os.pread(through, 6, 5000)
+            time.sleep(0.1)
+";
+        let status = Command::new("python3")
+            .args(["-c", program])
+            .args([mounted.mount("file"), mounted.source("file")])
+            .status()
+            .unwrap();
+        assert!(status.success(), "{place}");
+    }
+}
+
 /// What is read while somebody writes past the page cache is not what stays there.
 #[test]
 fn what_is_written_past_the_page_cache_is_read_at_once() {

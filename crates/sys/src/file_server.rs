@@ -138,6 +138,56 @@ pub fn set_file_flags(file: impl AsFd, mut flags: FileFlags) -> Result<(), Errno
     unsafe { raw::ioctl(file.as_fd(), FS_IOC_FSSETXATTR, &raw mut flags) }.map(drop)
 }
 
+/// Whether anybody has a file open for writing, or mapped for it: no lease for reading is given then
+/// (F_SETLEASE in fcntl(2)). `None` where the file system has no leases, or gives this process none.
+/// The file must not be open for writing by this process, and not be a descriptor of O_PATH.
+pub fn is_open_for_writing(file: impl AsFd) -> Option<bool> {
+    const F_SETSIG: usize = 10;
+    const F_SETLEASE: usize = 1024;
+    const F_RDLCK: usize = 0;
+    const F_UNLCK: usize = 2;
+    /// Ignored by default: who opens the file meanwhile has it sent.
+    const SIGURG: usize = 23;
+    let file = file.as_fd().as_raw_fd() as usize;
+    let control = |command: usize, argument: usize| {
+        // SAFETY: takes no pointers.
+        raw::check(unsafe { raw::syscall5(raw::nr::FCNTL, file, command, argument, 0, 0) })
+    };
+    control(F_SETSIG, SIGURG).ok()?;
+    match control(F_SETLEASE, F_RDLCK) {
+        Err(Errno::AGAIN) => Some(true),
+        Err(_) => None,
+        Ok(_) => {
+            // What was just given can be given back.
+            control(F_SETLEASE, F_UNLCK).ok()?;
+            Some(false)
+        }
+    }
+}
+
+/// Pages of a file in the page cache that are not written to its disk yet (cachestat(2), Linux 6.5).
+///
+/// # Errors
+/// `ENOSYS` on older kernels; `EOPNOTSUPP` for what has no page cache.
+pub fn unwritten_pages(file: impl AsFd) -> Result<u64, Errno> {
+    // The kernel's `struct cachestat_range`, of all of the file, and its `struct cachestat`: cached,
+    // dirty, under writeback, evicted, recently evicted.
+    let all = [0u64; 2];
+    let mut counts = [0u64; 5];
+    // SAFETY: both are of the size that the call reads and writes, and alive during it.
+    raw::check(unsafe {
+        raw::syscall5(
+            raw::nr::CACHESTAT,
+            file.as_fd().as_raw_fd() as usize,
+            all.as_ptr() as usize,
+            counts.as_mut_ptr() as usize,
+            0,
+            0,
+        )
+    })?;
+    Ok(counts[1] + counts[2])
+}
+
 /// Closes a descriptor and says what the file system had to say: the last write's error, over a network.
 ///
 /// # Errors
@@ -176,6 +226,29 @@ mod tests {
             Err(Errno::PERM) => eprintln!("SKIPPED: opening by handle needs CAP_DAC_READ_SEARCH"),
             Err(errno) => panic!("{errno}"),
         }
+    }
+
+    #[test]
+    fn who_writes_a_file_is_noticed() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "text").unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let Some(false) = is_open_for_writing(&file) else {
+            return eprintln!("SKIPPED: the file system of /var/tmp has no leases");
+        };
+        let mut writer = std::fs::File::options().write(true).open(&path).unwrap();
+        assert_eq!(is_open_for_writing(&file), Some(true));
+        std::io::Write::write_all(&mut writer, b"more text").unwrap();
+        if let Ok(pages) = unwritten_pages(&file) {
+            assert_eq!(pages, 1);
+            writer.sync_all().unwrap();
+            assert_eq!(unwritten_pages(&file), Ok(0));
+        }
+        drop(writer);
+        // A lease is not kept.
+        assert_eq!(is_open_for_writing(&file), Some(false));
+        std::fs::File::options().write(true).open(&path).unwrap();
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod nr {
     pub const EXECVE: usize = 59;
     pub const EXIT: usize = 60;
     pub const WAIT4: usize = 61;
+    pub const FCNTL: usize = 72;
     pub const SETGROUPS: usize = 116;
     pub const SETRESUID: usize = 117;
     pub const SETRESGID: usize = 119;
@@ -48,12 +49,14 @@ pub mod nr {
     pub const EXECVEAT: usize = 322;
     pub const USERFAULTFD: usize = 323;
     pub const CLONE3: usize = 435;
+    pub const CACHESTAT: usize = 451;
 }
 
 #[cfg(target_arch = "aarch64")]
 pub mod nr {
     pub const IO_SETUP: usize = 0;
     pub const IO_SUBMIT: usize = 2;
+    pub const FCNTL: usize = 25;
     pub const IOCTL: usize = 29;
     pub const CLOSE: usize = 57;
     pub const CAPGET: usize = 90;
@@ -86,6 +89,7 @@ pub mod nr {
     pub const SCHED_GETATTR: usize = 275;
     pub const USERFAULTFD: usize = 282;
     pub const CLONE3: usize = 435;
+    pub const CACHESTAT: usize = 451;
 }
 
 /// Makes a system call and returns the kernel's word: a result, or `-errno` in -4095..0.

@@ -21,15 +21,16 @@ pub struct Mounted {
 impl Mounted {
     /// `None`, and a line that says so, where nobody can mount.
     pub fn new() -> Option<Mounted> {
-        if !can_mount() {
-            return None;
-        }
-        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        can_mount().then(|| Mounted::new_in("/var/tmp"))
+    }
+
+    pub fn new_in(place: &str) -> Mounted {
+        let folder = tempfile::tempdir_in(place).unwrap();
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         fs::create_dir(folder.path().join("source")).unwrap();
         fs::create_dir(folder.path().join("mount")).unwrap();
         let server = serve(&folder.path().join("source"), &folder.path().join("mount"));
-        Some(Mounted { folder, server })
+        Mounted { folder, server }
     }
 
     pub fn source(&self, name: &str) -> PathBuf {

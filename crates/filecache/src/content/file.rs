@@ -17,6 +17,7 @@ use super::compression::Origin;
 use super::keys::Keys;
 use super::page_times::PageName;
 use super::source::By;
+use super::writers::Writers;
 use super::{Shared, Source, Stamp, locked, with_buffer};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -62,6 +63,8 @@ pub struct Content {
     seen: Mutex<Seen>,
     /// How often something was found changed that had not been changed through the mount.
     changes_behind: AtomicU64,
+    /// How often it is open for writing through the mount.
+    own_writers: AtomicU32,
     /// Grows by one when a change through the mount begins and when it ends, and when what is stored begins and has
     /// ended to be forgotten after one behind it: odd meanwhile. What was read under another number is outdated.
     epoch: AtomicU64,
@@ -88,6 +91,8 @@ struct Seen {
     stamp: Option<Stamp>,
     /// The last change that it shows was made through the mount.
     is_own: bool,
+    /// Those who write the file behind the mount.
+    writers: Writers,
 }
 
 /// What an operation changes of a file.
@@ -150,6 +155,7 @@ impl Content {
             node: AtomicU64::new(0),
             seen: Mutex::default(),
             changes_behind: AtomicU64::new(0),
+            own_writers: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
             data: AtomicU32::new(0),
             read_data: AtomicU32::new(0),
@@ -291,7 +297,7 @@ impl Content {
     pub fn changes_behind(&self, source: BorrowedFd<'_>) -> u64 {
         // Whoever is changing it, which may take long, has compared by himself.
         if self.epoch.load(Ordering::Acquire).is_multiple_of(2) {
-            self.compare(&mut locked(&self.seen), Stamp::of(source).ok());
+            self.compare_open(&mut locked(&self.seen), source);
         }
         self.changes_behind.load(Ordering::Relaxed)
     }
@@ -306,6 +312,7 @@ impl Content {
 
     fn compare(&self, seen: &mut Seen, now: Option<Stamp>) {
         if seen.stamp.is_some() && seen.stamp != now {
+            seen.writers.note_change();
             self.changes_behind.fetch_add(1, Ordering::Relaxed);
             self.shared.counters.changes_behind.add(1);
             // What is still stored meanwhile may be read, but is not to be stored again.
@@ -318,10 +325,38 @@ impl Content {
         }
         let is_own = seen.is_own && seen.stamp == now;
         let is_believed = now.is_some_and(|stamp| is_own || stamp.age_ns() >= FRESH_NS);
-        *seen = Seen { stamp: now, is_own };
+        (seen.stamp, seen.is_own) = (now, is_own);
         self.note_size(now);
         let looked_at_ms = if is_believed { self.shared.now_ms().max(1) } else { NOT_BELIEVED };
         self.looked_at_ms.store(looked_at_ms, Ordering::Relaxed);
+    }
+
+    /// The same with a descriptor that is not one of O_PATH.
+    fn compare_open(&self, seen: &mut Seen, source: BorrowedFd<'_>) {
+        self.compare(seen, Stamp::of(source).ok());
+        let Some(stamp) = seen.stamp else { return };
+        if seen.writers.look(source, &stamp, self.is_open_for_writing()) {
+            // What the kernel has may be old. Nothing is kept here.
+            self.changes_behind.fetch_add(1, Ordering::Relaxed);
+            self.epoch.fetch_add(2, Ordering::AcqRel);
+        }
+        if seen.writers.changes_unseen() {
+            self.looked_at_ms.store(NOT_BELIEVED, Ordering::Relaxed);
+        }
+    }
+
+    /// It is opened for writing through the mount.
+    pub fn note_writer(&self) {
+        self.own_writers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn note_writer_gone(&self) {
+        self.own_writers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether it is, so that it may be mapped and its pages be changed without anybody being told.
+    pub fn is_open_for_writing(&self) -> bool {
+        self.own_writers.load(Ordering::Relaxed) > 0
     }
 
     fn note_size(&self, stamp: Option<Stamp>) {
@@ -376,7 +411,7 @@ impl Content {
             let is_at_rest = looked_at != NOT_BELIEVED && epoch.is_multiple_of(2);
             return is_at_rest.then_some(Ticket { epoch });
         };
-        self.compare(&mut seen, Stamp::of(source).ok());
+        self.compare_open(&mut seen, source);
         let is_believed = self.looked_at_ms.load(Ordering::Relaxed) != NOT_BELIEVED;
         is_believed.then(|| Ticket { epoch: self.epoch.load(Ordering::Acquire) })
     }
@@ -827,6 +862,7 @@ mod tests {
         thread::sleep(Duration::from_millis(25));
         let contents = super::super::Contents::new(super::super::tests::config(16 << 20)).unwrap();
         let content = contents.of(FileKey { device: 1, inode: 1, generation: 0 });
+        content.note_writer();
         let first = content.look(file.as_fd(), true).unwrap();
         thread::sleep(Duration::from_millis(BELIEVED_MS + 10));
         let looking = locked(&content.seen);

@@ -4,7 +4,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`file`] | one file's content: reading it, changing it |
-//! | [`source`] | reading SOURCE past the page cache; [`stamp`]: what tells that a file was changed |
+//! | [`source`] | reading SOURCE past the page cache |
+//! | [`stamp`], [`writers`] | what tells that a file was changed, or may be unseen |
 //! | [`clusters`], [`keys`], [`mark`] | the lower level: clusters of pages, compressed, in the store |
 //! | [`compression`] | how they get there, in the background |
 //! | [`recent`] | those that were read last, as they are |
@@ -31,6 +32,7 @@ mod stamp;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod writers;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -97,6 +97,8 @@ impl Known {
         file.sync_all().unwrap();
         let content = contents.of(FileKey { device: 1, inode, generation: 0 });
         content.set_node(inode);
+        // This test has it open.
+        content.note_writer();
         let source = Source::new(file.try_clone().unwrap().into());
         Known { content, source, file, bytes }
     }
@@ -411,6 +413,7 @@ fn what_is_damaged_is_read_from_the_file_again() {
 fn errors_of_the_source_are_handed_on() {
     let contents = Contents::new(config(16 << 20)).unwrap();
     let content = contents.of(FileKey { device: 1, inode: 2, generation: 0 });
+    content.note_writer();
     let directory = File::open("/var/tmp").unwrap();
     content.read(&Source::new(directory.into()), 0, 10, |read| {
         assert_eq!(read.unwrap_err().raw_os_error(), Some(21));
@@ -456,6 +459,7 @@ fn a_page_can_be_read_whose_neighbours_cannot() {
     rest();
     let contents = Contents::new(config(16 << 20)).unwrap();
     let content = contents.of(FileKey { device: 1, inode: 2, generation: 0 });
+    content.note_writer();
     let source = Source::with_direct(file.into(), memory.into());
     for _ in 0..2 {
         content.read(&source, place + 100, 1000, |read| assert!(read.unwrap() == &page[100..1100]));
@@ -674,4 +678,46 @@ fn files_without_names_and_too_many_files_are_forgotten() {
     let before = contents.shared.counters.pool_hit_pages.get();
     used.check(0, 100_000);
     assert!(contents.shared.counters.pool_hit_pages.get() > before);
+}
+
+/// Stores through a mapping, and a write(2) that goes on for long, leave no trace in the times.
+#[test]
+fn what_somebody_else_may_change_unseen_is_not_kept() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, content_of(40_000, 1)).unwrap();
+    let reader = File::open(&path).unwrap();
+    if ramfold_sys::file_server::is_open_for_writing(&reader).is_none() {
+        return eprintln!("SKIPPED: the file system of /var/tmp has no leases");
+    }
+    thread::sleep(Duration::from_millis(25));
+    let contents = Contents::new(config(16 << 20)).unwrap();
+    let content = contents.of(FileKey { device: 1, inode: 1, generation: 0 });
+    let source = Source::new(reader.try_clone().unwrap().into());
+    let stored_after_read = || {
+        let read = || content.read(&source, 0, 40_960, |bytes| bytes.unwrap().to_vec());
+        let begun = Instant::now();
+        while contents.view().statistics().pages_stored == 0
+            && begun.elapsed() < Duration::from_millis(500)
+        {
+            assert_eq!(read(), fs::read(&path).unwrap());
+            thread::sleep(Duration::from_millis(20));
+        }
+        contents.view().statistics().pages_stored > 0
+    };
+    let number = || content.changes_behind(reader.as_fd());
+    assert!(stored_after_read());
+    assert_eq!(number(), number());
+    // Somebody opens it, which does not show, and writes.
+    let writer = File::options().write(true).open(&path).unwrap();
+    assert_eq!(number(), number());
+    writer.write_all_at(b"other", 100).unwrap();
+    let first = number();
+    assert_ne!(first, number());
+    assert!(!stored_after_read());
+    // A last time when it is closed: it may have been changed since the last look.
+    drop(writer);
+    let last = number();
+    assert_eq!(last, number());
+    assert!(stored_after_read());
 }

@@ -55,12 +55,11 @@ pub struct OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        let open = &self.inode.open;
         if !self.is_direct {
-            open.cached.fetch_sub(1, Ordering::Relaxed);
+            self.inode.open_cached.fetch_sub(1, Ordering::Relaxed);
         }
         if self.is_written {
-            open.written.fetch_sub(1, Ordering::Relaxed);
+            self.content.note_writer_gone();
         }
     }
 }
@@ -71,7 +70,7 @@ impl OpenFile {
     }
 
     fn is_dropped_by_writing(&self) -> bool {
-        self.is_direct && self.inode.open.cached.load(Ordering::Relaxed) > 0
+        self.is_direct && self.inode.open_cached.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -188,6 +187,9 @@ impl FileSystem {
         let content = Arc::clone(inode.content(&self.contents));
         let is_direct = flags.contains(OFlags::DIRECT);
         let is_written = flags & OFlags::ACCMODE != OFlags::RDONLY;
+        if is_written {
+            content.note_writer();
+        }
         let is_cached = inode.was_cached_at(content.changes_behind(source.as_fd()));
         let mut opened = FopenFlags::empty();
         if is_direct {
@@ -200,10 +202,7 @@ impl FileSystem {
         }
         content.set_node(inode.number.0);
         if !is_direct {
-            inode.open.cached.fetch_add(1, Ordering::Relaxed);
-        }
-        if is_written {
-            inode.open.written.fetch_add(1, Ordering::Relaxed);
+            inode.open_cached.fetch_add(1, Ordering::Relaxed);
         }
         let file = OpenFile {
             inode,
@@ -384,8 +383,7 @@ impl FileSystem {
 
     /// Whether there may be pages of the file that were changed through a mapping and not written.
     pub fn may_be_mapped(&self, handle: FileHandle) -> bool {
-        let is_written = |file: Arc<OpenFile>| file.inode.open.written.load(Ordering::Relaxed) > 0;
-        self.files.get(handle).is_ok_and(is_written)
+        self.files.get(handle).is_ok_and(|file| file.content.is_open_for_writing())
     }
 
     /// Looks for data or a hole.

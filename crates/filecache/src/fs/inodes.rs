@@ -36,16 +36,8 @@ pub struct Inode {
     content: OnceLock<Arc<Content>>,
     /// [`Content::changes_behind`] when the kernel's cache was last known to be right.
     cached_at: AtomicU64,
-    pub open: OpenCounts,
-}
-
-/// How often the kernel has a file open.
-#[derive(Debug, Default)]
-pub struct OpenCounts {
-    /// Through its page cache.
-    pub cached: AtomicU32,
-    /// For writing: it may be mapped, and its pages be changed without anybody being told.
-    pub written: AtomicU32,
+    /// How often the kernel has it open through its page cache.
+    pub open_cached: AtomicU32,
 }
 
 /// Which inode this is as long as it exists. The same file in two mounts is two inodes: what may be done with
@@ -197,7 +189,7 @@ impl Inodes {
             kept: OnceLock::new(),
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
-            open: OpenCounts::default(),
+            open_cached: AtomicU32::new(0),
         };
         let known = Known { inode: Arc::new(inode), lookups: 1 };
         inodes.write().by_number.insert(INodeNo::ROOT.0, known);
@@ -340,7 +332,7 @@ impl Inode {
             kept: OnceLock::new(),
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
-            open: OpenCounts::default(),
+            open_cached: AtomicU32::new(0),
         })
     }
 }
