@@ -8,6 +8,7 @@ mod child;
 mod commands;
 mod duration;
 mod file_pressure;
+mod mount_options;
 mod mount_view;
 mod object_trace;
 mod output_file;
@@ -43,7 +44,7 @@ enum Command {
 }
 
 fn main() {
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+    let arguments = Arguments::try_parse_from(mount_options::arguments()).unwrap_or_else(|error| {
         // Nobody is left to tell when the stream is closed.
         let _ = error.print();
         // Help that was asked for is no failure.

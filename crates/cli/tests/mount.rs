@@ -513,6 +513,55 @@ fn a_direct_descriptor_and_a_cached_one_see_the_same() {
     assert_eq!(&page[..17], b"through the cache");
 }
 
+/// As fstab(5) has them, by the program that mount(8) calls.
+#[test]
+fn options_of_mount_restrict_it() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    fs::copy("/bin/true", mounted.source("program")).unwrap();
+    umount(&[], &mounted.mount("")).unwrap();
+    ended_well(&mut mounted.server);
+    let helper = mounted.folder.path().join("mount.fuse.ramfold");
+    std::os::unix::fs::symlink(RAMFOLD, &helper).unwrap();
+    let options_shown = |options: &str| {
+        let status = Command::new(&helper)
+            .args([mounted.source(""), mounted.mount("")])
+            .args(["-n", "-o", options, "-t", "fuse.ramfold"])
+            .status()
+            .unwrap();
+        assert!(status.success(), "{options}");
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let place = mounted.folder.path().join("mount").display().to_string();
+        let line = mounts.lines().find(|line| line.contains(&place)).unwrap();
+        line.split(' ').nth(3).unwrap().to_owned()
+    };
+    let shown = options_shown("ro,nosuid,nodev,noatime,memory=32M,x-systemd.automount");
+    for option in ["ro", "nosuid", "nodev", "noatime"] {
+        assert!(shown.split(',').any(|shown| shown == option), "{option}: {shown}");
+    }
+    let error = fs::write(mounted.mount("new"), "").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EROFS));
+    // What is still open is served on, and ended.
+    let mut file = File::open(mounted.mount("program")).unwrap();
+    assert!(
+        Command::new("umount").arg("--lazy").arg(mounted.mount("")).status().unwrap().success()
+    );
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, fs::read(mounted.source("program")).unwrap());
+    drop(file);
+    options_shown("rw,noexec,memory=32M");
+    let error = Command::new(mounted.mount("program")).status().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    umount(&[], &mounted.mount("")).unwrap();
+    let wrong = Command::new(&helper)
+        .args([mounted.source(""), mounted.mount("")])
+        .args(["-o", "rw,size=1G"])
+        .output()
+        .unwrap();
+    assert!(!wrong.status.success());
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("noexec"), "{wrong:?}");
+}
+
 /// A second store to a page changes no time of the file.
 #[test]
 fn what_is_stored_through_a_mapping_of_source_is_seen() {

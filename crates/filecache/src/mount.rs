@@ -38,6 +38,8 @@ fn read_ahead_kib(memory_bytes: u64) -> u32 {
 pub struct Options {
     /// Others than the user who mounts may use it; root's mounts always let them.
     pub allow_other: bool,
+    /// What it may not do, beside what SOURCE may not: RDONLY, NOSUID, NODEV, NOEXEC, NOATIME.
+    pub restrictions: StatVfsMountFlags,
     /// Threads that take requests; by default three more than there are processors.
     pub threads: Option<usize>,
     pub content: content::Config,
@@ -105,7 +107,8 @@ impl Mount {
             .map_err(|errno| MountError::Source(source.clone(), errno.into()))?;
         let powers = Powers::of_this_process().map_err(other)?;
 
-        let restrictions = restrictions(&root, &source, &powers).map_err(other)?;
+        let of_source = restrictions(&root, &source, &powers).map_err(other)?;
+        let restrictions = of_source | options.restrictions;
         let (watch, watcher) = watch();
         let contents = Contents::new(options.content)?;
         let (bounds, view) = (contents.bounds(), contents.view());

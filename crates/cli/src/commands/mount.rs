@@ -11,9 +11,11 @@ use ramfold_codec::Codec;
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 use ramfold_filecache::content::{self, COMPRESSED_SHARE_MAX, View};
 use ramfold_filecache::mount::{Mount, Mounted, Options};
+use rustix::fs::StatVfsMountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
+use crate::mount_options::{self, MountOption};
 use crate::mount_view::MountView;
 use crate::output_file;
 use crate::picture;
@@ -69,6 +71,11 @@ pub struct Arguments {
     /// `user_allow_other` in /etc/fuse.conf
     #[arg(long)]
     allow_other: bool,
+    /// Options as of mount(8): ro, nosuid, nodev, noexec, noatime, and allow_other and memory=SIZE
+    /// instead of those above. As /sbin/mount.fuse.ramfold ramfold mounts what fstab(5) has of type
+    /// fuse.ramfold
+    #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<MountOption>,
     /// The directory
     source: PathBuf,
     /// An empty directory that is to show it
@@ -150,11 +157,22 @@ fn serve(
     arguments: &Arguments,
     when_ready: impl FnOnce(&Mount) -> io::Result<()>,
 ) -> anyhow::Result<()> {
+    let (mut memory, mut allow_other) = (arguments.memory, arguments.allow_other);
+    let mut restrictions = StatVfsMountFlags::empty();
+    for option in &arguments.options {
+        match *option {
+            MountOption::Restriction(restriction) => restrictions |= restriction,
+            MountOption::AllowOther => allow_other = true,
+            MountOption::Memory(size) => memory = Some(size),
+            MountOption::Nothing => {}
+        }
+    }
     let options = Options {
-        allow_other: arguments.allow_other,
+        allow_other,
+        restrictions,
         threads: None,
         content: content::Config {
-            memory_bytes: memory_bytes(arguments.memory, MEMORY_SHARE)?,
+            memory_bytes: memory_bytes(memory, MEMORY_SHARE)?,
             compressed_share: arguments.compressed_share,
             codec: arguments.codec.0,
             cluster: arguments.cluster,
@@ -238,7 +256,7 @@ fn answer_signals(
 fn start_in_background() -> anyhow::Result<()> {
     let this = std::env::current_exe().context("finding this program")?;
     let mut child = Command::new(this)
-        .args(std::env::args_os().skip(1))
+        .args(&mount_options::arguments()[1..])
         .env(IN_BACKGROUND, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

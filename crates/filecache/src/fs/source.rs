@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ramfold_sys::file_server::FileHandle;
 use rustix::fs::{
-    AtFlags, Mode, OFlags, ResolveFlags, StatVfsMountFlags, Statx, StatxFlags, fstatfs, fstatvfs,
-    open, openat, openat2, statx,
+    AtFlags, Mode, OFlags, ResolveFlags, StatVfsMountFlags, Statx, StatxFlags, fcntl_getfl,
+    fcntl_setfl, fstatfs, fstatvfs, open, openat, openat2, statx,
 };
 use rustix::io::Errno;
 
@@ -106,6 +106,17 @@ impl SourceMounts {
             Some(&own) if device_of(file.as_fd())? == own => Err(Errno::LOOP.into()),
             _ => Ok(file),
         }
+    }
+
+    /// Has reads by a descriptor leave the time of the last access as it is, where the mount does.
+    ///
+    /// # Errors
+    /// What fcntl(2) says.
+    pub fn restrict(&self, file: &OwnedFd) -> io::Result<()> {
+        if self.restrictions.contains(StatVfsMountFlags::NOATIME) {
+            fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NOATIME)?;
+        }
+        Ok(())
     }
 
     pub fn descriptors(&self) -> &Descriptors {

@@ -53,6 +53,7 @@ fn mount_as_root(wanted: &Wanted<'_>) -> Result<OwnedFd, MountError> {
         (StatVfsMountFlags::NODEV, MountFlags::NODEV),
         (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
         (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
     ];
     let flags = flags
         .into_iter()
@@ -76,9 +77,11 @@ fn mount_by_fusermount(wanted: &Wanted<'_>) -> Result<OwnedFd, MountError> {
     if wanted.allow_other {
         options.push_str(",allow_other");
     }
-    for (restriction, option) in
-        [(StatVfsMountFlags::NOEXEC, ",noexec"), (StatVfsMountFlags::RDONLY, ",ro")]
-    {
+    for (restriction, option) in [
+        (StatVfsMountFlags::NOEXEC, ",noexec"),
+        (StatVfsMountFlags::RDONLY, ",ro"),
+        (StatVfsMountFlags::NOATIME, ",noatime"),
+    ] {
         if wanted.restrictions.contains(restriction) {
             options.push_str(option);
         }
