@@ -22,7 +22,7 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, capabilities, set_capabilities, set_thread_groups,
 };
 
-use rights::{OVER_ACCESS, OVER_OWNERS, Rights};
+use rights::{OVER_ACCESS, Rights};
 
 /// What is needed to act as others: their ids, and all that the kernel has allowed them.
 const NEEDED: CapabilitySet = CapabilitySet::CHOWN
@@ -31,6 +31,12 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID);
+
+/// Capabilities that count as far as the caller has them.
+const OF_CALLERS: CapabilitySet = OVER_ACCESS
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID);
 
 thread_local! {
     static HAS_OWN_UMASK: Cell<bool> = const { Cell::new(false) };
@@ -68,9 +74,9 @@ impl Caller {
         self.user == u32::MAX
     }
 
-    /// Is the caller in this group? Asked in rare cases only: it reads a file.
-    fn is_in_group(self, group: u32) -> bool {
-        self.group == group || Rights::of(self).is_in_group(group)
+    /// May the caller administer the whole system? Asked in rare cases only: it is read in /proc.
+    pub fn administers(self) -> bool {
+        Rights::of(self).has_everywhere(CapabilitySet::SYS_ADMIN)
     }
 }
 
@@ -81,7 +87,9 @@ pub struct About<'a> {
     pub accessed: &'a [&'a Statx],
     /// What only an owner may do it to: CAP_FOWNER and CAP_CHOWN are about these.
     pub owned: &'a [&'a Statx],
-    pub bits: SetIdBits,
+    /// What only an owner may remove from a sticky directory: CAP_FOWNER is about these, too.
+    pub removed: &'a [&'a Statx],
+    pub set_id: SetId,
     /// The caller's, where something is made.
     pub umask: Option<u32>,
 }
@@ -90,28 +98,48 @@ impl<'a> About<'a> {
     /// Something that is done to one file, which its owner or who may access it may.
     pub fn file(file: &'a &'a Statx) -> About<'a> {
         let file = slice::from_ref(file);
-        About { accessed: file, owned: file, bits: SetIdBits::Left, umask: None }
+        About { accessed: file, owned: file, removed: &[], set_id: SetId::Kept, umask: None }
     }
 
     /// Something that is made in a directory.
     pub fn making(directory: &'a &'a Statx, umask: u32) -> About<'a> {
+        let is_set_group_id = u32::from(directory.stx_mode) & SET_GROUP_ID != 0;
         About {
             accessed: slice::from_ref(directory),
             owned: &[],
-            bits: SetIdBits::Left,
+            removed: &[],
+            set_id: if is_set_group_id { SetId::Set } else { SetId::Kept },
             umask: Some(umask),
         }
     }
 }
 
-/// What becomes of a file's set-id bits when it is changed.
+pub const SET_USER_ID: u32 = 0o4000;
+pub const SET_GROUP_ID: u32 = 0o2000;
+
+/// What an operation does to the set-id bits of a file. All but the first depend on the caller's
+/// groups and CAP_FSETID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetIdBits {
-    /// As the caller's capabilities have it, which the kernel has looked at.
-    Left,
-    /// SOURCE clears them as for anybody without CAP_FSETID; for a member of the file's group (given where that
-    /// matters) it leaves the set-group-id bit of a file that the group cannot execute.
-    Cleared { group: Option<u32> },
+pub enum SetId {
+    /// Nothing, or there are none.
+    Kept,
+    /// Sets them: who is not in the group may not set a set-group-id bit.
+    Set,
+    /// Clears them, but for who has CAP_FSETID everywhere: the file is written, cut off, or given
+    /// away.
+    Written,
+    /// Clears them: the kernel has looked at the capabilities already.
+    Cleared,
+}
+
+impl SetId {
+    /// The same where the file has such bits.
+    pub fn of(self, file: &Statx) -> SetId {
+        match u32::from(file.stx_mode) & (SET_USER_ID | SET_GROUP_ID) {
+            0 => SetId::Kept,
+            _ => self,
+        }
+    }
 }
 
 /// The thread acts as somebody else as long as this is there.
@@ -148,10 +176,9 @@ impl Powers {
         !caller.is_nobody() && (self.acts_as_others || caller.user == self.user)
     }
 
-    /// Whether SOURCE is asked what this caller may: root may do all that the kernel has allowed it,
-    /// and an ordinary user's mount does all as that user.
+    /// Whether SOURCE is asked what this caller may: an ordinary user's mount does all as that user.
     pub fn asks_again(&self, caller: Caller) -> bool {
-        self.acts_as_others && !caller.is_nobody() && caller.user != 0
+        self.acts_as_others && !caller.is_nobody()
     }
 
     /// Does something to files of SOURCE with the rights that the caller has now. It is done again
@@ -173,14 +200,15 @@ impl Powers {
             set_umask(mask)?;
         }
         if !self.asks_again(caller) {
-            let _acting = self.act_as(caller, about.bits)?;
             return f();
         }
         let try_with = |rights: &Rights| {
             let _acting = self.act_with(caller, about, rights)?;
             f()
         };
-        if !about.accessed.iter().any(|file| gives_group_less(file)) {
+        let is_about_all_rights =
+            about.set_id != SetId::Kept || about.accessed.iter().any(|file| gives_group_less(file));
+        if !is_about_all_rights {
             match try_with(&Rights::none()) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
                 result => return result,
@@ -193,41 +221,54 @@ impl Powers {
     ///
     /// # Errors
     /// What setfsuid and its kin say.
-    pub fn act_as(&self, caller: Caller, bits: SetIdBits) -> io::Result<Acting> {
-        self.act(caller, bits, self.sets.effective, &[])
+    pub fn act_as(&self, caller: Caller, set_id: SetId) -> io::Result<Acting> {
+        let mut effective = self.sets.effective;
+        if set_id == SetId::Kept || !self.asks_again(caller) {
+            return self.act(caller, effective, &[]);
+        }
+        let rights = Rights::of(caller);
+        if set_id == SetId::Cleared || !rights.has_everywhere(CapabilitySet::FSETID) {
+            effective.remove(CapabilitySet::FSETID);
+        }
+        self.act(caller, effective, &rights.groups)
     }
 
     fn act_with(&self, caller: Caller, about: &About<'_>, rights: &Rights) -> io::Result<Acting> {
-        let mut effective = self.sets.effective;
-        effective.remove(OVER_ACCESS | OVER_OWNERS);
-        let over_access = rights.capabilities_over(about.accessed) & OVER_ACCESS;
-        let over_owners = rights.capabilities_over(about.owned) & OVER_OWNERS;
-        effective |= (over_access | over_owners) & self.sets.effective;
-        self.act(caller, about.bits, effective, &rights.groups)
+        let keeps_set_id = match about.set_id {
+            SetId::Kept => CapabilitySet::FSETID,
+            SetId::Set => rights.over(about.accessed) & CapabilitySet::FSETID,
+            SetId::Written if rights.has_everywhere(CapabilitySet::FSETID) => CapabilitySet::FSETID,
+            // Of a file that its group cannot execute it is asked as when they are set.
+            SetId::Written if about.accessed.iter().all(|file| has_only_set_group_id(file)) => {
+                rights.over(about.accessed) & CapabilitySet::FSETID
+            }
+            SetId::Written | SetId::Cleared => CapabilitySet::empty(),
+        };
+        let given = (rights.over(about.accessed) & OVER_ACCESS)
+            | (rights.over(about.owned) & CapabilitySet::CHOWN)
+            | (rights.over_owners(about.owned)
+                & rights.over(about.removed)
+                & CapabilitySet::FOWNER)
+            | keeps_set_id;
+        let own = self.sets.effective;
+        let effective = own.difference(OF_CALLERS) | (own & given);
+        self.act(caller, effective, &rights.groups)
     }
 
     fn act(
         &self,
         caller: Caller,
-        bits: SetIdBits,
         mut effective: CapabilitySet,
         groups: &[Gid],
     ) -> io::Result<Acting> {
-        if !self.acts_as_others || caller.is_nobody() {
+        if !self.asks_again(caller) {
             return Ok(Acting { back: None, has_groups: false });
-        }
-        let mut group = caller.group;
-        if let SetIdBits::Cleared { group: of_file } = bits {
-            effective.remove(CapabilitySet::FSETID);
-            if let Some(of_file) = of_file.filter(|&of_file| caller.is_in_group(of_file)) {
-                group = of_file;
-            }
         }
         if caller.user != 0 {
             // It goes over quotas and into blocks reserved for root.
             effective.remove(CapabilitySet::SYS_RESOURCE);
         }
-        if (caller.user, group, effective) == (self.user, self.group, self.sets.effective) {
+        if (caller.user, caller.group, effective) == (self.user, self.group, self.sets.effective) {
             return Ok(Acting { back: None, has_groups: false });
         }
         let acting = Acting { back: Some(*self), has_groups: !groups.is_empty() };
@@ -235,8 +276,8 @@ impl Powers {
             set_thread_groups(groups)?;
             HAS_NO_GROUPS.set(true);
         }
-        if group != self.group {
-            set_file_group(group)?;
+        if caller.group != self.group {
+            set_file_group(caller.group)?;
         }
         if caller.user != self.user {
             set_file_user(caller.user)?;
@@ -256,6 +297,13 @@ fn set_umask(mask: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// And nobody of the group may execute it (setattr_should_drop_sgid, fs/attr.c).
+fn has_only_set_group_id(file: &Statx) -> bool {
+    const GROUP_EXECUTES: u32 = 0o010;
+    let concerned = SET_USER_ID | SET_GROUP_ID | GROUP_EXECUTES;
+    u32::from(file.stx_mode) & concerned == SET_GROUP_ID
+}
+
 /// Whether a member of the file's group may do less than others: then all groups of the caller
 /// matter from the start.
 fn gives_group_less(file: &Statx) -> bool {
@@ -270,7 +318,9 @@ impl Drop for Acting {
         let back = set_file_user(powers.user)
             .and_then(|()| set_capabilities(None, powers.sets))
             .and_then(|()| set_file_group(powers.group))
-            .and_then(|()| if self.has_groups { set_thread_groups(&[]) } else { Ok(()) });
+            .and_then(|()| {
+                if self.has_groups && powers.sets_groups { set_thread_groups(&[]) } else { Ok(()) }
+            });
         if back.is_err() {
             // Whatever this thread did next it would do as somebody else.
             eprintln!("ramfold: a thread cannot get its own user back: ending");

@@ -6,16 +6,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use rustix::fs::Statx;
-use rustix::thread::{CapabilitySet, Gid};
+use rustix::thread::{CapabilitySet, Gid, Pid, capabilities};
 
-use super::Caller;
+use super::{Caller, OF_CALLERS};
 
 /// Capabilities to access files whatever their modes are.
 pub const OVER_ACCESS: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
-/// Capabilities to do what only a file's owner may.
-pub const OVER_OWNERS: CapabilitySet = CapabilitySet::CHOWN.union(CapabilitySet::FOWNER);
-
 #[derive(Debug)]
 pub struct Rights {
     pub groups: Vec<Gid>,
@@ -23,7 +20,7 @@ pub struct Rights {
     reach: Reach,
 }
 
-/// Which files the capabilities are about (capable_wrt_inode_uidgid, kernel/capability.c).
+/// Which files the capabilities are about.
 #[derive(Debug)]
 enum Reach {
     AnyFile,
@@ -66,6 +63,14 @@ impl Rights {
 
     fn read(caller: Caller) -> Option<Rights> {
         let path = |name| PathBuf::from(format!("/proc/{}/{name}", caller.thread));
+        let thread = Pid::from_raw(caller.thread.cast_signed())?;
+        let effective = capabilities(Some(thread)).ok()?.effective;
+        let namespace = fs::read_link(path("ns/user")).ok()?;
+        let is_here = namespace == fs::read_link("/proc/self/ns/user").ok()?;
+        if is_here && caller.user == 0 && effective.contains(OF_CALLERS) {
+            // Root may do it in whatever groups it is.
+            return Some(Rights { groups: Vec::new(), effective, reach: Reach::AnyFile });
+        }
         let status = fs::read_to_string(path("status")).ok()?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         // The fourth is the one that counts for files (proc_pid_status(5)).
@@ -74,28 +79,45 @@ impl Rights {
         }
         let groups = field("Groups:")?.split_whitespace().map(str::parse).map(Result::ok);
         let groups = groups.map(|group| group.map(Gid::from_raw)).collect::<Option<Vec<Gid>>>()?;
-        let effective = u64::from_str_radix(field("CapEff:")?.trim(), 16).ok()?;
-        let namespace = fs::read_link(path("ns/user")).ok()?;
-        let reach = if namespace == fs::read_link("/proc/self/ns/user").ok()? {
+        let reach = if is_here {
             Reach::AnyFile
         } else {
             let map = |name| Some(IdMap::of(&fs::read_to_string(path(name)).ok()?));
             Reach::Mapped { users: map("uid_map")?, groups: map("gid_map")? }
         };
-        Some(Rights { groups, effective: CapabilitySet::from_bits_retain(effective), reach })
+        Some(Rights { groups, effective, reach })
     }
 
-    pub fn is_in_group(&self, group: u32) -> bool {
-        self.groups.contains(&Gid::from_raw(group))
+    /// Whether it has a capability over the whole system.
+    pub fn has_everywhere(&self, capability: CapabilitySet) -> bool {
+        matches!(self.reach, Reach::AnyFile) && self.effective.contains(capability)
     }
 
-    /// Capabilities that count for all of these files.
-    pub fn capabilities_over(&self, files: &[&Statx]) -> CapabilitySet {
-        let reaches = |file: &&Statx| match &self.reach {
+    /// Capabilities that count for all of these files (capable_wrt_inode_uidgid,
+    /// kernel/capability.c).
+    pub fn over(&self, files: &[&Statx]) -> CapabilitySet {
+        self.over_mapped(files, |file, users, groups| {
+            users.has(file.stx_uid) && groups.has(file.stx_gid)
+        })
+    }
+
+    /// The same where the group does not matter (inode_owner_or_capable, fs/inode.c).
+    pub fn over_owners(&self, files: &[&Statx]) -> CapabilitySet {
+        self.over_mapped(files, |file, users, _| users.has(file.stx_uid))
+    }
+
+    fn over_mapped(
+        &self,
+        files: &[&Statx],
+        reaches: impl Fn(&Statx, &IdMap, &IdMap) -> bool,
+    ) -> CapabilitySet {
+        let counts = match &self.reach {
             Reach::AnyFile => true,
-            Reach::Mapped { users, groups } => users.has(file.stx_uid) && groups.has(file.stx_gid),
+            Reach::Mapped { users, groups } => {
+                files.iter().all(|file| reaches(file, users, groups))
+            }
         };
-        if files.iter().all(reaches) { self.effective } else { CapabilitySet::empty() }
+        if counts { self.effective } else { CapabilitySet::empty() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Attributes of files, as SOURCE has them and as the kernel wants them.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileHandle, FileType, INodeNo, TimeOrNow};
@@ -15,11 +15,7 @@ use super::FileSystem;
 use super::inodes::Inode;
 use super::source::{Descriptors, look_at};
 use crate::content::Changed;
-use crate::credentials::{About, Caller, SetIdBits};
-
-const SET_USER_ID: u32 = 0o4000;
-const SET_GROUP_ID: u32 = 0o2000;
-const GROUP_EXECUTES: u32 = 0o010;
+use crate::credentials::{About, Caller, SET_GROUP_ID, SetId};
 
 /// What a setattr request asks for.
 #[derive(Debug, Default)]
@@ -75,8 +71,7 @@ impl FileSystem {
             if wanted.is_nothing() {
                 // Set-id bits alone are to go, because of a chown(2) that leaves owner and group, or of a write that
                 // follows: of whom does not matter then, and SOURCE clears them with it.
-                let bits = self.bits_after_write(caller, file)?;
-                let about = About { bits, ..About::file(&stat) };
+                let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat) };
                 let cleared = self
                     .powers
                     .as_caller(caller, &about, || Ok(chownat(file, "", None, None, empty_path())?));
@@ -86,34 +81,30 @@ impl FileSystem {
                 }
             }
             if let Some(mode) = wanted.mode {
-                let bits = match mode & SET_GROUP_ID {
-                    0 => SetIdBits::Left,
-                    _ => self.bits_of_new_mode(caller, file)?,
-                };
+                let set_id = if mode & SET_GROUP_ID == 0 { SetId::Kept } else { SetId::Set };
+                let about = About { set_id, ..About::file(&stat) };
                 let (path, mode) = (Descriptors::path(file), Mode::from_raw_mode(mode & 0o7777));
-                let about = About { bits, ..About::file(&stat) };
-                self.powers
-                    .as_caller(caller, &about, || Ok(chmodat(CWD, &path, mode, no_flags())?))?;
+                let change = || Ok(chmodat(CWD, &path, mode, no_flags())?);
+                self.powers.as_caller(caller, &about, change)?;
             }
             if wanted.user.is_some() || wanted.group.is_some() {
-                let bits = self.bits_after_write(caller, file)?;
                 let user = wanted.user.map(Uid::from_raw);
                 let group = wanted.group.map(Gid::from_raw);
-                let about = About { bits, ..About::file(&stat) };
+                let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat) };
                 self.powers.as_caller(caller, &about, || {
                     Ok(chownat(file, "", user, group, empty_path())?)
                 })?;
             }
             if let Some(size) = wanted.size {
-                let bits = self.bits_after_write(caller, file)?;
+                let set_id = SetId::Written.of(stat);
                 match handle.and_then(|handle| self.files.get(handle).ok()) {
                     Some(opened) => {
-                        let _acting = self.powers.act_as(caller, bits)?;
+                        let _acting = self.powers.act_as(caller, set_id)?;
                         ftruncate(opened.source(), size)?;
                     }
                     None => {
                         let opened = self.open_source(caller, &inode, OFlags::WRONLY)?;
-                        let _acting = self.powers.act_as(caller, bits)?;
+                        let _acting = self.powers.act_as(caller, set_id)?;
                         ftruncate(opened, size)?;
                     }
                 }
@@ -136,45 +127,6 @@ impl FileSystem {
         self.correct_kernel(&result, &[number]);
         result?;
         shown(&inode, &look_at(file)?)
-    }
-
-    /// What becomes of the set-id bits when the caller cuts the file off or gives it away, or writes to it where
-    /// the kernel does not say (FUSE_WRITE_KILL_SUIDGID): who has CAP_FSETID keeps them. Of the caller the
-    /// kernel tells no capabilities, so that is root.
-    ///
-    /// # Errors
-    /// What statx(2) says.
-    pub fn bits_after_write(&self, caller: Caller, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
-        match caller.user {
-            0 => Ok(SetIdBits::Left),
-            _ => self.bits_cleared(file),
-        }
-    }
-
-    /// What becomes of the set-id bits of a mode that the caller sets: who is not in the file's group may not set its
-    /// set-group-id bit.
-    ///
-    /// # Errors
-    /// What statx(2) says.
-    pub fn bits_of_new_mode(&self, caller: Caller, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
-        match caller.user {
-            0 => Ok(SetIdBits::Left),
-            _ => Ok(SetIdBits::Cleared { group: Some(look_at(file)?.stx_gid) }),
-        }
-    }
-
-    /// As SOURCE clears them for callers without CAP_FSETID.
-    ///
-    /// # Errors
-    /// What statx(2) says.
-    pub fn bits_cleared(&self, file: BorrowedFd<'_>) -> io::Result<SetIdBits> {
-        let stat = look_at(file)?;
-        let mode = u32::from(stat.stx_mode);
-        if mode & (SET_USER_ID | SET_GROUP_ID) == 0 {
-            return Ok(SetIdBits::Left);
-        }
-        let matters = mode & (SET_GROUP_ID | GROUP_EXECUTES) == SET_GROUP_ID;
-        Ok(SetIdBits::Cleared { group: matters.then_some(stat.stx_gid) })
     }
 }
 

@@ -22,7 +22,7 @@ use super::names::{self, Named};
 use super::open_limit::Counted;
 use super::source::{Descriptors, look_at};
 use crate::content::{Changed, Content, Source, with_buffer};
-use crate::credentials::{About, Caller, SetIdBits};
+use crate::credentials::{About, Caller, SetId};
 
 /// Of the flags of an open, those that are SOURCE's business too. O_APPEND and O_SYNC come with each write; the
 /// kernel cuts files off by itself (O_TRUNC).
@@ -130,6 +130,9 @@ impl FileSystem {
                 let path = Descriptors::path(found.as_fd());
                 let may_execute = || Ok(accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS)?);
                 let allowed = self.powers.as_caller(caller, &about, may_execute);
+                // Before it takes the set-id bits the kernel reads the file's beginning, and asks
+                // for them then.
+                self.watch.invalidate_attributes(inode.number);
                 allowed.and_then(|()| inode.open(&self.mounts, flags - FOR_EXECUTION))
             }
             false => {
@@ -270,9 +273,9 @@ impl FileSystem {
             return Err(Errno::PERM.into());
         }
         let caller = if is_written_back || caller.is_nobody() { file.opener } else { caller };
-        let bits = match about.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            true => self.bits_cleared(file.source())?,
-            false => SetIdBits::Left,
+        let set_id = match about.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            true => SetId::Cleared.of(&look_at(file.source())?),
+            false => SetId::Kept,
         };
         let mut how = ReadWriteFlags::empty();
         let is_appended = flags.contains(OFlags::APPEND) && !is_written_back;
@@ -293,7 +296,7 @@ impl FileSystem {
             false => range_of(offset, data.len() as u64),
         };
         let count = file.content.change(Some(file.source()), Changed::Bytes(range), || {
-            let _acting = self.powers.act_as(caller, bits)?;
+            let _acting = self.powers.act_as(caller, set_id)?;
             if !file.is_direct {
                 write_whole(file.source(), data, offset, how)
             } else if is_written_back {
@@ -324,7 +327,7 @@ impl FileSystem {
             self.watch
                 .drop_pages(file.inode.number, if is_appended { 0..end } else { offset..end });
         }
-        self.show_set_id_bits(&file, bits);
+        self.show_set_id_bits(&file, set_id);
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
@@ -366,18 +369,18 @@ impl FileSystem {
             true => Changed::All,
             false => Changed::Bytes(bytes.clone()),
         };
-        let bits = self.bits_after_write(caller, file.source())?;
+        let set_id = SetId::Written.of(&look_at(file.source())?);
         file.content.change(Some(file.source()), changed, || {
-            let _acting = self.powers.act_as(caller, bits)?;
+            let _acting = self.powers.act_as(caller, set_id)?;
             Ok(fallocate(&file.source, mode, bytes.start, bytes.end - bytes.start)?)
         })?;
-        self.show_set_id_bits(&file, bits);
+        self.show_set_id_bits(&file, set_id);
         Ok(())
     }
 
     /// The kernel does not think of the mode of a file that was written.
-    fn show_set_id_bits(&self, file: &OpenFile, bits: SetIdBits) {
-        if bits != SetIdBits::Left {
+    fn show_set_id_bits(&self, file: &OpenFile, set_id: SetId) {
+        if set_id != SetId::Kept {
             self.watch.invalidate_attributes(file.inode.number);
         }
     }
@@ -425,15 +428,15 @@ impl FileSystem {
     ) -> io::Result<u32> {
         let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
         let len = len.min(COPY_MAX);
-        let bits = self.bits_after_write(caller, target.source())?;
+        let set_id = SetId::Written.of(&look_at(target.source())?);
         let changed = Changed::Bytes(range_of(to.1, len));
         let count = target.content.change(Some(target.source()), changed, || {
-            let _acting = self.powers.act_as(caller, bits)?;
+            let _acting = self.powers.act_as(caller, set_id)?;
             let (mut from, mut to) = (from.1, to.1);
             let (source, target) = (source.source(), target.source());
             Ok(copy_file_range(source, Some(&mut from), target, Some(&mut to), len as usize)?)
         })?;
-        self.show_set_id_bits(&target, bits);
+        self.show_set_id_bits(&target, set_id);
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 }

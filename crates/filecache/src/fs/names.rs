@@ -16,7 +16,7 @@ use super::attributes::shown;
 use super::inodes::Inode;
 use super::source::{Descriptors, look_at};
 use crate::content::Changed;
-use crate::credentials::{About, Caller, SetIdBits};
+use crate::credentials::{About, Caller, SetId};
 
 /// What the kernel is told of a name.
 #[derive(Debug)]
@@ -124,7 +124,8 @@ impl FileSystem {
             // Who does not own the file must be able to read and write it (protected_hardlinks).
             accessed: &[&of_directory, &stat],
             owned: &[&stat],
-            bits: SetIdBits::Left,
+            removed: &[],
+            set_id: SetId::Kept,
             umask: None,
         };
         let content = inode.content(&self.contents);
@@ -171,9 +172,9 @@ impl FileSystem {
         let victim = self.hold(directory, name)?;
         let about = About {
             accessed: &[&of_directory],
-            // In a sticky directory.
-            owned: &[&victim.stat],
-            bits: SetIdBits::Left,
+            owned: &[],
+            removed: &[&victim.stat],
+            set_id: SetId::Kept,
             umask: None,
         };
         let result = self.change_names(&[&victim], || {
@@ -209,12 +210,14 @@ impl FileSystem {
         let held: Vec<&Held> = [Some(&moved), replaced.as_ref()].into_iter().flatten().collect();
         let files: Vec<&Statx> = held.iter().map(|held| &held.stat).collect();
         // A directory that comes to another one is written: its parent is in it.
-        let directories = files.iter().copied().filter(|stat| is_directory(stat));
+        let is_moved = from.0 != to.0;
+        let directories = files.iter().copied().filter(|stat| is_moved && is_directory(stat));
         let accessed: Vec<&Statx> = of_directories.iter().chain(directories).collect();
         let about = About {
             accessed: &accessed,
-            owned: &files,
-            bits: SetIdBits::Left,
+            owned: &[],
+            removed: &files,
+            set_id: SetId::Kept,
             // A whiteout is a new file, and the caller's.
             umask: flags.contains(rustix::fs::RenameFlags::WHITEOUT).then_some(0),
         };

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::FileSystem;
 use super::source::{Descriptors, look_at};
 use crate::content::Changed;
-use crate::credentials::{About, Caller, SetIdBits};
+use crate::credentials::{About, Caller, SetId};
 
 /// The longest value and list the kernel has (XATTR_SIZE_MAX).
 const LONGEST: u32 = 65536;
@@ -55,16 +55,16 @@ impl FileSystem {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
-        if caller.user == 0 {
-            return answer(size, |buffer| listxattr(&path, buffer));
-        }
-        // SOURCE shows these to root alone, and that is who asks it.
         let Answer::Data(names) = answer(LONGEST, |buffer| listxattr(&path, buffer))? else {
             return Err(Errno::IO.into());
         };
+        let is_trusted = |name: &[u8]| name.starts_with(b"trusted.");
+        let has_trusted = names.split_inclusive(|&byte| byte == 0).any(is_trusted);
+        // SOURCE shows these to administrators alone, and one of them asks it.
+        let hides_trusted = has_trusted && self.powers.asks_again(caller) && !caller.administers();
         let names: Vec<u8> = names
             .split_inclusive(|&byte| byte == 0)
-            .filter(|name| !name.starts_with(b"trusted."))
+            .filter(|name| !(hides_trusted && is_trusted(name)))
             .flatten()
             .copied()
             .collect();
@@ -93,11 +93,8 @@ impl FileSystem {
         let content = inode.content(&self.contents);
         let result = content.change(Some(found.as_fd()), Changed::Attributes, || {
             // An access list changes the mode.
-            let bits = match name == ACCESS_LIST {
-                true => self.bits_of_new_mode(caller, found.as_fd())?,
-                false => SetIdBits::Left,
-            };
-            let about = About { bits, ..About::file(&stat) };
+            let set_id = if name == ACCESS_LIST { SetId::Set.of(stat) } else { SetId::Kept };
+            let about = About { set_id, ..About::file(&stat) };
             self.powers.as_caller(caller, &about, || Ok(setxattr(&path, name, value, flags)?))
         });
         self.correct_kernel(&result, &[number]);
