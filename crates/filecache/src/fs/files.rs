@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use fuser::{FileHandle, FopenFlags, INodeNo, OpenFlags, WriteFlags};
+use fuser::{BackingId, FileHandle, FopenFlags, INodeNo, OpenFlags, WriteFlags};
 use ramfold_sys::file_server::close;
 use rustix::fs::{
     FallocateFlags, Mode, OFlags, SeekFrom, copy_file_range, fallocate, fdatasync, fsync, openat,
@@ -18,6 +18,7 @@ use super::FileSystem;
 use super::handles::Handles;
 use super::inodes::Inode;
 use super::names::{self, Named};
+use super::passthrough::{Opened, OpenedFlags, Register};
 use super::source::look_at;
 use crate::content::{Changed, Content, Source, with_buffer};
 use crate::credentials::{Caller, SetIdBits};
@@ -42,9 +43,24 @@ pub struct OpenFile {
     is_written: bool,
     /// Its descriptor appends whatever is written to it.
     is_append_only: bool,
+    opened: Opened,
+}
+
+/// What the kernel is told of an open file.
+#[derive(Debug)]
+pub struct Answer {
+    pub handle: FileHandle,
+    pub flags: FopenFlags,
+    /// In passthrough mode.
+    pub backing: Option<Arc<BackingId>>,
 }
 
 impl OpenFile {
+    /// Whether nothing of it is cached here or in the kernel.
+    pub fn is_passed_through(&self) -> bool {
+        self.opened.flags.is_passthrough()
+    }
+
     pub fn source(&self) -> BorrowedFd<'_> {
         self.source.as_fd()
     }
@@ -61,7 +77,8 @@ impl FileSystem {
         caller: Caller,
         number: INodeNo,
         flags: OpenFlags,
-    ) -> io::Result<(FileHandle, FopenFlags)> {
+        register: Register<'_>,
+    ) -> io::Result<Answer> {
         let inode = self.inodes.get(number)?;
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
         let open = |passed_on| inode.open(&self.mounts, flags & passed_on);
@@ -75,7 +92,7 @@ impl FileSystem {
             }
             result => (result?, false),
         };
-        Ok(self.opened(caller, inode, source, flags, is_append_only))
+        self.opened(caller, inode, source, flags, is_append_only, register)
     }
 
     /// # Errors
@@ -86,10 +103,10 @@ impl FileSystem {
         caller: Caller,
         parent: INodeNo,
         name: &OsStr,
-        mode: u32,
-        umask: u32,
+        (mode, umask): (u32, u32),
         flags: i32,
-    ) -> io::Result<(Named, FileHandle, FopenFlags)> {
+        register: Register<'_>,
+    ) -> io::Result<(Named, Answer)> {
         let parent = self.inodes.get(parent)?;
         let directory = parent.find()?;
         names::check(name)?;
@@ -109,8 +126,9 @@ impl FileSystem {
             Err(errno) => return Err(errno.into()),
         };
         let named = self.enter(self.mounts.descriptors().open(source.as_fd(), OFlags::PATH)?)?;
-        let (handle, opened) = self.opened(caller, Arc::clone(&named.inode), source, flags, false);
-        Ok((named, handle, opened))
+        let inode = Arc::clone(&named.inode);
+        let answer = self.opened(caller, inode, source, flags, false, register);
+        Ok((named, answer?))
     }
 
     fn opened(
@@ -120,25 +138,47 @@ impl FileSystem {
         source: OwnedFd,
         flags: OFlags,
         is_append_only: bool,
-    ) -> (FileHandle, FopenFlags) {
+        register: Register<'_>,
+    ) -> io::Result<Answer> {
         let content = Arc::clone(inode.content(&self.contents));
-        let is_direct = flags.contains(OFlags::DIRECT);
+        let seems_fast = self.contents.source_seems_fast();
+        let opened = self.passthrough.open(
+            &inode,
+            source.as_fd(),
+            flags,
+            is_append_only,
+            seems_fast,
+            register,
+        )?;
+        let is_passed_through = opened.flags.is_passthrough();
+        let is_direct = flags.contains(OFlags::DIRECT) || is_passed_through;
         let is_written = flags & OFlags::ACCMODE != OFlags::RDONLY;
-        let is_cached = inode.was_cached_at(content.changes_behind(source.as_fd()));
-        let mut opened = FopenFlags::empty();
-        if is_direct {
-            opened |= FopenFlags::FOPEN_DIRECT_IO;
-        } else if is_cached {
-            opened |= FopenFlags::FOPEN_KEEP_CACHE;
+        let mut answer = opened.flags.fuse();
+        if is_passed_through {
+            content.forget_all();
+            inode.note_not_cached();
+        } else if is_direct {
+            answer |= FopenFlags::FOPEN_DIRECT_IO;
+        } else if inode.was_cached_at(content.changes_behind(source.as_fd())) {
+            answer |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         if !is_written {
-            opened |= FopenFlags::FOPEN_NOFLUSH;
+            answer |= FopenFlags::FOPEN_NOFLUSH;
         }
         content.set_node(inode.number.0);
         let source = Source::new(source);
-        let file =
-            OpenFile { inode, content, source, opener, is_direct, is_written, is_append_only };
-        (self.files.add(file), opened)
+        let backing = opened.backing();
+        let file = OpenFile {
+            inode,
+            content,
+            source,
+            opener,
+            is_direct,
+            is_written,
+            is_append_only,
+            opened,
+        };
+        Ok(Answer { handle: self.files.add(file), flags: answer, backing })
     }
 
     /// Hands what was read to `reply`.
@@ -159,7 +199,13 @@ impl FileSystem {
         with_buffer(len, |buffer| {
             loop {
                 match pread(&file.source, &mut *buffer, offset) {
-                    Ok(count) => break reply(Ok(&buffer[..count])),
+                    Ok(count) => {
+                        if file.opened.flags == OpenedFlags::Passthrough {
+                            // Read ahead because somebody asked for that: the kernel keeps it.
+                            file.content.note_kept(range_of(offset, count as u64));
+                        }
+                        break reply(Ok(&buffer[..count]));
+                    }
                     Err(Errno::INTR) => {}
                     Err(errno) => break reply(Err(errno.into())),
                 }

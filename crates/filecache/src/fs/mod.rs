@@ -7,12 +7,14 @@ mod flags;
 mod handles;
 mod inodes;
 mod names;
+mod passthrough;
 mod source;
+mod speed_probe;
 mod xattrs;
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,11 +29,13 @@ use rustix::fs::{AtFlags, StatVfsMountFlags, fstatvfs};
 
 pub use files::Files;
 pub use source::{Descriptors, RESTRICTIONS};
+pub use speed_probe::Prober;
 
 use attributes::Wanted;
 use directories::Directories;
 use inodes::Inodes;
 use names::New;
+use passthrough::Passthrough;
 use source::SourceMounts;
 use xattrs::Answer;
 
@@ -66,6 +70,10 @@ const CAPABILITIES: [InitFlags; 10] = [
     InitFlags::FUSE_READDIRPLUS_AUTO,
 ];
 
+/// Files of SOURCE can be passed through where SOURCE is no file system over others itself; and the mount counts as
+/// one for those above it, of which there can be one more.
+const STACK_DEPTH: u32 = 1;
+
 /// SOURCE, as the kernel asks for it.
 #[derive(Debug)]
 pub struct FileSystem {
@@ -76,6 +84,7 @@ pub struct FileSystem {
     contents: Contents,
     powers: Powers,
     watch: Watch,
+    passthrough: Passthrough,
 }
 
 impl FileSystem {
@@ -89,17 +98,22 @@ impl FileSystem {
         restrictions: StatVfsMountFlags,
         contents: Contents,
         watch: Watch,
-    ) -> io::Result<FileSystem> {
+        (source, passthrough): (&Path, bool),
+    ) -> io::Result<(FileSystem, Prober)> {
         let mounts = SourceMounts::new(powers.opens_by_handle(), restrictions, Descriptors::new()?);
-        Ok(FileSystem {
-            inodes: Inodes::new(root, &mounts)?,
+        let inodes = Inodes::new(root, &mounts)?;
+        let (speed, prober) = speed_probe::source_speed(source, inodes.device(), passthrough);
+        let file_system = FileSystem {
+            inodes,
             mounts,
             files: Arc::clone(watch.files()),
             directories: Directories::default(),
+            passthrough: Passthrough::new(passthrough, speed, contents.passthrough()),
             contents,
             powers,
             watch,
-        })
+        };
+        Ok((file_system, prober))
     }
 }
 
@@ -144,6 +158,12 @@ impl Filesystem for FileSystem {
         for capability in CAPABILITIES {
             // Each makes something better that works without it too.
             let _ = config.add_capabilities(capability);
+        }
+        if self.passthrough.is_wanted()
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(STACK_DEPTH).is_ok()
+        {
+            self.passthrough.allow();
         }
         let _ = config.set_max_write(REQUEST_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -266,8 +286,12 @@ impl Filesystem for FileSystem {
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.open_file(Caller::of(request), number, flags) {
-            Ok((handle, opened)) => reply.opened(handle, opened),
+        let register = |file: BorrowedFd<'_>| reply.open_backing(file);
+        match self.open_file(Caller::of(request), number, flags, &register) {
+            Ok(files::Answer { handle, flags, backing: None }) => reply.opened(handle, flags),
+            Ok(files::Answer { handle, flags, backing: Some(backing) }) => {
+                reply.opened_passthrough(handle, flags, &backing);
+            }
             Err(error) => reply.error(error.into()),
         }
     }
@@ -282,9 +306,17 @@ impl Filesystem for FileSystem {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        match self.create_file(Caller::of(request), parent, name, mode, umask, flags) {
-            Ok((named, handle, opened)) => {
-                reply.created(&VALID, &named.attributes, named.generation, handle, opened);
+        let register = |file: BorrowedFd<'_>| reply.open_backing(file);
+        let caller = Caller::of(request);
+        match self.create_file(caller, parent, name, (mode, umask), flags, &register) {
+            Ok((named, files::Answer { handle, flags, backing })) => {
+                let (attributes, generation) = (&named.attributes, named.generation);
+                match backing {
+                    None => reply.created(&VALID, attributes, generation, handle, flags),
+                    Some(backing) => reply.created_passthrough(
+                        &VALID, attributes, generation, handle, flags, &backing,
+                    ),
+                }
             }
             Err(error) => reply.error(error.into()),
         }
