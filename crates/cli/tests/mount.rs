@@ -53,28 +53,24 @@ impl Drop for Mounted {
     }
 }
 
-/// A mount over a file system in RAM, whose files are passed through when they are opened for reading.
+/// A mount over a file system in RAM, whose files are passed through when they are opened for
+/// reading.
 struct OverRam {
     mounted: Mounted,
 }
 
 impl OverRam {
     fn new() -> Option<OverRam> {
-        OverRam::with("size=64M", &[])
+        OverRam::with(&[])
     }
 
-    /// `None` also where tmpfs has no such options.
-    fn with(tmpfs: &str, options: &[&str]) -> Option<OverRam> {
+    fn with(options: &[&str]) -> Option<OverRam> {
         let mut mounted = Mounted::new()?;
         umount(&[], &mounted.mount("")).unwrap();
         ended_well(&mut mounted.server);
         let source = mounted.source("");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", tmpfs, "tmpfs"]).arg(&source);
-        if !mount.status().unwrap().success() {
-            eprintln!("SKIPPED: tmpfs has no {tmpfs}");
-            return None;
-        }
+        let tmpfs = ["-t", "tmpfs", "-o", "size=64M", "tmpfs"];
+        assert!(Command::new("mount").args(tmpfs).arg(&source).status().unwrap().success());
         fs::set_permissions(&source, PermissionsExt::from_mode(0o777)).unwrap();
         let stats = mounted.folder.path().join("stats.json");
         let options = [&["--stats", stats.to_str().unwrap()], options].concat();
@@ -858,11 +854,13 @@ assert os.copy_file_range(reader, copy, 6, 30000, 6) == 6
 assert os.pread(copy, 12, 0) == b"mappedsplice"
 # To the end, by some, and the end itself.
 size = len(data)
-for nth, fd in enumerate([appender, os.open(source + "/file", os.O_WRONLY | os.O_APPEND), appender]):
+appender_behind = os.open(source + "/file", os.O_WRONLY | os.O_APPEND)
+for nth, fd in enumerate([appender, appender_behind, appender]):
     os.write(fd, b"more%d" % nth)
     size += 5
     assert os.pread(reader, 100, size - 5) == b"more%d" % nth
-assert os.lseek(reader, 0, os.SEEK_END) == os.fstat(reader).st_size == os.stat(source + "/file").st_size
+size = os.stat(source + "/file").st_size
+assert os.lseek(reader, 0, os.SEEK_END) == os.fstat(reader).st_size == size
 os.truncate(mount + "/file", 5000)
 assert os.pread(reader, 10000, 4096) == os.pread(behind, 10000, 4096)
 assert len(os.pread(reader, 10000, 0)) == os.fstat(reader).st_size == 5000
@@ -870,7 +868,8 @@ os.ftruncate(writer, 6000)
 assert os.pread(reader, 10000, 5000) == bytes(1000)
 os.posix_fallocate(writer, 0, 7000)
 assert len(os.pread(reader, 10000, 0)) == 7000
-assert os.pread(os.open(mount + "/file", os.O_RDWR | os.O_TRUNC), 1, 0) == b"" == os.pread(reader, 9, 0)
+cut = os.open(mount + "/file", os.O_RDWR | os.O_TRUNC)
+assert os.pread(cut, 1, 0) == b"" == os.pread(reader, 9, 0)
 os.pwrite(writer, b"again", 0), os.fsync(writer), os.fdatasync(reader)
 # Without a name.
 os.unlink(mount + "/file")
@@ -957,9 +956,8 @@ fn who_opens_a_file_follows_those_who_have_it_open() {
                     if round % 4 == nth {
                         fs::write(&file, "text").unwrap();
                     }
-                    match fs::read(&file) {
-                        Ok(text) => assert!(text.is_empty() || text == b"text"),
-                        Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
+                    if let Err(error) = fs::read(&file) {
+                        assert_eq!(error.kind(), ErrorKind::NotFound);
                     }
                 }
             });
@@ -1107,34 +1105,6 @@ else:
 }
 
 #[test]
-fn quotas_hold_for_writers_of_files_that_are_passed_through() {
-    let Some(over_ram) = OverRam::with("usrquota,usrquota_block_hardlimit=1M", &[]) else { return };
-    over_ram.python(
-        r#"
-import errno, os, sys
-source, mount = sys.argv[1:]
-with open(source + "/file", "wb") as file:
-    os.fchown(file.fileno(), 65534, 65534)
-reader = os.open(mount + "/file", os.O_RDONLY)
-pid = os.fork()
-if pid == 0:
-    os.setgroups([]), os.setresgid(65534, 65534, 65534), os.setresuid(65534, 65534, 65534)
-    writer = os.open(mount + "/file", os.O_WRONLY)
-    try:
-        while True:
-            os.write(writer, b"x" * 100000)
-    except OSError as error:
-        os._exit(error.errno)
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == errno.EDQUOT
-assert len(os.pread(reader, 10 << 20, 0)) <= 1 << 20
-# Root may have more.
-writer = os.open(mount + "/file", os.O_WRONLY | os.O_APPEND)
-os.write(writer, b"x" * 100000), os.write(writer, b"x" * 100000)
-"#,
-    );
-}
-
-#[test]
 fn not_passed_through_is_what_is_asked_for_otherwise_or_cannot_be() {
     let read_twice = |mount: PathBuf, source: PathBuf| {
         fs::write(&source, "text").unwrap();
@@ -1142,7 +1112,7 @@ fn not_passed_through_is_what_is_asked_for_otherwise_or_cannot_be() {
             assert_eq!(fs::read_to_string(&mount).unwrap(), "text");
         }
     };
-    let Some(compressed) = OverRam::with("size=64M", &["--codec", "lz4"]) else { return };
+    let Some(compressed) = OverRam::with(&["--codec", "lz4"]) else { return };
     read_twice(compressed.mounted.mount("file"), compressed.mounted.source("file"));
     assert_eq!(compressed.statistic("passthrough_opens"), 0);
     // A mount over a mount.

@@ -112,7 +112,7 @@ impl Mount {
         let contents = Contents::new(options.content)?;
         let (bounds, view) = (contents.bounds(), contents.view());
         // Only root's mounts: the kernel wants CAP_SYS_ADMIN, and SOURCE is read as whoever serves.
-        let passthrough = powers.acts_as_others() && !options.content.is_an_experiment();
+        let passthrough = powers.acts_as_others() && !options.content.is_chosen();
         let passthrough = (&*source, passthrough);
         let (file_system, prober) =
             FileSystem::new(root, powers, restrictions, contents, watch, passthrough)

@@ -296,8 +296,8 @@ impl Content {
         self.changes_behind.load(Ordering::Relaxed)
     }
 
-    /// From here on the file is read elsewhere: what is stored of it is forgotten, and the kernel drops what it has
-    /// cached of it.
+    /// The file is read elsewhere from now on: what is stored of it is forgotten, and the kernel
+    /// drops what it has cached of it.
     pub fn forget_all(&self) {
         let _seen = locked(&self.seen);
         self.epoch.fetch_add(1, Ordering::AcqRel);

@@ -101,8 +101,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Whether somebody wants to see what comes of a certain choice, so that all is to be cached that can be.
-    pub fn is_an_experiment(&self) -> bool {
+    /// Whether a choice was made that is otherwise made as SOURCE is: all is cached then.
+    pub fn is_chosen(&self) -> bool {
         self.compressed_share.is_some() || self.codec.is_some() || self.cluster.is_some()
     }
 }

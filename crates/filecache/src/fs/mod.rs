@@ -70,8 +70,8 @@ const CAPABILITIES: [InitFlags; 10] = [
     InitFlags::FUSE_READDIRPLUS_AUTO,
 ];
 
-/// Files of SOURCE can be passed through where SOURCE is no file system over others itself; and the mount counts as
-/// one for those above it, of which there can be one more.
+/// Files can be passed through where SOURCE is not stacked on another file system itself. The mount
+/// counts as stacked then, and the kernel allows two levels: one overlayfs may be over it.
 const STACK_DEPTH: u32 = 1;
 
 /// SOURCE, as the kernel asks for it.

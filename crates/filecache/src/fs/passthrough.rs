@@ -1,18 +1,19 @@
-//! Passthrough (FUSE_PASSTHROUGH, Linux 6.9): the kernel reads a file of SOURCE by itself and does not ask
-//! ramfold.
+//! Passthrough (FUSE_PASSTHROUGH, Linux 6.9): the kernel reads a file of SOURCE by itself and does
+//! not ask ramfold.
 //!
-//! It is for files that gain nothing here, because SOURCE has them in RAM or gives them as fast as ramfold would.
-//! What is read of them is in SOURCE's page cache, and nowhere else.
+//! It is for files that gain nothing here, because SOURCE has them in RAM or gives them as fast as
+//! ramfold would. What is read of them is in SOURCE's page cache, and nowhere else.
 //!
-//! The kernel's rules (fs/fuse/iomode.c): an inode that is open through the kernel's page cache cannot be opened
-//! in passthrough mode, nor the other way round; the open would fail with EIO. All that have an inode open in
-//! passthrough mode have the same backing file. So how an inode is opened is decided when nobody has it open
-//! (the server's view of that lasts longer than the kernel's: from before the answer to OPEN until after
-//! RELEASE), and who comes later follows.
+//! The kernel's rules (fs/fuse/iomode.c): an inode that is open through the kernel's page cache
+//! cannot be opened in passthrough mode, nor the other way round; the open would fail with EIO. All
+//! that have an inode open in passthrough mode have the same backing file. So how an inode is
+//! opened is decided when nobody has it open (the server's view of that lasts longer than the
+//! kernel's: from before the answer to OPEN until after RELEASE), and who comes later follows.
 //!
-//! Only who opens a file for reading alone begins passthrough. Who opens such a file otherwise meanwhile gets
-//! FOPEN_PASSTHROUGH with FOPEN_DIRECT_IO: reads and writes come here and are done in SOURCE at once, as whoever
-//! does them, so that set-id bits, quotas and limits are as elsewhere; only mappings are SOURCE's own.
+//! Only who opens a file for reading alone begins passthrough. Who opens such a file otherwise
+//! meanwhile gets FOPEN_PASSTHROUGH with FOPEN_DIRECT_IO: reads and writes come here and are done
+//! in SOURCE at once, as whoever does them, so that set-id bits, quotas and limits are as
+//! elsewhere; only mappings are SOURCE's own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,12 +40,13 @@ struct State {
     count: usize,
     /// In passthrough mode as long as there is one, which is never without opens.
     backing: Option<Arc<BackingId>>,
-    /// It was open for reading and writing: by somebody who reads what he writes, which the kernel's page cache
-    /// over the mount does faster than requests.
+    /// It was open for reading and writing: by somebody who reads what he writes, which the
+    /// kernel's page cache over the mount does faster than requests.
     is_read_by_writers: bool,
-    /// It was open for reading and writing in passthrough mode. A mapping made then is SOURCE's own and may have
-    /// outlived the descriptor; what is written to it changes no times as long as its page is dirty. So nothing of
-    /// the file may be cached until the kernel forgets the inode, which it does not while a mapping is there.
+    /// It was open for reading and writing in passthrough mode. A mapping made then is SOURCE's own
+    /// and may have outlived the descriptor; what is written to it changes no times as long as its
+    /// page is dirty. So nothing of the file may be cached until the kernel forgets the inode,
+    /// which it does not while a mapping is there.
     may_be_mapped: bool,
 }
 
@@ -68,7 +70,8 @@ pub struct Opened {
 pub enum OpenedFlags {
     /// Through the kernel's page cache and [`crate::content`].
     Cached,
-    /// To SOURCE, and the kernel does not ask. What is asked for all the same (readahead(2)) is read in SOURCE.
+    /// To SOURCE, and the kernel does not ask. What is asked for all the same (readahead(2)) is
+    /// read in SOURCE.
     Passthrough,
     /// To SOURCE, by requests; mappings are SOURCE's own.
     PassthroughByRequests,
@@ -131,11 +134,12 @@ impl Passthrough {
         self.is_possible.store(true, Ordering::Relaxed);
     }
 
-    /// One more open of an inode, of which `source` is a descriptor. `seems_fast`: SOURCE's reads of late say so.
+    /// One more open of an inode, of which `source` is a descriptor. `seems_fast`: SOURCE's reads
+    /// of late say so.
     ///
     /// # Errors
-    /// `EBUSY` for reading and appending to a file that can only be appended to, as long as others have it open in
-    /// passthrough mode: a mapping could change what is there.
+    /// `EBUSY` for reading and appending to a file that can only be appended to, as long as others
+    /// have it open in passthrough mode: a mapping could change what is there.
     pub fn open(
         &self,
         inode: &Arc<Inode>,

@@ -17,8 +17,8 @@ const UNIQUE_MOUNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// By f_type of statfs(2).
 const TMPFS: u64 = 0x0102_1994;
-/// File systems whose handles can be opened as long as the file exists. Others (overlay, FUSE, NFS) have none, or
-/// forget them.
+/// File systems whose handles can be opened as long as the file exists. Others (overlay, FUSE, NFS)
+/// have none, or forget them.
 const WITH_HANDLES: [u64; 6] = [
     0xef53,      // ext4
     0x5846_5342, // XFS

@@ -1,13 +1,14 @@
-//! How fast SOURCE is, measured by reads of its own past all caches, to know whether files gain anything from
-//! being cached in ramfold.
+//! How fast SOURCE is, measured by reads of its own past all caches, to know whether files gain
+//! anything from being cached in ramfold.
 //!
-//! What the requests of programs take does not say: in passthrough mode there are none. A thread reads some of
-//! SOURCE's files when the mount is made, and now and then a file that was just opened. A few reads do not do: a
-//! disk that is throttled (a control group's limits, a cloud disk's) gives some at once, 11 MiB or 300 reads where
-//! it is limited to 125 MB/s or 3,000 a second (measured, Linux 6.18), and only then makes them wait.
+//! What the requests of programs take does not say: in passthrough mode there are none. A thread
+//! reads some of SOURCE's files when the mount is made, and now and then a file that was just
+//! opened. A few reads do not do: a disk that is throttled (a control group's limits, a cloud
+//! disk's) gives some at once, 11 MiB or 300 reads where it is limited to 125 MB/s or 3,000 a
+//! second (measured, Linux 6.18), and only then makes them wait.
 
 use std::collections::VecDeque;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -27,9 +28,9 @@ use crate::content::with_buffer;
 
 const SHORT_BYTES: u64 = 4096;
 const LONG_BYTES: u64 = 1 << 20;
-/// A page that ramfold has, compressed, takes a program 15 to 35 us (a request and decompression; two processors).
-/// With twice the data that memory has room for, half of which the page cache finds, a read of SOURCE may take
-/// twice that until ramfold is faster.
+/// A page that ramfold has, compressed, takes a program 15 to 35 us (a request and decompression;
+/// two processors). With twice the data that memory has room for, half of which the page cache
+/// finds, a read of SOURCE may take twice that until ramfold is faster.
 const FAST_SHORT_NS: u64 = 60_000;
 /// In order the lower level takes 2 ns for a byte (`content/file.rs`).
 const FAST_LONG_NS: u64 = 2 * LONG_BYTES;
@@ -43,13 +44,15 @@ const FEW_READS: usize = 8;
 /// How many see whether it still is.
 const RECHECK_SHORT_READS: usize = 32;
 const RECHECK_LONG_READS: usize = 8;
-/// It is fast no more when it takes so many times as long, twice in a row: the processors may have been busy.
-const SLOW_TIMES: u64 = 2;
-const SLOW_IN_A_ROW: u32 = 2;
+/// It is fast no more when it takes so many times as long, three times in a row: others may have been
+/// reading much just then.
+const SLOW_TIMES: u64 = 3;
+const SLOW_IN_A_ROW: u32 = 3;
 /// How often that is looked at, as long as files are opened.
 const RECHECK_MS: u64 = 5_000;
 const RECHECK_SOON_MS: u64 = 500;
-/// How long one that was found slow is left alone, though reads of late say it is fast: twice as long each time.
+/// How long one that was found slow is left alone, though reads of late say it is fast: twice as
+/// long each time.
 const RETRY_MS: u64 = 1_000;
 const RETRY_MS_MAX: u64 = 600_000;
 /// How long the mount waits to be measured, at most.
@@ -104,8 +107,9 @@ pub fn source_speed(source: &Path, device: u64, is_wanted: bool) -> (SourceSpeed
 }
 
 impl SourceSpeed {
-    /// Whether files of this file system are read as fast from it as from ramfold. `seems_fast`: what programs' reads
-    /// have taken of late says so. `again` gives another descriptor of a file that is just opened.
+    /// Whether files of this file system are read as fast from it as from ramfold. `seems_fast`:
+    /// what programs' reads have taken of late says so. `again` gives another descriptor of a file
+    /// that is just opened.
     pub fn is_fast(
         &self,
         device: u64,
@@ -159,7 +163,8 @@ impl Prober {
             }
         };
         let thread = thread::Builder::new().name("speed-probe".to_owned()).spawn(run)?;
-        // So that it is known when the first files are opened; where it takes longer they are cached.
+        // So that it is known when the first files are opened; where it takes longer they are
+        // cached.
         let _ = wait.recv_timeout(FIRST_WAIT);
         Ok(thread)
     }
@@ -326,13 +331,30 @@ impl Sample {
     /// How long a read took. One that fails says nothing.
     fn read(&self, offset: u64, len: u64) -> Option<u64> {
         with_buffer(len as usize, |buffer| {
-            let began = Instant::now();
-            match pread(&self.file, buffer, offset) {
-                Ok(count) if count as u64 == len => Some(began.elapsed().as_nanos() as u64),
-                _ => None,
-            }
+            let (waited, began) = (waited_for_processor_ns(), Instant::now());
+            let result = pread(&self.file, buffer, offset);
+            let took = began.elapsed().as_nanos() as u64;
+            let waited = waited_for_processor_ns() - waited;
+            let is_whole = result.is_ok_and(|count| count as u64 == len);
+            is_whole.then(|| took.saturating_sub(waited))
         })
     }
+}
+
+thread_local! {
+    static SCHEDSTAT: Option<File> = File::open("/proc/thread-self/schedstat").ok();
+}
+
+/// How long this thread has waited for a processor, which is no fault of SOURCE's: the second number
+/// there. 0 where the kernel does not say.
+fn waited_for_processor_ns() -> u64 {
+    SCHEDSTAT
+        .with(|schedstat| {
+            let mut text = [0; 64];
+            let count = pread(schedstat.as_ref()?, &mut text, 0).ok()?;
+            str::from_utf8(&text[..count]).ok()?.split_whitespace().nth(1)?.parse().ok()
+        })
+        .unwrap_or(0)
 }
 
 /// What reads have taken.
@@ -370,7 +392,6 @@ impl Measured {
 
     /// As fast as ramfold, and not for a moment only.
     fn is_fast(&self) -> bool {
-        let mean = |ns: &[u64]| ns.iter().sum::<u64>() / ns.len().max(1) as u64;
         let is_in_order = self.long_ns.len() >= LONG_READS && mean(&self.long_ns) <= FAST_LONG_NS;
         let is_at_random = quantile(&self.short_ns, 2) <= FAST_SHORT_NS;
         let has_no_more = self.long_ns.is_empty()
@@ -381,10 +402,13 @@ impl Measured {
 
     /// Clearly slower than that. Where nothing could be read, nothing is known.
     fn is_slow(&self) -> bool {
-        let is_slow = |ns: &[u64], fast_ns| !ns.is_empty() && quantile(ns, 4) > fast_ns;
-        is_slow(&self.short_ns, SLOW_TIMES * FAST_SHORT_NS)
-            || is_slow(&self.long_ns, SLOW_TIMES * FAST_LONG_NS)
+        mean(&self.short_ns) > SLOW_TIMES * FAST_SHORT_NS
+            || mean(&self.long_ns) > SLOW_TIMES * FAST_LONG_NS
     }
+}
+
+fn mean(ns: &[u64]) -> u64 {
+    ns.iter().sum::<u64>() / ns.len().max(1) as u64
 }
 
 /// What one part of so many is below.
@@ -417,8 +441,8 @@ mod tests {
         assert!(throttled.is_clearly_slow() && !throttled.is_fast());
         assert!(!measured(&[(64, 90_000)], &[(32, 2_000_000)]).is_fast());
         assert!(measured(&[(8, 8_000_000)], &[]).is_clearly_slow());
-        // The processors are busy.
-        let busy = measured(&[(40, 40_000), (24, 3_000_000)], &[(28, 800_000), (4, 8_000_000)]);
+        // Others read, too.
+        let busy = measured(&[(40, 40_000), (24, 300_000)], &[(28, 800_000), (4, 8_000_000)]);
         assert!(busy.is_fast() && !busy.is_slow());
     }
 
@@ -433,6 +457,8 @@ mod tests {
     fn what_waits_behind_others_is_slow() {
         assert!(measured(&[(32, 1_300_000)], &[(8, 800_000)]).is_slow());
         assert!(measured(&[(32, 40_000)], &[(8, 8_400_000)]).is_slow());
-        assert!(!measured(&[(20, 60_000), (12, 5_000_000)], &[(8, 900_000)]).is_slow());
+        // 125 MB/s, which others use up: some of it at once.
+        assert!(measured(&[(32, 40_000)], &[(6, 800_000), (2, 95_000_000)]).is_slow());
+        assert!(!measured(&[(32, 150_000)], &[(8, 2_000_000)]).is_slow());
     }
 }
