@@ -13,10 +13,78 @@ use std::process::{Command, Stdio};
 use support::RAMFOLD;
 use support::mounted::{Mounted, can_mount, ended_well, is_seen, serve, serve_with, umount};
 
+/// A mount over a file system in RAM, whose files are passed through when they are opened for
+/// reading.
+struct OverRam {
+    mounted: Mounted,
+}
+
+impl OverRam {
+    fn new() -> Option<OverRam> {
+        OverRam::with(&[])
+    }
+
+    fn with(options: &[&str]) -> Option<OverRam> {
+        let mut mounted = Mounted::new()?;
+        umount(&[], &mounted.mount("")).unwrap();
+        ended_well(&mut mounted.server);
+        let source = mounted.source("");
+        let tmpfs = ["-t", "tmpfs", "-o", "size=64M", "tmpfs"];
+        assert!(Command::new("mount").args(tmpfs).arg(&source).status().unwrap().success());
+        fs::set_permissions(&source, PermissionsExt::from_mode(0o777)).unwrap();
+        let stats = mounted.folder.path().join("stats.json");
+        let options = [&["--stats", stats.to_str().unwrap()], options].concat();
+        mounted.server = serve_with(&options, &source, &mounted.mount(""));
+        Some(OverRam { mounted })
+    }
+
+    /// What `--stats` says of one thing now.
+    fn statistic(&self, name: &str) -> u64 {
+        let stats = self.mounted.folder.path().join("stats.json");
+        let _ = fs::remove_file(&stats);
+        let server = nix::unistd::Pid::from_raw(self.mounted.server.id() as i32);
+        nix::sys::signal::kill(server, nix::sys::signal::Signal::SIGUSR2).unwrap();
+        is_seen("statistics", || stats.exists());
+        let told: serde_json::Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
+        told[name].as_u64().unwrap()
+    }
+
+    /// Runs a program of Python, which is told the two directories.
+    fn python(&self, program: &str) {
+        let output = Command::new("python3")
+            .args(["-c", program])
+            .args([self.mounted.source(""), self.mounted.mount("")])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        eprintln!("{said}{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+impl Drop for OverRam {
+    fn drop(&mut self) {
+        // The server, which ends later, holds it.
+        let _ = Command::new("umount").arg("--lazy").arg(self.mounted.source("")).status();
+    }
+}
+
 #[test]
 fn the_same_operations_have_the_same_results() {
     let Some(mounted) = Mounted::new() else { return };
-    let plain = mounted.folder.path().join("plain");
+    operations_have_the_same_results(&mounted);
+}
+
+#[test]
+fn the_same_operations_have_the_same_results_where_files_are_passed_through() {
+    let Some(over_ram) = OverRam::new() else { return };
+    operations_have_the_same_results(&over_ram.mounted);
+    assert!(over_ram.statistic("passthrough_opens") > 0);
+}
+
+fn operations_have_the_same_results(mounted: &Mounted) {
+    // On the same file system.
+    let plain = mounted.source("plain");
     fs::create_dir(&plain).unwrap();
     fs::create_dir(mounted.mount("through")).unwrap();
     let done_in = |place: &Path| {
@@ -801,4 +869,330 @@ fn the_bench_of_web_servers_runs_tiny() {
         assert!(ramfold.is_null() || ramfold["reads"].as_u64().unwrap() > 0, "{row}");
     }
     assert!(fs::read_to_string(plot).unwrap().contains("nginx: throughput"));
+}
+
+#[test]
+fn what_is_in_ram_is_passed_through_and_all_see_the_same() {
+    let Some(over_ram) = OverRam::new() else { return };
+    over_ram.python(
+        r#"
+import mmap, os, subprocess, sys
+source, mount = sys.argv[1:]
+data = bytes(range(256)) * 4096
+with open(source + "/file", "wb") as file:
+    file.write(data)
+reader = os.open(mount + "/file", os.O_RDONLY)
+behind = os.open(source + "/file", os.O_RDWR)
+memory = mmap.mmap(reader, len(data), mmap.MAP_SHARED, mmap.PROT_READ)
+writer = os.open(mount + "/file", os.O_RDWR)
+appender = os.open(mount + "/file", os.O_WRONLY | os.O_APPEND)
+direct = os.open(mount + "/file", os.O_RDWR | os.O_DIRECT)
+block = mmap.mmap(-1, 4096)
+def read_direct(offset):
+    assert os.preadv(direct, [block], offset) == 4096
+    return block[:]
+def all_see(offset, what):
+    for fd in [reader, writer, behind]:
+        assert os.pread(fd, len(what), offset) == what, (fd, os.pread(fd, len(what), offset))
+    assert memory[offset:offset + len(what)] == what
+    assert read_direct(offset // 4096 * 4096)[offset % 4096:][:len(what)] == what
+assert os.pread(reader, len(data) + 1, 0) == data and memory[:] == data
+all_see(4096, data[:16])
+os.pwrite(behind, b"behind", 4096)
+all_see(4096, b"behind")
+os.pwrite(writer, b"through", 8190)
+all_see(8192, b"rough"), all_see(8190, b"th")
+block[:] = b"d" * 4096
+os.pwritev(direct, [block], 12288)
+all_see(12290, b"dddd")
+with mmap.mmap(writer, len(data)) as changing:
+    changing[20000:20006] = b"mapped"
+    all_see(20000, b"mapped")
+# By splice and sendfile, both ways.
+(out, into) = os.pipe()
+assert os.splice(reader, into, 6, offset_src=20000) == 6 and os.read(out, 6) == b"mapped"
+os.write(into, b"splice")
+assert os.splice(out, writer, 6, offset_dst=30000) == 6
+all_see(30000, b"splice")
+copy = os.open(mount + "/copy", os.O_RDWR | os.O_CREAT)
+assert os.sendfile(copy, reader, 20000, 6) == 6 and os.pread(copy, 6, 0) == b"mapped"
+assert os.copy_file_range(reader, copy, 6, 30000, 6) == 6
+assert os.pread(copy, 12, 0) == b"mappedsplice"
+# To the end, by some, and the end itself.
+size = len(data)
+appender_behind = os.open(source + "/file", os.O_WRONLY | os.O_APPEND)
+for nth, fd in enumerate([appender, appender_behind, appender]):
+    os.write(fd, b"more%d" % nth)
+    size += 5
+    assert os.pread(reader, 100, size - 5) == b"more%d" % nth
+size = os.stat(source + "/file").st_size
+assert os.lseek(reader, 0, os.SEEK_END) == os.fstat(reader).st_size == size
+os.truncate(mount + "/file", 5000)
+assert os.pread(reader, 10000, 4096) == os.pread(behind, 10000, 4096)
+assert len(os.pread(reader, 10000, 0)) == os.fstat(reader).st_size == 5000
+os.ftruncate(writer, 6000)
+assert os.pread(reader, 10000, 5000) == bytes(1000)
+os.posix_fallocate(writer, 0, 7000)
+assert len(os.pread(reader, 10000, 0)) == 7000
+cut = os.open(mount + "/file", os.O_RDWR | os.O_TRUNC)
+assert os.pread(cut, 1, 0) == b"" == os.pread(reader, 9, 0)
+os.pwrite(writer, b"again", 0), os.fsync(writer), os.fdatasync(reader)
+# Without a name.
+os.unlink(mount + "/file")
+assert os.pread(reader, 9, 0) == b"again" == memory[:5]
+os.pwrite(writer, b"other", 0)
+assert os.pread(reader, 9, 0) == b"other"
+# Read ahead into the kernel's page cache over the mount, where nobody looks.
+with open(mount + "/ahead", "wb") as file:
+    file.write(data)
+ahead = os.open(mount + "/ahead", os.O_RDONLY)
+os.posix_fadvise(ahead, 0, len(data), os.POSIX_FADV_WILLNEED)
+os.pwrite(os.open(source + "/ahead", os.O_WRONLY), b"ahead", 0)
+assert os.pread(ahead, 5, 0) == b"ahead"
+os.close(ahead)
+assert os.pread(os.open(mount + "/ahead", os.O_RDWR), 5, 0) == b"ahead"
+# Programs.
+with open("/bin/true", "rb") as file, open(mount + "/program", "wb") as program:
+    program.write(file.read())
+os.chmod(mount + "/program", 0o755)
+held = os.open(mount + "/program", os.O_RDONLY)
+subprocess.run([mount + "/program"], check=True)
+"#,
+    );
+    assert!(over_ram.statistic("passthrough_opens") > 5);
+    is_seen("closing", || over_ram.statistic("passthrough_files") == 0);
+    // All else is as it was.
+    let (mount, source) = (over_ram.mounted.mount("late"), over_ram.mounted.source("late"));
+    fs::write(&source, "late").unwrap();
+    let reads = over_ram.statistic("reads");
+    let reader = File::open(&mount).unwrap();
+    let mut text = [0; 4];
+    reader.read_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"late");
+    assert_eq!(over_ram.statistic("passthrough_files"), 1);
+    assert_eq!(over_ram.statistic("reads"), reads);
+}
+
+/// The kernel refuses to open an inode in both ways at once.
+#[test]
+fn who_opens_a_file_follows_those_who_have_it_open() {
+    let Some(over_ram) = OverRam::new() else { return };
+    let (mount, source) = (over_ram.mounted.mount("file"), over_ram.mounted.source("file"));
+    let open = |read, write| OpenOptions::new().read(read).write(write).open(&mount).unwrap();
+    let text = |file: &File| {
+        let mut text = [0; 3];
+        file.read_at(&mut text, 0).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    fs::write(&source, "one").unwrap();
+    // Through the cache: the first of them reads what he writes.
+    let first = open(true, true);
+    let (second, third) = (open(true, false), open(false, true));
+    third.write_all_at(b"two", 0).unwrap();
+    assert_eq!([text(&first), text(&second)], ["two", "two"]);
+    drop(first);
+    assert_eq!(text(&open(true, false)), "two");
+    assert_eq!(over_ram.statistic("passthrough_opens"), 0);
+    drop((second, third));
+    // Others of them at once, again and again.
+    fs::write(&source, "two").unwrap();
+    std::thread::scope(|scope| {
+        for nth in 0..4 {
+            let mount = &mount;
+            scope.spawn(move || {
+                for round in 0..2000 {
+                    let mut options = OpenOptions::new();
+                    options.read(true).write((round + nth) % 5 == 0);
+                    if (round + nth) % 7 == 0 {
+                        options.custom_flags(libc::O_DIRECT);
+                    }
+                    drop(options.open(mount).unwrap());
+                }
+            });
+        }
+    });
+    let many = over_ram.mounted.source("many");
+    std::thread::scope(|scope| {
+        fs::create_dir(&many).unwrap();
+        for nth in 0..4 {
+            let folder = over_ram.mounted.mount("many");
+            scope.spawn(move || {
+                for round in 0..1000 {
+                    let file = folder.join(format!("{}", round / 4));
+                    if round % 4 == nth {
+                        fs::write(&file, "text").unwrap();
+                    }
+                    if let Err(error) = fs::read(&file) {
+                        assert_eq!(error.kind(), ErrorKind::NotFound);
+                    }
+                }
+            });
+        }
+    });
+    assert!(over_ram.statistic("passthrough_opens") > 0);
+}
+
+/// A mapping is SOURCE's own, and what is written to it changes no times once its page is dirty.
+#[test]
+fn a_mapping_that_outlives_its_descriptor_is_seen() {
+    let Some(over_ram) = OverRam::new() else { return };
+    over_ram.python(
+        r#"
+import mmap, os, sys, time
+source, mount = sys.argv[1:]
+with open(source + "/file", "wb") as file:
+    file.write(b"o" * 8192)
+reader = os.open(mount + "/file", os.O_RDONLY)
+writer = os.open(mount + "/file", os.O_RDWR)
+memory = mmap.mmap(writer, 8192)
+os.close(writer), os.close(reader)
+memory[0:3] = b"one"
+time.sleep(0.7)
+for nth, flags in enumerate([os.O_RDWR, os.O_RDONLY, os.O_RDWR, os.O_RDONLY | os.O_DIRECT]):
+    fd = os.open(mount + "/file", flags)
+    block = mmap.mmap(-1, 4096)
+    os.preadv(fd, [block], 0)
+    assert block[:4] == b"one" + (b"o" if nth == 0 else b"%d" % (nth - 1)), (nth, block[:4])
+    memory[3:4] = b"%d" % nth
+    os.preadv(fd, [block], 0)
+    assert block[:4] == b"one%d" % nth, (nth, block[:4])
+    if flags == os.O_RDWR:
+        os.pwrite(fd, b"%d" % nth, 5000)
+        assert memory[5000:5001] == b"%d" % nth
+    os.close(fd)
+    time.sleep(0.2)
+"#,
+    );
+}
+
+/// Who writes to a file that others read in passthrough mode is who he is.
+#[test]
+fn writers_of_files_that_are_passed_through_are_who_they_are() {
+    let Some(over_ram) = OverRam::new() else { return };
+    over_ram.python(
+        r#"
+import errno, fcntl, mmap, os, resource, signal, struct, sys, time
+source, mount = sys.argv[1:]
+def as_nobody(f):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([]), os.setresgid(65534, 65534, 65534), os.setresuid(65534, 65534, 65534)
+            f()
+        except BaseException as error:
+            print(error, file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0, f
+def mode(name):
+    return os.stat(source + name).st_mode & 0o7777
+def make(name, bits):
+    with open(source + name, "wb") as file:
+        file.write(b"text" * 1000)
+    os.chmod(source + name, bits)
+    return os.open(mount + name, os.O_RDONLY)
+def write(name, flags=0):
+    def write():
+        fd = os.open(mount + name, os.O_WRONLY | flags)
+        os.write(fd, b"x"), os.close(fd)
+    return write
+readers = [make(name, 0o6777) for name in ["/set", "/root", "/appended", "/cut", "/direct"]]
+write("/root")()
+assert mode("/root") == 0o6777
+as_nobody(write("/set"))
+assert mode("/set") == 0o777 and os.stat(mount + "/set").st_mode & 0o7777 == 0o777
+as_nobody(write("/appended", os.O_APPEND))
+assert mode("/appended") == 0o777 and os.stat(source + "/appended").st_size == 4001
+as_nobody(lambda: os.truncate(mount + "/cut", 10))
+assert mode("/cut") == 0o777 and os.pread(readers[3], 100, 0) == b"texttextte"
+def write_direct():
+    fd = os.open(mount + "/direct", os.O_WRONLY | os.O_DIRECT)
+    os.pwritev(fd, [mmap.mmap(-1, 4096)], 0)
+as_nobody(write_direct)
+assert mode("/direct") == 0o777
+# The caller's limit, whoever serves.
+held = make("/limited", 0o666)
+def beyond_limit():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+    fd = os.open(mount + "/limited", os.O_WRONLY)
+    assert os.pwrite(fd, b"x" * 4000, 4000) == 1000
+    try:
+        os.pwrite(fd, b"x", 5000)
+        raise AssertionError("nothing is said")
+    except OSError as error:
+        assert error.errno == errno.EFBIG, error
+as_nobody(beyond_limit)
+# Who may not, may not.
+held = make("/closed", 0o600)
+def may_not():
+    for flags in [os.O_RDONLY, os.O_WRONLY]:
+        try:
+            os.open(mount + "/closed", flags)
+            raise AssertionError("it is opened")
+        except PermissionError:
+            pass
+as_nobody(may_not)
+# What can only be appended to is not mapped for writing.
+held = make("/log", 0o666)
+log = os.open(source + "/log", os.O_RDONLY)
+try:
+    fcntl.ioctl(log, 0x40086602, struct.pack("i", 0x20))
+except OSError as error:
+    print("SKIPPED: no flags:", error)
+else:
+    write("/log", os.O_APPEND)()
+    assert os.stat(source + "/log").st_size == 4001
+    for flags, expected in [(os.O_RDWR | os.O_APPEND, errno.EBUSY), (os.O_RDWR, errno.EPERM)]:
+        try:
+            os.open(mount + "/log", flags)
+            raise AssertionError("it is opened")
+        except OSError as error:
+            assert error.errno == expected, error
+    os.close(held)
+    # The server hears of that later.
+    begin = time.time()
+    while True:
+        try:
+            again = os.open(mount + "/log", os.O_RDWR | os.O_APPEND)
+            break
+        except OSError as error:
+            assert error.errno == errno.EBUSY and time.time() - begin < 60, error
+    try:
+        mmap.mmap(again, 4000)[0:1] = b"y"
+    except OSError:
+        pass
+    os.close(again)
+    assert os.pread(log, 4, 0) == b"text"
+    fcntl.ioctl(log, 0x40086602, struct.pack("i", 0))
+"#,
+    );
+    assert!(over_ram.statistic("passthrough_opens") > 10);
+}
+
+#[test]
+fn not_passed_through_is_what_is_asked_for_otherwise_or_cannot_be() {
+    let read_twice = |mount: PathBuf, source: PathBuf| {
+        fs::write(&source, "text").unwrap();
+        for _ in 0..2 {
+            assert_eq!(fs::read_to_string(&mount).unwrap(), "text");
+        }
+    };
+    let Some(compressed) = OverRam::with(&["--codec", "lz4"]) else { return };
+    read_twice(compressed.mounted.mount("file"), compressed.mounted.source("file"));
+    assert_eq!(compressed.statistic("passthrough_opens"), 0);
+    // A mount over a mount.
+    let Some(over_ram) = OverRam::new() else { return };
+    let stats = over_ram.mounted.folder.path().join("outer.json");
+    let outer = over_ram.mounted.folder.path().join("outer");
+    fs::create_dir(&outer).unwrap();
+    let options = ["--stats", stats.to_str().unwrap()];
+    let mut server = serve_with(&options, &over_ram.mounted.mount(""), &outer);
+    read_twice(outer.join("file"), over_ram.mounted.source("file"));
+    umount(&[], &outer).unwrap();
+    ended_well(&mut server);
+    let told = fs::read_to_string(&stats).unwrap();
+    assert!(told.contains("\"passthrough_opens\": 0"), "{told}");
+    // The inner one may: nobody but the outer one's server has opened it.
+    assert!(over_ram.statistic("passthrough_opens") > 0);
 }

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::content::{self, Bounds, Contents, ContentsError, Kernel, View};
 use crate::credentials::Powers;
-use crate::fs::{FileSystem, RESTRICTIONS, Server};
+use crate::fs::{FileSystem, Prober, RESTRICTIONS, Server};
 use crate::watch::{Watcher, watch};
 
 pub use table::{Mounted, is_ours, unmount};
@@ -86,8 +86,8 @@ pub enum MountError {
 /// A mount that is there, and not yet served.
 pub struct Mount {
     session: Session<Server>,
-    /// The watch and what bounds the kernel's level.
-    threads: [JoinHandle<()>; 2],
+    /// The watch, what bounds the kernel's level, and what measures SOURCE.
+    threads: [JoinHandle<()>; 3],
     mounted: Mounted,
     view: View,
 }
@@ -112,8 +112,12 @@ impl Mount {
         let (watch, watcher) = watch();
         let contents = Contents::new(options.content)?;
         let (bounds, view) = (contents.bounds(), contents.view());
-        let file_system =
-            FileSystem::new(root, powers, restrictions, contents, watch).map_err(other)?;
+        // Only root's mounts: the kernel wants CAP_SYS_ADMIN, and SOURCE is read as whoever serves.
+        let passthrough = powers.acts_as_others() && !options.content.is_chosen();
+        let passthrough = (&*source, passthrough);
+        let (file_system, prober) =
+            FileSystem::new(root, powers, restrictions, contents, watch, passthrough)
+                .map_err(other)?;
         let device = device::mount(&device::Wanted {
             source: &source,
             mountpoint: &mountpoint,
@@ -122,7 +126,8 @@ impl Mount {
             as_root: powers.acts_as_others(),
         })?;
         file_system.note_own_device(&mountpoint).map_err(other)?;
-        match serve_with(file_system, device, watcher, bounds, options) {
+        let others = (watcher, bounds, prober);
+        match serve_with(file_system, device, others, options) {
             Ok((session, threads)) => {
                 let read_ahead = read_ahead_kib(options.content.memory_bytes);
                 table::raise_read_ahead(&mountpoint, read_ahead);
@@ -165,10 +170,9 @@ impl Mount {
 fn serve_with(
     file_system: FileSystem,
     device: OwnedFd,
-    watcher: Watcher,
-    bounds: Bounds,
+    (watcher, bounds, prober): (Watcher, Bounds, Prober),
     options: &Options,
-) -> io::Result<(Session<Server>, [JoinHandle<()>; 2])> {
+) -> io::Result<(Session<Server>, [JoinHandle<()>; 3])> {
     let mut config = Config::default();
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let threads = options.threads.unwrap_or(processors + 3).max(1);
@@ -178,7 +182,11 @@ fn serve_with(
     // Who may use it, the kernel knows by the mount's options.
     let server = Server::new(file_system, threads);
     let session = Session::from_fd(server, device, SessionACL::All, config)?;
-    let threads = [watcher.begin(session.notifier())?, bounds.begin(Told(session.notifier()))?];
+    let threads = [
+        watcher.begin(session.notifier())?,
+        bounds.begin(Told(session.notifier()))?,
+        prober.begin()?,
+    ];
     Ok((session, threads))
 }
 

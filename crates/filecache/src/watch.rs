@@ -101,7 +101,7 @@ impl Watcher {
     fn look(&self, notifier: &Notifier) {
         let mut looked_at = HashSet::new();
         for file in self.files.all() {
-            if !looked_at.insert(file.inode.number) {
+            if file.is_passed_through() || !looked_at.insert(file.inode.number) {
                 continue;
             }
             if !file.inode.was_cached_at(file.content.changes_behind(file.source())) {

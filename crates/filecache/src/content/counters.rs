@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts for one thing, from any thread.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
@@ -11,9 +11,22 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
+    pub fn subtract(&self, count: u64) {
+        self.0.fetch_sub(count, Ordering::Relaxed);
+    }
+
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Files that the kernel reads in SOURCE by itself.
+#[derive(Debug, Default)]
+pub struct PassthroughCounters {
+    /// That are open so now.
+    pub files: Counter,
+    /// How often one was opened so.
+    pub opens: Counter,
 }
 
 /// Since the start.

@@ -302,6 +302,17 @@ impl Content {
         self.changes_behind.load(Ordering::Relaxed)
     }
 
+    /// The file is read elsewhere from now on: what is stored of it is forgotten, and the kernel
+    /// drops what it has cached of it.
+    pub fn forget_all(&self) {
+        let _seen = locked(&self.seen);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.forget(0..u64::MAX);
+        self.note_new_data();
+        self.read_data.store(self.data(), Ordering::Relaxed);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
     fn seen_at_rest(&self) -> Option<std::sync::MutexGuard<'_, Seen>> {
         match self.seen.try_lock() {
             Ok(seen) => Some(seen),

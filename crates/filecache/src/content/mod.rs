@@ -56,6 +56,7 @@ use recent::Recent;
 use replacement::Replacement;
 
 pub use buffer::with_buffer;
+pub use counters::PassthroughCounters;
 pub use file::{Changed, Content, FileKey, Ticket};
 pub use kernel_level::Kernel;
 pub use source::Source;
@@ -101,6 +102,13 @@ pub struct Config {
     pub synchronous: bool,
 }
 
+impl Config {
+    /// Whether a choice was made that is otherwise made as SOURCE is: all is cached then.
+    pub fn is_chosen(&self) -> bool {
+        self.compressed_share.is_some() || self.codec.is_some() || self.cluster.is_some()
+    }
+}
+
 /// Why there is no cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -141,6 +149,7 @@ pub(crate) struct Shared {
     /// Held by who makes room.
     making_room: Mutex<()>,
     counters: Counters,
+    passthrough: Arc<PassthroughCounters>,
     known: Mutex<HashMap<FileKey, Arc<Content>>>,
     /// Those that have lost their last name.
     nameless: Mutex<Vec<FileKey>>,
@@ -176,6 +185,7 @@ impl Contents {
             balance: Balance::new(memory, config.compressed_share),
             making_room: Mutex::default(),
             counters: Counters::default(),
+            passthrough: Arc::default(),
             known: Mutex::default(),
             nameless: Mutex::default(),
             swept_at: AtomicUsize::new(files_max(&config)),
@@ -194,6 +204,16 @@ impl Contents {
     /// What bounds the upper level, once there is a kernel to be told.
     pub fn bounds(&self) -> Bounds {
         Bounds(Arc::clone(&self.shared))
+    }
+
+    /// For counting what does not come here.
+    pub fn passthrough(&self) -> Arc<PassthroughCounters> {
+        Arc::clone(&self.shared.passthrough)
+    }
+
+    /// Whether the last reads of SOURCE say that it is fast.
+    pub fn source_seems_fast(&self) -> bool {
+        !self.shared.source_speed.is_slow()
     }
 
     /// The content of a file.

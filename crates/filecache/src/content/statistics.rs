@@ -46,6 +46,8 @@ pub struct Statistics {
     pub kernel_dropped_pages: u64,
     pub damaged_clusters: u64,
     pub changes_behind: u64,
+    pub passthrough_files: u64,
+    pub passthrough_opens: u64,
 }
 
 impl Shared {
@@ -95,6 +97,8 @@ impl Shared {
             kernel_dropped_pages: self.kernel.dropped_pages(),
             damaged_clusters: counters.damaged_clusters.get(),
             changes_behind: counters.changes_behind.get(),
+            passthrough_files: self.passthrough.files.get(),
+            passthrough_opens: self.passthrough.opens.get(),
         }
     }
 

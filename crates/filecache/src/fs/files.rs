@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fuser::{FileHandle, FopenFlags, INodeNo, OpenFlags, WriteFlags};
+use fuser::{BackingId, FileHandle, FopenFlags, INodeNo, OpenFlags, WriteFlags};
 use ramfold_sys::file_server::close;
 use rustix::fs::{
     Access, AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom, accessat, copy_file_range,
@@ -20,6 +20,7 @@ use super::handles::Handles;
 use super::inodes::Inode;
 use super::names::{self, Named};
 use super::open_limit::Counted;
+use super::passthrough::{Opened, OpenedFlags, Register};
 use super::source::{Descriptors, look_at};
 use crate::content::{Changed, Content, Source, with_buffer};
 use crate::credentials::{About, Caller, SetId};
@@ -45,11 +46,18 @@ pub struct OpenFile {
     pub content: Arc<Content>,
     source: Source,
     /// Who writes what the kernel writes back for nobody in particular.
-    opener: Caller,
+    opener: Opener,
     is_direct: bool,
     is_written: bool,
     /// Its descriptor appends whatever is written to it.
     is_append_only: bool,
+    opened: Opened,
+}
+
+/// Who has it open, counted among that user's files.
+#[derive(Debug)]
+struct Opener {
+    caller: Caller,
     _counted: Counted,
 }
 
@@ -64,7 +72,21 @@ impl Drop for OpenFile {
     }
 }
 
+/// What the kernel is told of an open file.
+#[derive(Debug)]
+pub struct Answer {
+    pub handle: FileHandle,
+    pub flags: FopenFlags,
+    /// In passthrough mode.
+    pub backing: Option<Arc<BackingId>>,
+}
+
 impl OpenFile {
+    /// Whether nothing of it is cached here or in the kernel.
+    pub fn is_passed_through(&self) -> bool {
+        self.opened.flags.is_passthrough()
+    }
+
     pub fn source(&self) -> BorrowedFd<'_> {
         self.source.as_fd()
     }
@@ -85,9 +107,10 @@ impl FileSystem {
         caller: Caller,
         number: INodeNo,
         flags: OpenFlags,
-    ) -> io::Result<(FileHandle, FopenFlags)> {
+        register: Register<'_>,
+    ) -> io::Result<Answer> {
         let inode = self.inodes.get(number)?;
-        let counted = self.open_limit.count(caller.user)?;
+        let opener = Opener { caller, _counted: self.open_limit.count(caller.user)? };
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
         let open = |passed_on| self.open_source(caller, &inode, flags & passed_on);
         let (source, is_append_only) = match open(PASSED_ON) {
@@ -100,7 +123,7 @@ impl FileSystem {
             }
             result => (result?, false),
         };
-        Ok(self.opened(caller, inode, source, flags, is_append_only, counted))
+        self.opened(opener, inode, source, flags, is_append_only, register)
     }
 
     /// Opens a file of SOURCE with the rights that the caller has now.
@@ -151,14 +174,14 @@ impl FileSystem {
         caller: Caller,
         parent: INodeNo,
         name: &OsStr,
-        mode: u32,
-        umask: u32,
+        (mode, umask): (u32, u32),
         flags: i32,
-    ) -> io::Result<(Named, FileHandle, FopenFlags)> {
+        register: Register<'_>,
+    ) -> io::Result<(Named, Answer)> {
         let parent = self.inodes.get(parent)?;
         let directory = parent.find()?;
         names::check(name)?;
-        let counted = self.open_limit.count(caller.user)?;
+        let opener = Opener { caller, _counted: self.open_limit.count(caller.user)? };
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let how = (flags & PASSED_ON)
             | OFlags::CREATE
@@ -181,50 +204,64 @@ impl FileSystem {
         };
         let named = self.enter(self.mounts.descriptors().open(source.as_fd(), OFlags::PATH)?)?;
         let inode = Arc::clone(&named.inode);
-        let (handle, opened) = self.opened(caller, inode, source, flags, false, counted);
-        Ok((named, handle, opened))
+        let answer = self.opened(opener, inode, source, flags, false, register);
+        Ok((named, answer?))
     }
 
     fn opened(
         &self,
-        opener: Caller,
+        opener: Opener,
         inode: Arc<Inode>,
         source: OwnedFd,
         flags: OFlags,
         is_append_only: bool,
-        counted: Counted,
-    ) -> (FileHandle, FopenFlags) {
+        register: Register<'_>,
+    ) -> io::Result<Answer> {
         let content = Arc::clone(inode.content(&self.contents));
-        let is_direct = flags.contains(OFlags::DIRECT);
+        let seems_fast = self.contents.source_seems_fast();
+        let opened = self.passthrough.open(
+            &inode,
+            source.as_fd(),
+            flags,
+            is_append_only,
+            seems_fast,
+            register,
+        )?;
+        let is_passed_through = opened.flags.is_passthrough();
+        let is_direct = flags.contains(OFlags::DIRECT) || is_passed_through;
         let is_written = flags & OFlags::ACCMODE != OFlags::RDONLY;
         if is_written {
             content.note_writer();
         }
-        let is_cached = inode.was_cached_at(content.changes_behind(source.as_fd()));
-        let mut opened = FopenFlags::empty();
-        if is_direct {
-            opened |= FopenFlags::FOPEN_DIRECT_IO;
-        } else if is_cached {
-            opened |= FopenFlags::FOPEN_KEEP_CACHE;
+        let mut answer = opened.flags.fuse();
+        if is_passed_through {
+            content.forget_all();
+            inode.note_not_cached();
+        } else if is_direct {
+            answer |= FopenFlags::FOPEN_DIRECT_IO;
+        } else if inode.was_cached_at(content.changes_behind(source.as_fd())) {
+            answer |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         if !is_written {
-            opened |= FopenFlags::FOPEN_NOFLUSH;
+            answer |= FopenFlags::FOPEN_NOFLUSH;
         }
         content.set_node(inode.number.0);
         if !is_direct {
             inode.open_cached.fetch_add(1, Ordering::Relaxed);
         }
+        let source = Source::new(source);
+        let backing = opened.backing();
         let file = OpenFile {
             inode,
             content,
-            source: Source::new(source),
+            source,
             opener,
             is_direct,
             is_written,
             is_append_only,
-            _counted: counted,
+            opened,
         };
-        (self.files.add(file), opened)
+        Ok(Answer { handle: self.files.add(file), flags: answer, backing })
     }
 
     /// Hands what was read to `reply`.
@@ -245,7 +282,13 @@ impl FileSystem {
         with_buffer(len, |buffer| {
             loop {
                 match pread(&file.source, &mut *buffer, offset) {
-                    Ok(count) => break reply(Ok(&buffer[..count])),
+                    Ok(count) => {
+                        if file.opened.flags == OpenedFlags::Passthrough {
+                            // Read ahead because somebody asked for that: the kernel keeps it.
+                            file.content.note_kept(range_of(offset, count as u64));
+                        }
+                        break reply(Ok(&buffer[..count]));
+                    }
                     Err(Errno::INTR) => {}
                     Err(errno) => break reply(Err(errno.into())),
                 }
@@ -272,7 +315,8 @@ impl FileSystem {
             // SOURCE lets nobody map it for that.
             return Err(Errno::PERM.into());
         }
-        let caller = if is_written_back || caller.is_nobody() { file.opener } else { caller };
+        let caller =
+            if is_written_back || caller.is_nobody() { file.opener.caller } else { caller };
         let set_id = match about.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             true => SetId::Cleared.of(&look_at(file.source())?),
             false => SetId::Kept,

@@ -15,6 +15,7 @@ use rustix::fs::{OFlags, Statx, makedev};
 use rustix::io::Errno;
 
 use super::attributes::file_type;
+use super::passthrough::Opens;
 use super::source::{SourceMount, SourceMounts, look_at};
 use crate::content::{Content, Contents, FileKey};
 
@@ -38,6 +39,7 @@ pub struct Inode {
     cached_at: AtomicU64,
     /// How often the kernel has it open through its page cache.
     pub open_cached: AtomicU32,
+    opens: Opens,
 }
 
 /// Which inode this is as long as it exists. The same file in two mounts is two inodes: what may be done with
@@ -142,6 +144,28 @@ impl Inode {
         })
     }
 
+    /// Who has it open, and how.
+    pub fn opens(&self) -> &Opens {
+        &self.opens
+    }
+
+    /// The mount it is in, where it is found by its handle.
+    pub fn mount(&self) -> Option<&SourceMount> {
+        match &self.place {
+            Place::Handle(mount, _) => Some(mount),
+            Place::Descriptor(_) => None,
+        }
+    }
+
+    pub fn device(&self) -> u64 {
+        self.key.device
+    }
+
+    /// What the kernel has cached of it is not to be believed when it is opened next.
+    pub fn note_not_cached(&self) {
+        self.cached_at.store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// Is what the kernel has cached of it as old as this? It is from now on.
     pub fn was_cached_at(&self, changes_behind: u64) -> bool {
         self.cached_at.swap(changes_behind, Ordering::Relaxed) == changes_behind
@@ -190,10 +214,16 @@ impl Inodes {
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
             open_cached: AtomicU32::new(0),
+            opens: Opens::default(),
         };
         let known = Known { inode: Arc::new(inode), lookups: 1 };
         inodes.write().by_number.insert(INodeNo::ROOT.0, known);
         Ok(inodes)
+    }
+
+    /// The file system that SOURCE is on.
+    pub fn device(&self) -> u64 {
+        self.root.device
     }
 
     /// # Errors
@@ -333,6 +363,7 @@ impl Inode {
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
             open_cached: AtomicU32::new(0),
+            opens: Opens::default(),
         })
     }
 }

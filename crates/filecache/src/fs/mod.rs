@@ -8,14 +8,16 @@ mod handles;
 mod inodes;
 mod names;
 mod open_limit;
+mod passthrough;
 mod patience;
 mod source;
+mod speed_probe;
 mod xattrs;
 
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,12 +34,14 @@ use rustix::fs::{AtFlags, OFlags, StatVfsMountFlags, fstatvfs};
 
 pub use files::Files;
 pub use source::{Descriptors, RESTRICTIONS};
+pub use speed_probe::Prober;
 
 use attributes::Wanted;
 use directories::Directories;
 use inodes::Inodes;
 use names::New;
 use open_limit::OpenLimit;
+use passthrough::Passthrough;
 use patience::Patience;
 use source::SourceMounts;
 use xattrs::Answer;
@@ -73,6 +77,10 @@ const CAPABILITIES: [InitFlags; 10] = [
     InitFlags::FUSE_READDIRPLUS_AUTO,
 ];
 
+/// Files can be passed through where SOURCE is not stacked on another file system itself. The mount
+/// counts as stacked then, and the kernel allows two levels: one overlayfs may be over it.
+const STACK_DEPTH: u32 = 1;
+
 /// SOURCE, as the kernel asks for it.
 #[derive(Debug)]
 pub struct FileSystem {
@@ -84,6 +92,7 @@ pub struct FileSystem {
     powers: Powers,
     watch: Watch,
     open_limit: Arc<OpenLimit>,
+    passthrough: Passthrough,
 }
 
 /// Answers the kernel's requests.
@@ -119,26 +128,27 @@ impl Server {
 
     /// Answers what opens a file of SOURCE. Where somebody holds a lease on it (F_SETLEASE in
     /// fcntl(2)), which he is told to give up, that is waited for on another thread.
-    fn when_unleased<T>(
+    fn when_unleased<R: Send + 'static, T>(
         &self,
         request: &Request,
-        attempt: impl Fn(&FileSystem) -> io::Result<T> + Send + 'static,
-        answer: impl FnOnce(io::Result<T>) + Send + 'static,
+        reply: R,
+        attempt: impl Fn(&FileSystem, &R) -> io::Result<T> + Send + 'static,
+        answer: impl FnOnce(R, io::Result<T>) + Send + 'static,
     ) {
         let is_leased = |result: &io::Result<T>| {
             result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
         };
-        let first = attempt(&self.file_system);
+        let first = attempt(&self.file_system, &reply);
         if !is_leased(&first) {
-            return answer(first);
+            return answer(reply, first);
         }
         let file_system = Arc::clone(&self.file_system);
         let is_ending = self.patience.is_ending();
         let wait = move || loop {
             thread::sleep(LEASE_INTERVAL);
-            let result = attempt(&file_system);
+            let result = attempt(&file_system, &reply);
             if !is_leased(&result) || is_ending.load(Ordering::Relaxed) {
-                return answer(result);
+                return answer(reply, result);
             }
         };
         self.patience.hand_over(request.uid(), Box::new(wait));
@@ -164,18 +174,23 @@ impl FileSystem {
         restrictions: StatVfsMountFlags,
         contents: Contents,
         watch: Watch,
-    ) -> io::Result<FileSystem> {
+        (source, passthrough): (&Path, bool),
+    ) -> io::Result<(FileSystem, Prober)> {
         let mounts = SourceMounts::new(powers.opens_by_handle(), restrictions, Descriptors::new()?);
-        Ok(FileSystem {
-            inodes: Inodes::new(root, &mounts)?,
+        let inodes = Inodes::new(root, &mounts)?;
+        let (speed, prober) = speed_probe::source_speed(source, inodes.device(), passthrough);
+        let file_system = FileSystem {
+            inodes,
             mounts,
             files: Arc::clone(watch.files()),
             directories: Directories::default(),
+            passthrough: Passthrough::new(passthrough, speed, contents.passthrough()),
             contents,
             powers,
             watch,
             open_limit: OpenLimit::new(),
-        })
+        };
+        Ok((file_system, prober))
     }
 }
 
@@ -221,6 +236,12 @@ impl Filesystem for Server {
             // Each makes something better that works without it too.
             let _ = config.add_capabilities(capability);
         }
+        if self.passthrough.is_wanted()
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(STACK_DEPTH).is_ok()
+        {
+            self.passthrough.allow();
+        }
         let _ = config.set_max_write(REQUEST_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
         Ok(())
@@ -261,11 +282,10 @@ impl Filesystem for Server {
     ) {
         let wanted = Wanted { mode, user, group, size, accessed, modified };
         let caller = Caller::of(request);
-        let attempt = move |file_system: &FileSystem| {
+        let attempt = move |file_system: &FileSystem, _: &ReplyAttr| {
             file_system.set_attributes(caller, number, handle, &wanted)
         };
-        let answer = |result| reply_attributes(reply, result);
-        self.when_unleased(request, attempt, answer);
+        self.when_unleased(request, reply, attempt, reply_attributes);
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
@@ -352,15 +372,22 @@ impl Filesystem for Server {
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let caller = Caller::of(request);
-        let attempt = move |file_system: &FileSystem| file_system.open_file(caller, number, flags);
-        let answer = |result| match result {
-            Ok((handle, opened)) => reply.opened(handle, opened),
+        let attempt = move |file_system: &FileSystem, reply: &ReplyOpen| {
+            let register = |file: BorrowedFd<'_>| reply.open_backing(file);
+            file_system.open_file(caller, number, flags, &register)
+        };
+        let answer = |reply: ReplyOpen, result| match result {
+            Ok(files::Answer { handle, flags, backing: None }) => reply.opened(handle, flags),
+            Ok(files::Answer { handle, flags, backing: Some(backing) }) => {
+                reply.opened_passthrough(handle, flags, &backing);
+            }
             Err(error) => reply.error(io::Error::into(error)),
         };
         if flags.0 & OFlags::NONBLOCK.bits().cast_signed() != 0 {
-            return answer(attempt(&self.file_system));
+            let result = attempt(&self.file_system, &reply);
+            return answer(reply, result);
         }
-        self.when_unleased(request, attempt, answer);
+        self.when_unleased(request, reply, attempt, answer);
     }
 
     fn create(
@@ -373,9 +400,17 @@ impl Filesystem for Server {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        match self.create_file(Caller::of(request), parent, name, mode, umask, flags) {
-            Ok((named, handle, opened)) => {
-                reply.created(&VALID, &named.attributes, named.generation, handle, opened);
+        let register = |file: BorrowedFd<'_>| reply.open_backing(file);
+        let caller = Caller::of(request);
+        match self.create_file(caller, parent, name, (mode, umask), flags, &register) {
+            Ok((named, files::Answer { handle, flags, backing })) => {
+                let (attributes, generation) = (&named.attributes, named.generation);
+                match backing {
+                    None => reply.created(&VALID, attributes, generation, handle, flags),
+                    Some(backing) => reply.created_passthrough(
+                        &VALID, attributes, generation, handle, flags, &backing,
+                    ),
+                }
             }
             Err(error) => reply.error(error.into()),
         }

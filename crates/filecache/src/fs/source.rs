@@ -17,13 +17,15 @@ use rustix::io::Errno;
 /// Not in rustix yet: since Linux 6.8 an id that is never given to another mount.
 const UNIQUE_MOUNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// File systems whose handles can be opened as long as the file exists, by f_type of statfs(2). Others (overlay,
-/// FUSE, NFS) have none, or forget them.
+/// By f_type of statfs(2).
+const TMPFS: u64 = 0x0102_1994;
+/// File systems whose handles can be opened as long as the file exists. Others (overlay, FUSE, NFS)
+/// have none, or forget them.
 const WITH_HANDLES: [u64; 6] = [
     0xef53,      // ext4
     0x5846_5342, // XFS
     0x9123_683e, // Btrfs
-    0x0102_1994, // tmpfs
+    TMPFS,
     0xf2f5_2010, // F2FS
     0xca45_1a4e, // bcachefs
 ];
@@ -37,11 +39,17 @@ pub const RESTRICTIONS: StatVfsMountFlags =
 pub struct SourceMount {
     /// Any open file of it, for opening others by their handles; `None` where that cannot be done.
     opener: Option<OwnedFd>,
+    is_ram: bool,
 }
 
 impl SourceMount {
     pub fn has_handles(&self) -> bool {
         self.opener.is_some()
+    }
+
+    /// Whether its files are in RAM and nowhere else.
+    pub fn is_ram(&self) -> bool {
+        self.is_ram
     }
 
     /// # Errors
@@ -139,13 +147,13 @@ impl SourceMounts {
         if !self.restrictions.contains(flags & RESTRICTIONS) {
             return Err(Errno::ACCESS.into());
         }
-        let opener =
-            if self.opens_by_handle && WITH_HANDLES.contains(&(fstatfs(file)?.f_type as u64)) {
-                self.opener(file, stat).ok()
-            } else {
-                None
-            };
-        let mount = Arc::new(SourceMount { opener });
+        let file_system = fstatfs(file)?.f_type as u64;
+        let opener = if self.opens_by_handle && WITH_HANDLES.contains(&file_system) {
+            self.opener(file, stat).ok()
+        } else {
+            None
+        };
+        let mount = Arc::new(SourceMount { opener, is_ram: file_system == TMPFS });
         known.insert(id, Arc::downgrade(&mount));
         Ok(mount)
     }
