@@ -1089,8 +1089,11 @@ def mode(name):
 def make(name, bits):
     with open(source + name, "wb") as file:
         file.write(b"text" * 1000)
+    os.chmod(source + name, bits & 0o777)
+    fd = os.open(mount + name, os.O_RDONLY)
+    # Who has such bits already is not passed through.
     os.chmod(source + name, bits)
-    return os.open(mount + name, os.O_RDONLY)
+    return fd
 def write(name, flags=0):
     def write():
         fd = os.open(mount + name, os.O_WRONLY | flags)
