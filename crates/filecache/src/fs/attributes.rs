@@ -135,6 +135,7 @@ impl FileSystem {
 /// # Errors
 /// `EIO` when it is of no known type.
 pub fn shown(inode: &Inode, stat: &Statx) -> io::Result<FileAttr> {
+    inode.note_told(stat);
     let number = if inode.number == INodeNo::ROOT { INodeNo(stat.stx_ino) } else { inode.number };
     Ok(FileAttr {
         ino: number,

@@ -21,6 +21,7 @@ use super::inodes::Inode;
 use super::names::{self, Named};
 use super::open_limit::Counted;
 use super::passthrough::{Opened, OpenedFlags, Register};
+use super::removed::Removed;
 use super::source::{Descriptors, look_at};
 use crate::content::{Changed, Content, Source, with_buffer};
 use crate::credentials::{About, Caller, SetId};
@@ -63,9 +64,6 @@ struct Opener {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        if !self.is_direct {
-            self.inode.open_cached.fetch_sub(1, Ordering::Relaxed);
-        }
         if self.is_written {
             self.content.note_writer_gone();
         }
@@ -92,7 +90,7 @@ impl OpenFile {
     }
 
     fn is_dropped_by_writing(&self) -> bool {
-        self.is_direct && self.inode.open_cached.load(Ordering::Relaxed) > 0
+        self.is_direct && self.inode.was_cached.load(Ordering::Relaxed)
     }
 }
 
@@ -153,9 +151,11 @@ impl FileSystem {
                 let path = Descriptors::path(found.as_fd());
                 let may_execute = || Ok(accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS)?);
                 let allowed = self.powers.as_caller(caller, &about, may_execute);
-                // Before it takes the set-id bits the kernel reads the file's beginning, and asks
-                // for them then.
-                self.watch.invalidate_attributes(inode.number);
+                if !inode.was_told(stat) {
+                    // It would run as whom the set-id bits were of: the kernel is to look it up anew.
+                    self.watch.invalidate_attributes(inode.number);
+                    return Err(Errno::STALE.into());
+                }
                 allowed.and_then(|()| inode.open(&self.mounts, flags - FOR_EXECUTION))
             }
             false => {
@@ -189,9 +189,9 @@ impl FileSystem {
             | OFlags::NOFOLLOW
             | OFlags::CLOEXEC;
         let stat = &look_at(directory.as_fd())?;
-        let made = self.powers.as_caller(caller, &About::making(&stat, umask), || {
-            Ok(openat(directory.as_fd(), name, how, Mode::from_raw_mode(mode & 0o7777))?)
-        });
+        let (about, mode) = (About::making(&stat, umask), Mode::from_raw_mode(mode & 0o7777));
+        let make = || Ok(openat(directory.as_fd(), name, how, mode)?);
+        let made = self.removed.with_room(|| self.powers.as_caller(caller, &about, make));
         self.correct_kernel(&made, &[parent.number]);
         let source = match made {
             Err(error)
@@ -247,7 +247,7 @@ impl FileSystem {
         }
         content.set_node(inode.number.0);
         if !is_direct {
-            inode.open_cached.fetch_add(1, Ordering::Relaxed);
+            inode.was_cached.store(true, Ordering::Relaxed);
         }
         let source = Source::new(source);
         let backing = opened.backing();
@@ -341,16 +341,19 @@ impl FileSystem {
         };
         let count = file.content.change(Some(file.source()), Changed::Bytes(range), || {
             let _acting = self.powers.act_as(caller, set_id)?;
+            let write = |target: BorrowedFd<'_>, data: &[u8]| {
+                write_whole(target, data, offset, how, &self.removed)
+            };
             if !file.is_direct {
-                write_whole(file.source(), data, offset, how)
+                write(file.source(), data)
             } else if is_written_back {
                 // The file's last page is written in part.
                 let source = file.inode.open(&self.mounts, OFlags::WRONLY | OFlags::NONBLOCK)?;
-                write_whole(source.as_fd(), data, offset, how)
+                write(source.as_fd(), data)
             } else {
                 with_buffer(data.len(), |buffer| {
                     buffer.copy_from_slice(data);
-                    write_whole(file.source(), buffer, offset, how)
+                    write(file.source(), buffer)
                 })
             }
         })?;
@@ -416,7 +419,8 @@ impl FileSystem {
         let set_id = SetId::Written.of(&look_at(file.source())?);
         file.content.change(Some(file.source()), changed, || {
             let _acting = self.powers.act_as(caller, set_id)?;
-            Ok(fallocate(&file.source, mode, bytes.start, bytes.end - bytes.start)?)
+            let len = bytes.end - bytes.start;
+            self.removed.with_room(|| Ok(fallocate(&file.source, mode, bytes.start, len)?))
         })?;
         self.show_set_id_bits(&file, set_id);
         Ok(())
@@ -500,19 +504,25 @@ fn write_whole(
     data: &[u8],
     offset: u64,
     how: ReadWriteFlags,
+    removed: &Removed,
 ) -> io::Result<usize> {
     let mut done = 0;
-    loop {
-        match pwritev2(target, &[IoSlice::new(&data[done..])], offset + done as u64, how) {
-            Ok(count) => {
-                done += count;
-                if done == data.len() || count == 0 {
-                    return Ok(done);
+    let mut write_rest = || {
+        loop {
+            match pwritev2(target, &[IoSlice::new(&data[done..])], offset + done as u64, how) {
+                Ok(count) => {
+                    done += count;
+                    if done == data.len() || count == 0 {
+                        return Ok(());
+                    }
                 }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
             }
-            Err(Errno::INTR) => {}
-            Err(_) if done > 0 => return Ok(done),
-            Err(errno) => return Err(errno.into()),
         }
+    };
+    match removed.with_room(&mut write_rest) {
+        Err(error) if done == 0 => Err(error),
+        _ => Ok(done),
     }
 }

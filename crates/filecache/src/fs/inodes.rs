@@ -6,7 +6,7 @@ use std::collections::hash_map::{DefaultHasher, Entry};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use fuser::{FileType, Generation, INodeNo};
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::attributes::file_type;
 use super::passthrough::Opens;
+use super::removed::Removed;
 use super::source::{SourceMount, SourceMounts, look_at};
 use crate::content::{Content, Contents, FileKey};
 
@@ -33,12 +34,14 @@ pub struct Inode {
     key: InodeKey,
     place: Place,
     /// Holds a file without a name, which its handle does not find when the system has dropped it.
-    kept: OnceLock<OwnedFd>,
+    kept: OnceLock<Kept>,
     content: OnceLock<Arc<Content>>,
     /// [`Content::changes_behind`] when the kernel's cache was last known to be right.
     cached_at: AtomicU64,
-    /// How often the kernel has it open through its page cache.
-    pub open_cached: AtomicU32,
+    /// The kernel has had it open through its page cache, and may have pages of it.
+    pub was_cached: AtomicBool,
+    /// Owner, group and mode as the kernel was told last, as one number.
+    told: AtomicU64,
     opens: Opens,
 }
 
@@ -89,7 +92,8 @@ impl Inode {
     /// `ESTALE` when the file is there no more.
     pub fn find(&self) -> io::Result<Found<'_>> {
         match (&self.place, self.kept.get()) {
-            (Place::Descriptor(fd), _) | (_, Some(fd)) => Ok(Found::Kept(fd.as_fd())),
+            (Place::Descriptor(fd), _) => Ok(Found::Kept(fd.as_fd())),
+            (_, Some(kept)) => Ok(Found::Kept(kept.as_fd())),
             (Place::Handle(mount, handle), None) => {
                 Ok(Found::Opened(mount.open(handle, OFlags::PATH | OFlags::NOFOLLOW)?))
             }
@@ -102,9 +106,8 @@ impl Inode {
     /// `ESTALE` when the file is there no more; what open(2) says.
     pub fn open(&self, mounts: &SourceMounts, flags: OFlags) -> io::Result<OwnedFd> {
         match (&self.place, self.kept.get()) {
-            (Place::Descriptor(fd), _) | (_, Some(fd)) => {
-                mounts.descriptors().open(fd.as_fd(), flags)
-            }
+            (Place::Descriptor(fd), _) => mounts.descriptors().open(fd.as_fd(), flags),
+            (_, Some(kept)) => mounts.descriptors().open(kept.as_fd(), flags),
             (Place::Handle(mount, handle), None) => mount.open(handle, flags),
         }
     }
@@ -120,10 +123,11 @@ impl Inode {
     }
 
     /// Keeps a file that has lost its last name.
-    pub fn keep(&self, file: OwnedFd) {
+    pub fn keep(&self, file: OwnedFd, removed: &Arc<Removed>) {
         if matches!(self.place, Place::Handle(..)) {
+            removed.note_held();
             // Another thread may have been first.
-            let _ = self.kept.set(file);
+            let _ = self.kept.set(Kept { file: Some(file), removed: Arc::clone(removed) });
         }
     }
 
@@ -166,9 +170,46 @@ impl Inode {
         self.cached_at.store(u64::MAX, Ordering::Relaxed);
     }
 
+    /// The kernel is told of its attributes.
+    pub fn note_told(&self, stat: &Statx) {
+        self.told.store(owner_and_mode(stat), Ordering::Relaxed);
+    }
+
+    /// Whether the kernel was last told of this owner, group and mode.
+    pub fn was_told(&self, stat: &Statx) -> bool {
+        self.told.load(Ordering::Relaxed) == owner_and_mode(stat)
+    }
+
     /// Is what the kernel has cached of it as old as this? It is from now on.
     pub fn was_cached_at(&self, changes_behind: u64) -> bool {
         self.cached_at.swap(changes_behind, Ordering::Relaxed) == changes_behind
+    }
+}
+
+fn owner_and_mode(stat: &Statx) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (stat.stx_uid, stat.stx_gid, stat.stx_mode).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A file without a name, until it is closed.
+#[derive(Debug)]
+struct Kept {
+    file: Option<OwnedFd>,
+    removed: Arc<Removed>,
+}
+
+impl AsFd for Kept {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_ref().expect("it is there until this is dropped").as_fd()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // That frees its space, which may take a while.
+        drop(self.file.take());
+        self.removed.note_closed();
     }
 }
 
@@ -213,7 +254,8 @@ impl Inodes {
             kept: OnceLock::new(),
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
-            open_cached: AtomicU32::new(0),
+            was_cached: AtomicBool::new(false),
+            told: AtomicU64::new(0),
             opens: Opens::default(),
         };
         let known = Known { inode: Arc::new(inode), lookups: 1 };
@@ -362,7 +404,8 @@ impl Inode {
             kept: OnceLock::new(),
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
-            open_cached: AtomicU32::new(0),
+            was_cached: AtomicBool::new(false),
+            told: AtomicU64::new(0),
             opens: Opens::default(),
         })
     }

@@ -10,6 +10,7 @@ mod names;
 mod open_limit;
 mod passthrough;
 mod patience;
+mod removed;
 mod source;
 mod speed_probe;
 mod xattrs;
@@ -43,6 +44,7 @@ use names::New;
 use open_limit::OpenLimit;
 use passthrough::Passthrough;
 use patience::Patience;
+use removed::Removed;
 use source::SourceMounts;
 use xattrs::Answer;
 
@@ -92,6 +94,7 @@ pub struct FileSystem {
     powers: Powers,
     watch: Watch,
     open_limit: Arc<OpenLimit>,
+    removed: Arc<Removed>,
     passthrough: Passthrough,
 }
 
@@ -189,6 +192,7 @@ impl FileSystem {
             powers,
             watch,
             open_limit: OpenLimit::new(),
+            removed: Arc::default(),
         };
         Ok((file_system, prober))
     }

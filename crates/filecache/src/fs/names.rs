@@ -86,7 +86,7 @@ impl FileSystem {
         let directory = directory.as_fd();
         check(name)?;
         let stat = &look_at(directory)?;
-        let result = self.powers.as_caller(caller, &About::making(&stat, umask), || {
+        let make = || {
             match new {
                 New::Node { mode, device } => {
                     let kind = rustix::fs::FileType::from_raw_mode(mode);
@@ -99,7 +99,9 @@ impl FileSystem {
                 New::Symlink { target } => symlinkat(target, directory, name)?,
             }
             Ok(())
-        });
+        };
+        let about = About::making(&stat, umask);
+        let result = self.removed.with_room(|| self.powers.as_caller(caller, &about, make));
         self.correct_kernel(&result, &[parent.number]);
         result?;
         self.enter(self.find_name(directory, name)?)
@@ -182,7 +184,7 @@ impl FileSystem {
         });
         self.correct_kernel_of(&result, &[&parent], &[&victim]);
         result?;
-        keep_if_nameless(victim);
+        self.keep_if_nameless(victim);
         Ok(())
     }
 
@@ -230,7 +232,7 @@ impl FileSystem {
         self.correct_kernel_of(&result, &[&from_parent, &to_parent], &held);
         result?;
         if !flags.contains(rustix::fs::RenameFlags::EXCHANGE) {
-            replaced.into_iter().for_each(keep_if_nameless);
+            replaced.into_iter().for_each(|replaced| self.keep_if_nameless(replaced));
         }
         Ok(())
     }
@@ -249,6 +251,18 @@ impl FileSystem {
         let stat = look_at(file.as_fd())?;
         let inode = self.inodes.known(file.as_fd(), &stat);
         Ok(Held { file, stat, inode })
+    }
+
+    /// What has lost its last name is not found by its handle once the system has dropped it, and the
+    /// kernel may know it still: somebody is in that directory.
+    fn keep_if_nameless(&self, held: Held) {
+        let Held { file, inode: Some(inode), .. } = held else { return };
+        let is_nameless = look_at(file.as_fd())
+            .is_ok_and(|stat| stat.stx_nlink == 0 || inode.kind == FileType::Directory);
+        if is_nameless {
+            inode.keep(file, &self.removed);
+            inode.note_nameless();
+        }
     }
 
     /// Where SOURCE has refused what the kernel allowed, the kernel asks for these files' owners and
@@ -293,18 +307,6 @@ impl FileSystem {
                 })
             }
         }
-    }
-}
-
-/// What has lost its last name is not found by its handle once the system has dropped it, and the kernel may
-/// know it still: somebody is in that directory.
-fn keep_if_nameless(held: Held) {
-    let Held { file, inode: Some(inode), .. } = held else { return };
-    let is_nameless = look_at(file.as_fd())
-        .is_ok_and(|stat| stat.stx_nlink == 0 || inode.kind == FileType::Directory);
-    if is_nameless {
-        inode.keep(file);
-        inode.note_nameless();
     }
 }
 

@@ -25,10 +25,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::inodes::Inode;
-use super::source::look_at;
 use super::speed_probe::SourceSpeed;
 use crate::content::PassthroughCounters;
-use crate::credentials::SetId;
 
 /// Makes a descriptor of SOURCE known to the kernel as a backing file.
 pub type Register<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
@@ -155,11 +153,9 @@ impl Passthrough {
         let is_direct = flags.contains(OFlags::DIRECT);
         let reads_and_writes = access == OFlags::RDWR;
         let is_plain_read = access == OFlags::RDONLY && !is_direct;
-        // Of a program the kernel asks for the set-id bits anew where it reads it through the mount.
-        let is_set_id = || look_at(source).is_ok_and(|of| SetId::Set.of(&of) != SetId::Kept);
         let mut state = inode.opens().lock();
         if state.count == 0 && self.is_possible.load(Ordering::Relaxed) {
-            let begins = || is_plain_read && !state.is_read_by_writers && !is_set_id();
+            let begins = || is_plain_read && !state.is_read_by_writers;
             if state.may_be_mapped || begins() && self.gains_nothing(inode, source, seems_fast) {
                 state.backing = self.register(source, register);
             }
