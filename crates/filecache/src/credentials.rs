@@ -11,11 +11,12 @@ mod rights;
 
 use std::cell::Cell;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::slice;
 
 use fuser::Request;
 use ramfold_sys::file_server::{set_file_group, set_file_user, unshare_umask};
-use rustix::fs::{Mode, Statx};
+use rustix::fs::{Mode, Statx, getxattr};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, umask};
 use rustix::thread::{
@@ -85,6 +86,8 @@ impl Caller {
 pub struct About<'a> {
     /// What has to be readable, writable or searchable: CAP_DAC_OVERRIDE is about these.
     pub accessed: &'a [&'a Statx],
+    /// The same, as descriptors.
+    pub files: &'a [BorrowedFd<'a>],
     /// What only an owner may do it to: CAP_FOWNER and CAP_CHOWN are about these.
     pub owned: &'a [&'a Statx],
     /// What only an owner may remove from a sticky directory: CAP_FOWNER is about these, too.
@@ -96,16 +99,24 @@ pub struct About<'a> {
 
 impl<'a> About<'a> {
     /// Something that is done to one file, which its owner or who may access it may.
-    pub fn file(file: &'a &'a Statx) -> About<'a> {
-        let file = slice::from_ref(file);
-        About { accessed: file, owned: file, removed: &[], set_id: SetId::Kept, umask: None }
+    pub fn file(stat: &'a &'a Statx, file: &'a BorrowedFd<'a>) -> About<'a> {
+        let stat = slice::from_ref(stat);
+        About {
+            accessed: stat,
+            files: slice::from_ref(file),
+            owned: stat,
+            removed: &[],
+            set_id: SetId::Kept,
+            umask: None,
+        }
     }
 
     /// Something that is made in a directory.
-    pub fn making(directory: &'a &'a Statx, umask: u32) -> About<'a> {
-        let is_set_group_id = u32::from(directory.stx_mode) & SET_GROUP_ID != 0;
+    pub fn making(stat: &'a &'a Statx, directory: &'a BorrowedFd<'a>, umask: u32) -> About<'a> {
+        let is_set_group_id = u32::from(stat.stx_mode) & SET_GROUP_ID != 0;
         About {
-            accessed: slice::from_ref(directory),
+            accessed: slice::from_ref(stat),
+            files: slice::from_ref(directory),
             owned: &[],
             removed: &[],
             set_id: if is_set_group_id { SetId::Set } else { SetId::Kept },
@@ -113,6 +124,26 @@ impl<'a> About<'a> {
         }
     }
 }
+
+impl About<'_> {
+    /// Whether a group that the caller may be in may do less than others: then all groups matter from
+    /// the start.
+    fn gives_group_less(&self, caller: Caller) -> bool {
+        let is_owned_by_others =
+            |(stat, _): &(&&Statx, &BorrowedFd<'_>)| stat.stx_uid != caller.user;
+        let mut of_others = self.accessed.iter().zip(self.files).filter(is_owned_by_others);
+        of_others.any(|(stat, file)| gives_group_less(stat) || has_access_list(*file))
+    }
+}
+
+/// An access list may give a group less than others; the mode does not show it.
+fn has_access_list(file: BorrowedFd<'_>) -> bool {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    getxattr(path, ACCESS_LIST, &mut [0; 0]).is_ok()
+}
+
+/// The extended attribute that is an access list.
+pub const ACCESS_LIST: &str = "system.posix_acl_access";
 
 pub const SET_USER_ID: u32 = 0o4000;
 pub const SET_GROUP_ID: u32 = 0o2000;
@@ -206,8 +237,7 @@ impl Powers {
             let _acting = self.act_with(caller, about, rights)?;
             f()
         };
-        let is_about_all_rights =
-            about.set_id != SetId::Kept || about.accessed.iter().any(|file| gives_group_less(file));
+        let is_about_all_rights = about.set_id != SetId::Kept || about.gives_group_less(caller);
         if !is_about_all_rights {
             match try_with(&Rights::none()) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
@@ -304,8 +334,7 @@ fn has_only_set_group_id(file: &Statx) -> bool {
     u32::from(file.stx_mode) & concerned == SET_GROUP_ID
 }
 
-/// Whether a member of the file's group may do less than others: then all groups of the caller
-/// matter from the start.
+/// Whether a member of the file's group may do less than others.
 fn gives_group_less(file: &Statx) -> bool {
     let mode = u32::from(file.stx_mode);
     let (group, others) = (mode >> 3 & 7, mode & 7);

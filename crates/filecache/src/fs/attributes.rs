@@ -71,7 +71,7 @@ impl FileSystem {
             if wanted.is_nothing() {
                 // Set-id bits alone are to go, because of a chown(2) that leaves owner and group, or of a write that
                 // follows: of whom does not matter then, and SOURCE clears them with it.
-                let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat) };
+                let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat, &file) };
                 let cleared = self
                     .powers
                     .as_caller(caller, &about, || Ok(chownat(file, "", None, None, empty_path())?));
@@ -82,7 +82,7 @@ impl FileSystem {
             }
             if let Some(mode) = wanted.mode {
                 let set_id = if mode & SET_GROUP_ID == 0 { SetId::Kept } else { SetId::Set };
-                let about = About { set_id, ..About::file(&stat) };
+                let about = About { set_id, ..About::file(&stat, &file) };
                 let (path, mode) = (Descriptors::path(file), Mode::from_raw_mode(mode & 0o7777));
                 let change = || Ok(chmodat(CWD, &path, mode, no_flags())?);
                 self.powers.as_caller(caller, &about, change)?;
@@ -90,7 +90,7 @@ impl FileSystem {
             if wanted.user.is_some() || wanted.group.is_some() {
                 let user = wanted.user.map(Uid::from_raw);
                 let group = wanted.group.map(Gid::from_raw);
-                let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat) };
+                let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat, &file) };
                 self.powers.as_caller(caller, &about, || {
                     Ok(chownat(file, "", user, group, empty_path())?)
                 })?;
@@ -119,7 +119,7 @@ impl FileSystem {
                     // Whoever cuts a file off changes one, open or not.
                     true => set()?,
                     // An owner may, and to now whoever may write.
-                    false => self.powers.as_caller(caller, &About::file(&stat), set)?,
+                    false => self.powers.as_caller(caller, &About::file(&stat, &file), set)?,
                 }
             }
             Ok(())

@@ -143,7 +143,8 @@ impl FileSystem {
         }
         let found = inode.find()?;
         let stat = &look_at(found.as_fd())?;
-        let about = About::file(&stat);
+        let file = found.as_fd();
+        let about = About::file(&stat, &file);
         let descriptors = self.mounts.descriptors();
         let result = match flags.contains(FOR_EXECUTION) {
             // Who may execute it need not be able to read it.
@@ -188,8 +189,10 @@ impl FileSystem {
             | OFlags::EXCL
             | OFlags::NOFOLLOW
             | OFlags::CLOEXEC;
-        let stat = &look_at(directory.as_fd())?;
-        let (about, mode) = (About::making(&stat, umask), Mode::from_raw_mode(mode & 0o7777));
+        let file = directory.as_fd();
+        let stat = &look_at(file)?;
+        let (about, mode) =
+            (About::making(&stat, &file, umask), Mode::from_raw_mode(mode & 0o7777));
         let make = || Ok(openat(directory.as_fd(), name, how, mode)?);
         let made = self.removed.with_room(|| self.powers.as_caller(caller, &about, make));
         self.correct_kernel(&made, &[parent.number]);

@@ -48,7 +48,7 @@ impl FileSystem {
             let content = inode.content(&self.contents);
             let stat = &look_at(source.as_fd())?;
             let result = content.change(Some(source.as_fd()), Changed::Attributes, || {
-                self.powers.as_caller(caller, &About::file(&stat), || Ok(set()?))
+                self.powers.as_caller(caller, &About::file(&stat, &source.as_fd()), || Ok(set()?))
             });
             // Of the time of the change the kernel knows nothing.
             self.watch.invalidate_attributes(number);

@@ -100,7 +100,7 @@ impl FileSystem {
             }
             Ok(())
         };
-        let about = About::making(&stat, umask);
+        let about = About::making(&stat, &directory, umask);
         let result = self.removed.with_room(|| self.powers.as_caller(caller, &about, make));
         self.correct_kernel(&result, &[parent.number]);
         result?;
@@ -125,6 +125,7 @@ impl FileSystem {
         let about = About {
             // Who does not own the file must be able to read and write it (protected_hardlinks).
             accessed: &[&of_directory, &stat],
+            files: &[to, from],
             owned: &[&stat],
             removed: &[],
             set_id: SetId::Kept,
@@ -174,6 +175,7 @@ impl FileSystem {
         let victim = self.hold(directory, name)?;
         let about = About {
             accessed: &[&of_directory],
+            files: &[directory],
             owned: &[],
             removed: &[&victim.stat],
             set_id: SetId::Kept,
@@ -217,6 +219,7 @@ impl FileSystem {
         let accessed: Vec<&Statx> = of_directories.iter().chain(directories).collect();
         let about = About {
             accessed: &accessed,
+            files: &[from_directory, to_directory],
             owned: &[],
             removed: &files,
             set_id: SetId::Kept,

@@ -6,17 +6,16 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use fuser::INodeNo;
-use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+use rustix::fs::{Statx, XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
 use super::FileSystem;
 use super::source::{Descriptors, look_at};
 use crate::content::Changed;
-use crate::credentials::{About, Caller, SetId};
+use crate::credentials::{ACCESS_LIST, About, Caller, SetId};
 
 /// The longest value and list the kernel has (XATTR_SIZE_MAX).
 const LONGEST: u32 = 65536;
-const ACCESS_LIST: &str = "system.posix_acl_access";
 
 /// The kernel asks for the size alone, or for the data if it fits.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,8 +42,9 @@ impl FileSystem {
             // Whose they are does not depend on the file.
             return get();
         }
-        let stat = &look_at(found.as_fd())?;
-        let result = self.powers.as_caller(caller, &About::file(&stat), get);
+        let file = found.as_fd();
+        let stat = &look_at(file)?;
+        let result = self.powers.as_caller(caller, &About::file(&stat, &file), get);
         self.correct_kernel(&result, &[number]);
         result
     }
@@ -89,12 +89,12 @@ impl FileSystem {
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
-        let stat = &look_at(found.as_fd())?;
+        let file = found.as_fd();
+        let stat = &look_at(file)?;
         let content = inode.content(&self.contents);
         let result = content.change(Some(found.as_fd()), Changed::Attributes, || {
             // An access list changes the mode.
-            let set_id = if name == ACCESS_LIST { SetId::Set.of(stat) } else { SetId::Kept };
-            let about = About { set_id, ..About::file(&stat) };
+            let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
             self.powers.as_caller(caller, &about, || Ok(setxattr(&path, name, value, flags)?))
         });
         self.correct_kernel(&result, &[number]);
@@ -107,15 +107,21 @@ impl FileSystem {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
-        let stat = &look_at(found.as_fd())?;
+        let file = found.as_fd();
+        let stat = &look_at(file)?;
         let content = inode.content(&self.contents);
         let result = content.change(Some(found.as_fd()), Changed::Attributes, || {
-            let about = About::file(&stat);
+            let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
             self.powers.as_caller(caller, &about, || Ok(removexattr(&path, name)?))
         });
         self.correct_kernel(&result, &[number]);
         result
     }
+}
+
+/// An access list changes the mode.
+fn set_id_of(name: &OsStr, stat: &Statx) -> SetId {
+    if name == ACCESS_LIST { SetId::Set.of(stat) } else { SetId::Kept }
 }
 
 fn answer(size: u32, get: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> io::Result<Answer> {
