@@ -16,7 +16,7 @@ use std::slice;
 
 use fuser::Request;
 use ramfold_sys::file_server::{set_file_group, set_file_user, unshare_umask};
-use rustix::fs::{Mode, Statx, getxattr};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, Statx, accessat, getxattr};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, umask};
 use rustix::thread::{
@@ -233,18 +233,66 @@ impl Powers {
         if !self.asks_again(caller) {
             return f();
         }
-        let try_with = |rights: &Rights| {
-            let _acting = self.act_with(caller, about, rights)?;
+        let try_with = |rights: &Rights, accessed: &[&Statx]| {
+            let _acting = self.act_with(caller, about, rights, accessed)?;
             f()
         };
         let is_about_all_rights = about.set_id != SetId::Kept || about.gives_group_less(caller);
         if !is_about_all_rights {
-            match try_with(&Rights::none()) {
+            match try_with(&Rights::none(), about.accessed) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
                 result => return result,
             }
         }
-        try_with(&Rights::of(caller))
+        let rights = Rights::of(caller);
+        let accessed = self.without_accessible(caller, about, &rights);
+        try_with(&rights, &accessed)
+    }
+
+    /// What is accessed, without what the caller may access whatever its capabilities are about, as
+    /// those of a user namespace are about some of several files.
+    fn without_accessible<'a>(
+        &self,
+        caller: Caller,
+        about: &About<'a>,
+        rights: &Rights,
+    ) -> Vec<&'a Statx> {
+        let is_reached = |stat: &Statx| !rights.over(&[stat]).is_empty();
+        let any_is_reached = about.accessed.iter().any(|stat| is_reached(stat));
+        let matters = |(nth, stat): &(usize, &&'a Statx)| {
+            is_reached(stat)
+                || about.files.get(*nth).is_none_or(|file| {
+                    let access = match FileType::from_raw_mode(stat.stx_mode.into()) {
+                        FileType::Directory => Access::WRITE_OK | Access::EXEC_OK,
+                        // It is linked, which its owner may.
+                        _ if !(rights.over_owners(&[stat]) & CapabilitySet::FOWNER).is_empty() => {
+                            return false;
+                        }
+                        _ => Access::READ_OK | Access::WRITE_OK,
+                    };
+                    self.check_access(caller, rights, *file, access).is_err()
+                })
+        };
+        match any_is_reached {
+            true => {
+                about.accessed.iter().enumerate().filter(matters).map(|(_, &stat)| stat).collect()
+            }
+            false => about.accessed.to_vec(),
+        }
+    }
+
+    /// Whether the caller may access a file without capabilities.
+    fn check_access(
+        &self,
+        caller: Caller,
+        rights: &Rights,
+        file: BorrowedFd<'_>,
+        access: Access,
+    ) -> io::Result<()> {
+        let effective = self.sets.effective.difference(OF_CALLERS);
+        let _acting = self.act(caller, effective, &rights.groups)?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
     }
 
     /// For an operation on an open file, which may be done by whoever has it open.
@@ -263,7 +311,13 @@ impl Powers {
         self.act(caller, effective, &rights.groups)
     }
 
-    fn act_with(&self, caller: Caller, about: &About<'_>, rights: &Rights) -> io::Result<Acting> {
+    fn act_with(
+        &self,
+        caller: Caller,
+        about: &About<'_>,
+        rights: &Rights,
+        accessed: &[&Statx],
+    ) -> io::Result<Acting> {
         let keeps_set_id = match about.set_id {
             SetId::Kept => CapabilitySet::FSETID,
             SetId::Set => rights.over(about.accessed) & CapabilitySet::FSETID,
@@ -274,7 +328,7 @@ impl Powers {
             }
             SetId::Written | SetId::Cleared => CapabilitySet::empty(),
         };
-        let given = (rights.over(about.accessed) & OVER_ACCESS)
+        let given = (rights.over(accessed) & OVER_ACCESS)
             | (rights.over(about.owned) & CapabilitySet::CHOWN)
             | (rights.over_owners(about.owned)
                 & rights.over(about.removed)

@@ -152,8 +152,8 @@ impl FileSystem {
                 let path = Descriptors::path(found.as_fd());
                 let may_execute = || Ok(accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS)?);
                 let allowed = self.powers.as_caller(caller, &about, may_execute);
-                if !inode.was_told(stat) {
-                    // It would run as whom the set-id bits were of: the kernel is to look it up anew.
+                if allowed.is_ok() && !inode.was_told(stat) {
+                    // It would run as whom the set-id bits were of: the kernel looks it up anew.
                     self.watch.invalidate_attributes(inode.number);
                     return Err(Errno::STALE.into());
                 }
