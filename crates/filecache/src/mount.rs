@@ -1,6 +1,7 @@
 //! Making the mount, serving it, and ending it.
 
 mod device;
+mod prune;
 mod table;
 
 use std::fs;
@@ -19,7 +20,7 @@ use thiserror::Error;
 
 use crate::content::{self, Bounds, Contents, ContentsError, Kernel, View};
 use crate::credentials::Powers;
-use crate::fs::{FileSystem, RESTRICTIONS};
+use crate::fs::{FileSystem, Forgetting, RESTRICTIONS};
 use crate::watch::{Watcher, watch};
 
 pub use table::{Mounted, is_ours, unmount};
@@ -82,11 +83,13 @@ pub enum MountError {
     Other(PathBuf, io::Error),
 }
 
+/// The watch, what bounds the kernel's level, and what has the kernel forget inodes.
+type Threads = [JoinHandle<()>; 3];
+
 /// A mount that is there, and not yet served.
 pub struct Mount {
     session: Session<FileSystem>,
-    /// The watch and what bounds the kernel's level.
-    threads: [JoinHandle<()>; 2],
+    threads: Threads,
     mounted: Mounted,
     view: View,
 }
@@ -111,7 +114,7 @@ impl Mount {
         let (watch, watcher) = watch();
         let contents = Contents::new(options.content)?;
         let (bounds, view) = (contents.bounds(), contents.view());
-        let file_system =
+        let (file_system, forgetting) =
             FileSystem::new(root, powers, restrictions, contents, watch).map_err(other)?;
         let device = device::mount(&device::Wanted {
             source: &source,
@@ -120,7 +123,7 @@ impl Mount {
             allow_other: options.allow_other,
             as_root: powers.acts_as_others(),
         })?;
-        match serve_with(file_system, device, watcher, bounds, options) {
+        match serve_with(file_system, device, (watcher, bounds, forgetting), options) {
             Ok((session, threads)) => {
                 let read_ahead = read_ahead_kib(options.content.memory_bytes);
                 table::raise_read_ahead(&mountpoint, read_ahead);
@@ -163,18 +166,22 @@ impl Mount {
 fn serve_with(
     file_system: FileSystem,
     device: OwnedFd,
-    watcher: Watcher,
-    bounds: Bounds,
+    (watcher, bounds, forgetting): (Watcher, Bounds, Forgetting),
     options: &Options,
-) -> io::Result<(Session<FileSystem>, [JoinHandle<()>; 2])> {
+) -> io::Result<(Session<FileSystem>, Threads)> {
     let mut config = Config::default();
     let processors = thread::available_parallelism().map_or(1, usize::from);
     config.n_threads = Some(options.threads.unwrap_or(processors + 2).max(1));
     // An ordinary user's threads may have to share the descriptor that fusermount3 has opened.
     config.clone_fd = fs::File::options().read(true).write(true).open(device::PATH).is_ok();
+    let pruner = prune::Device(device.try_clone()?);
     // Who may use it, the kernel knows by the mount's options.
     let session = Session::from_fd(file_system, device, SessionACL::All, config)?;
-    let threads = [watcher.begin(session.notifier())?, bounds.begin(Told(session.notifier()))?];
+    let threads = [
+        watcher.begin(session.notifier())?,
+        bounds.begin(Told(session.notifier()))?,
+        forgetting.begin(pruner)?,
+    ];
     Ok((session, threads))
 }
 

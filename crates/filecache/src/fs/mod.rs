@@ -1,9 +1,11 @@
 //! The file system: the kernel's requests come in here and are passed on to where the work is done.
 
 mod attributes;
+mod clock;
 mod directories;
 mod files;
 mod flags;
+mod forgetting;
 mod handles;
 mod inodes;
 mod names;
@@ -26,6 +28,7 @@ use fuser::{
 use rustix::fs::{AtFlags, StatVfsMountFlags, fstatvfs};
 
 pub use files::Files;
+pub use forgetting::{Forgetting, Pruner};
 pub use source::{Descriptors, RESTRICTIONS};
 
 use attributes::Wanted;
@@ -69,7 +72,7 @@ const CAPABILITIES: [InitFlags; 10] = [
 /// SOURCE, as the kernel asks for it.
 #[derive(Debug)]
 pub struct FileSystem {
-    inodes: Inodes,
+    inodes: Arc<Inodes>,
     mounts: SourceMounts,
     files: Arc<Files>,
     directories: Directories,
@@ -79,7 +82,8 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount over it.
+    /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount over it. With it
+    /// comes what has the kernel forget inodes.
     ///
     /// # Errors
     /// What looking at the root says.
@@ -89,17 +93,21 @@ impl FileSystem {
         restrictions: StatVfsMountFlags,
         contents: Contents,
         watch: Watch,
-    ) -> io::Result<FileSystem> {
+    ) -> io::Result<(FileSystem, Forgetting)> {
         let mounts = SourceMounts::new(powers.opens_by_handle(), restrictions, Descriptors::new()?);
-        Ok(FileSystem {
-            inodes: Inodes::new(root, &mounts)?,
+        let (wake, woken) = forgetting::wake();
+        let inodes = Arc::new(Inodes::new(root, &mounts, contents.inodes_size(), wake)?);
+        let forgetting = Forgetting::new(&inodes, woken, contents.accounts());
+        let file_system = FileSystem {
+            inodes,
             mounts,
             files: Arc::clone(watch.files()),
             directories: Directories::default(),
             contents,
             powers,
             watch,
-        })
+        };
+        Ok((file_system, forgetting))
     }
 }
 

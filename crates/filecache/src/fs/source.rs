@@ -33,11 +33,17 @@ pub const RESTRICTIONS: StatVfsMountFlags =
 /// One mount of SOURCE, as long as something in it is known.
 #[derive(Debug)]
 pub struct SourceMount {
+    id: u64,
     /// Any open file of it, for opening others by their handles; `None` where that cannot be done.
     opener: Option<OwnedFd>,
 }
 
 impl SourceMount {
+    /// The kernel's number for it.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     pub fn has_handles(&self) -> bool {
         self.opener.is_some()
     }
@@ -95,7 +101,7 @@ impl SourceMounts {
             } else {
                 None
             };
-        let mount = Arc::new(SourceMount { opener });
+        let mount = Arc::new(SourceMount { id, opener });
         known.insert(id, Arc::downgrade(&mount));
         Ok(mount)
     }
