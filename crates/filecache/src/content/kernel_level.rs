@@ -120,12 +120,16 @@ impl KernelLevel {
         self.limit.load(Ordering::Relaxed) * PAGE_SIZE as u64
     }
 
-    /// Most bytes of files that it can have, and what remembering them takes.
+    /// Most bytes of files that it can have.
     pub fn bytes(&self) -> u64 {
+        self.lock().pages() * PAGE_SIZE as u64
+    }
+
+    /// What remembering them takes.
+    pub fn remembering_bytes(&self) -> u64 {
         let state = self.lock();
         let entries = (state.young.given.capacity() + state.kept.given.capacity()) as u64;
-        let remembering = entries * size_of::<Given>() as u64 + self.latest.bytes();
-        state.pages() * PAGE_SIZE as u64 + remembering
+        entries * size_of::<Given>() as u64 + self.latest.bytes()
     }
 
     pub fn dropped_pages(&self) -> u64 {

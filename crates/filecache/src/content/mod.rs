@@ -85,6 +85,9 @@ const FORGOTTEN_PART: usize = 8;
 /// groups of 64 pages at once.
 const TABLES_PART: u64 = 4;
 const GROUPS_AT_ONCE: usize = 256;
+/// What neither level has, so that one may grow a little before the other has shrunk.
+const RESERVE_PART: u64 = 32;
+const RESERVE_BYTES_MAX: u64 = 4 << 20;
 /// How long bringing it together may take at a time.
 const COMPACTION_TURN: Duration = Duration::from_millis(5);
 
@@ -334,15 +337,16 @@ impl Shared {
         self.own_bytes() as u64 + self.kernel.bytes()
     }
 
-    /// The same without the upper level.
+    /// The same without the pages of the upper level.
     fn own_bytes(&self) -> usize {
         self.counted_bytes() + self.other_bytes() as usize
     }
 
     /// What is counted of that.
     fn counted_bytes(&self) -> usize {
-        let known = self.files_bytes() + self.inodes.bytes() + self.balance.bytes();
-        self.store.cost_bytes() + self.staging_bytes() + known as usize
+        let known = self.files_bytes() + self.inodes.bytes();
+        let remembering = self.kernel.remembering_bytes() + self.balance.bytes();
+        self.store.cost_bytes() + self.staging_bytes() + (known + remembering) as usize
     }
 
     /// What is on its way.
@@ -360,7 +364,10 @@ impl Shared {
     fn share_memory(&self) {
         let used = self.own_bytes();
         let before = self.kernel.limit_bytes();
-        let limit = self.config.memory_bytes.saturating_sub(used as u64);
+        let memory = self.config.memory_bytes;
+        // The kernel takes its time to drop what the others need.
+        let limit =
+            (memory - (memory / RESERVE_PART).min(RESERVE_BYTES_MAX)).saturating_sub(used as u64);
         self.kernel.set_limit_bytes(limit);
         if limit < before {
             self.kernel.limit_changed();
