@@ -357,7 +357,9 @@ impl Shared {
     /// Memory that the lower level has not filled, of which the backlog may have half.
     fn spare_bytes(&self) -> usize {
         let spare = self.compressed_bytes_max().saturating_sub(self.store.cost_bytes() as u64);
-        spare as usize / 2
+        // What the kernel has not dropped yet is not there.
+        let free = self.config.memory_bytes.saturating_sub(self.cost_bytes());
+        (spare as usize / 2).min(self.compression.bytes() + free as usize)
     }
 
     /// The upper level has what the lower one leaves.

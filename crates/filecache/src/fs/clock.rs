@@ -1,7 +1,7 @@
 //! In which order the kernel is to forget inodes (CLOCK).
 //!
-//! A hand goes round over all of them. What was used since it came by last is passed over once; what
-//! is new has its place just behind the hand, so that it is reached last.
+//! A hand goes round over all of them. What was used since it came by last is passed over once;
+//! what is new has its place just behind the hand, so that it is reached last.
 
 /// What has a place in the order, and remembers it.
 pub trait Placed {

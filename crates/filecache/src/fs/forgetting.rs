@@ -134,7 +134,7 @@ impl Forgetting {
         self.can_prune && self.rests_until.is_none_or(|end| end <= Instant::now())
     }
 
-    /// Has the kernel forget what is too much, and says whether more of it may come of that at once.
+    /// Has the kernel forget what is too much, and says whether to go on at once.
     fn forget_some(&mut self, inodes: &Inodes, kernel: &impl Pruner) -> bool {
         let before = inodes.tally();
         let wanted = self.excess(before);

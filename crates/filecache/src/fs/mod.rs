@@ -82,8 +82,8 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount over it. With it
-    /// comes what has the kernel forget inodes.
+    /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount over it.
+    /// With it comes what has the kernel forget inodes.
     ///
     /// # Errors
     /// What looking at the root says.
