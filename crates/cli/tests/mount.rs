@@ -362,6 +362,173 @@ fn a_signal_unmounts_nothing_but_its_own_mount() {
     ended_well(&mut second);
 }
 
+/// A mount in little memory over a source with 60,000 files in `many`, and what it writes to
+/// `--stats`.
+struct ManyFiles {
+    mounted: Mounted,
+    stats: PathBuf,
+}
+
+impl ManyFiles {
+    const MEMORY: u64 = 16 << 20;
+    const FILES: usize = 60_000;
+
+    /// `None`, and a line that says so, where nobody can mount or the kernel forgets nothing.
+    fn new() -> Option<ManyFiles> {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+        if (numbers.next(), numbers.next()) < (Some(6), Some(18)) {
+            eprintln!("SKIPPED: the kernel is asked to forget inodes since Linux 6.18");
+            return None;
+        }
+        let mut mounted = Mounted::new()?;
+        umount(&[], &mounted.mount("")).unwrap();
+        ended_well(&mut mounted.server);
+        let stats = mounted.folder.path().join("stats.json");
+        let memory = Self::MEMORY.to_string();
+        let options = ["--memory", &memory, "--stats", stats.to_str().unwrap()];
+        mounted.server = serve_with(&options, &mounted.source(""), &mounted.mount(""));
+        for folder in 0..6 {
+            let folder = mounted.source(&format!("many/{folder}"));
+            fs::create_dir_all(&folder).unwrap();
+            for number in 0..Self::FILES / 6 {
+                File::create(folder.join(format!("file-{number}"))).unwrap();
+            }
+        }
+        Some(ManyFiles { mounted, stats })
+    }
+
+    /// Looks at all of them through the mount.
+    fn look(&self) -> Child {
+        let mut find = Command::new("find");
+        find.arg(self.mounted.mount("many")).args(["-type", "f", "-printf", "%s\\n"]);
+        find.stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn statistics(&self) -> serde_json::Value {
+        let server = nix::unistd::Pid::from_raw(self.mounted.server.id() as i32);
+        nix::sys::signal::kill(server, nix::sys::signal::Signal::SIGUSR2).unwrap();
+        is_seen("an answer", || self.stats.exists());
+        let statistics = serde_json::from_slice(&fs::read(&self.stats).unwrap()).unwrap();
+        fs::remove_file(&self.stats).unwrap();
+        statistics
+    }
+
+    /// Looks at all of them until the kernel has forgotten most.
+    fn have_them_forgotten(&self) {
+        let sizes = self.look().wait_with_output().unwrap().stdout;
+        assert_eq!(String::from_utf8(sizes).unwrap(), "0\n".repeat(Self::FILES));
+        let known = || self.statistics()["inodes_known"].as_u64().unwrap();
+        is_seen("that most are forgotten", || known() < Self::FILES as u64 / 4);
+    }
+}
+
+#[test]
+fn many_files_that_are_looked_at_stay_within_the_memory() {
+    let Some(many) = ManyFiles::new() else { return };
+    let status = format!("/proc/{}/status", many.mounted.server.id());
+    let server_bytes = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    };
+    for _ in 0..2 {
+        let mut find = many.look();
+        let mut sizes = find.stdout.take().unwrap();
+        let reader = std::thread::spawn(move || io::copy(&mut sizes, &mut io::sink()));
+        while find.try_wait().unwrap().is_none() {
+            let statistics = many.statistics();
+            let amount = |field: &str| statistics[field].as_u64().unwrap();
+            let bytes = server_bytes() + amount("kernel_bytes");
+            // As much again as the table may have, should this machine be busy.
+            assert!(amount("inode_bytes") < ManyFiles::MEMORY / 4, "{statistics}");
+            assert!(bytes < ManyFiles::MEMORY + (4 << 20), "{bytes}: {statistics}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(reader.join().unwrap().unwrap(), 2 * ManyFiles::FILES as u64);
+    }
+    many.have_them_forgotten();
+}
+
+#[test]
+fn what_is_in_use_is_not_forgotten() {
+    let Some(many) = ManyFiles::new() else { return };
+    let mounted = &many.mounted;
+    fs::create_dir_all(mounted.source("used/below/mounted")).unwrap();
+    for name in ["open", "mapped", "path", "moves", "linked"] {
+        fs::write(mounted.source(&format!("used/{name}")), name.repeat(2000)).unwrap();
+    }
+    fs::hard_link(mounted.source("used/linked"), mounted.source("used/below/link")).unwrap();
+    let below = mounted.mount("used/below/mounted");
+    let tmpfs = ["-t", "tmpfs", "-o", "size=1M", "tmpfs"];
+    assert!(Command::new("mount").args(tmpfs).arg(&below).status().unwrap().success());
+    fs::write(below.join("file"), "of another file system").unwrap();
+    let program = r#"
+import mmap, os, sys
+def link(fd): return os.readlink(f"/proc/self/fd/{fd}")
+os.chdir(sys.argv[1])
+here = os.getcwd()
+opened, path = os.open("open", os.O_RDWR), os.open("path", os.O_PATH)
+moves, linked = os.open("moves", os.O_RDWR), os.stat("linked")
+folder = os.open("below", os.O_RDONLY)
+mapped = os.open("mapped", os.O_RDWR)
+memory = mmap.mmap(mapped, 0)
+os.close(mapped)
+memory[5000:5007] = b"changed"
+os.chdir("below")
+print("ready", flush=True)
+sys.stdin.readline()
+assert os.getcwd() == here + "/below", os.getcwd()
+assert link(opened) == here + "/open" and link(path) == here + "/path"
+assert link(folder) == here + "/below"
+maps = open("/proc/self/maps").read()
+assert here + "/mapped\n" in maps, maps
+os.chdir("..")
+assert os.pread(opened, 4, 4000) == b"open" and os.pwrite(opened, b"OPEN", 4000) == 4
+assert open(f"/proc/self/fd/{path}").read() == "path" * 2000
+assert memory[:6] == b"mapped" and memory[5000:5007] == b"changed"
+memory[6000:6005] = b"again"
+memory.flush()
+os.rename("moves", "below/moved")
+assert os.pread(moves, 5, 0) == b"moves" and link(moves) == here + "/below/moved"
+os.unlink("below/moved")
+assert os.pwrite(moves, b"MOVES", 0) == 5 and os.fstat(moves).st_nlink == 0
+now, other = os.stat("linked"), os.stat("below/link")
+assert (now.st_ino, now.st_nlink) == (linked.st_ino, 2) == (other.st_ino, other.st_nlink)
+assert sorted(os.listdir(folder)) == ["link", "mounted"], os.listdir(folder)
+assert open("below/mounted/file").read() == "of another file system"
+"#;
+    let mut child = Command::new("python3")
+        .args(["-c", program])
+        .arg(mounted.mount("used"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\n");
+    for _ in 0..2 {
+        many.have_them_forgotten();
+    }
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let result = child.wait();
+    let unmounted = Command::new("umount").arg(&below).status();
+    assert!(result.unwrap().success());
+    assert!(unmounted.unwrap().success());
+    let text = |name| fs::read_to_string(mounted.source(name)).unwrap();
+    assert_eq!(&text("used/open")[4000..4008], "OPENopen");
+    assert_eq!(
+        (&text("used/mapped")[5000..5007], &text("used/mapped")[6000..6005]),
+        ("changed", "again")
+    );
+    // The flags of files are asked for by their inodes.
+    let lsattr = Command::new("lsattr").arg(mounted.mount("many/0")).output();
+    let Ok(lsattr) = lsattr else { return eprintln!("SKIPPED: lsattr is not installed") };
+    let listed = String::from_utf8_lossy(&lsattr.stdout);
+    assert_eq!(listed.lines().count(), ManyFiles::FILES / 6, "{lsattr:?}");
+}
+
 /// Programs that copy attributes (cp, rsync, tar) ask for their sizes first.
 #[test]
 fn extended_attributes_have_their_sizes() {

@@ -1,6 +1,7 @@
 //! Making the mount, serving it, and ending it.
 
 mod device;
+mod prune;
 mod table;
 
 use std::fs;
@@ -18,7 +19,7 @@ use thiserror::Error;
 
 use crate::content::{self, Bounds, Contents, ContentsError, Kernel, View};
 use crate::credentials::Powers;
-use crate::fs::{FileSystem, Prober, RESTRICTIONS, Server};
+use crate::fs::{FileSystem, Forgetting, Prober, RESTRICTIONS, Server};
 use crate::watch::{Watcher, watch};
 
 pub use table::{Mounted, is_ours, unmount};
@@ -83,11 +84,14 @@ pub enum MountError {
     Other(PathBuf, io::Error),
 }
 
+/// The watch, what bounds the kernel's level, what measures SOURCE, and what has the kernel forget
+/// inodes.
+type Threads = [JoinHandle<()>; 4];
+
 /// A mount that is there, and not yet served.
 pub struct Mount {
     session: Session<Server>,
-    /// The watch, what bounds the kernel's level, and what measures SOURCE.
-    threads: [JoinHandle<()>; 3],
+    threads: Threads,
     mounted: Mounted,
     view: View,
 }
@@ -115,7 +119,7 @@ impl Mount {
         // Only root's mounts: the kernel wants CAP_SYS_ADMIN, and SOURCE is read as whoever serves.
         let passthrough = powers.acts_as_others() && !options.content.is_chosen();
         let passthrough = (&*source, passthrough);
-        let (file_system, prober) =
+        let (file_system, prober, forgetting) =
             FileSystem::new(root, powers, restrictions, contents, watch, passthrough)
                 .map_err(other)?;
         let device = device::mount(&device::Wanted {
@@ -126,7 +130,7 @@ impl Mount {
             as_root: powers.acts_as_others(),
         })?;
         file_system.note_own_device(&mountpoint).map_err(other)?;
-        let others = (watcher, bounds, prober);
+        let others = (watcher, bounds, prober, forgetting);
         match serve_with(file_system, device, others, options) {
             Ok((session, threads)) => {
                 let read_ahead = read_ahead_kib(options.content.memory_bytes);
@@ -170,15 +174,16 @@ impl Mount {
 fn serve_with(
     file_system: FileSystem,
     device: OwnedFd,
-    (watcher, bounds, prober): (Watcher, Bounds, Prober),
+    (watcher, bounds, prober, forgetting): (Watcher, Bounds, Prober, Forgetting),
     options: &Options,
-) -> io::Result<(Session<Server>, [JoinHandle<()>; 3])> {
+) -> io::Result<(Session<Server>, Threads)> {
     let mut config = Config::default();
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let threads = options.threads.unwrap_or(processors + 3).max(1);
     config.n_threads = Some(threads);
     // An ordinary user's threads may have to share the descriptor that fusermount3 has opened.
     config.clone_fd = fs::File::options().read(true).write(true).open(device::PATH).is_ok();
+    let pruner = prune::Device(device.try_clone()?);
     // Who may use it, the kernel knows by the mount's options.
     let server = Server::new(file_system, threads);
     let session = Session::from_fd(server, device, SessionACL::All, config)?;
@@ -186,6 +191,7 @@ fn serve_with(
         watcher.begin(session.notifier())?,
         bounds.begin(Told(session.notifier()))?,
         prober.begin()?,
+        forgetting.begin(pruner)?,
     ];
     Ok((session, threads))
 }

@@ -24,10 +24,20 @@ struct RawHandle {
 /// A name of a file that stays the same when the file is renamed, costs no descriptor, and is never given
 /// to another file (name_to_handle_at(2)).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FileHandle {
-    kind: c_int,
-    bytes: Box<[u8]>,
+pub struct FileHandle(Form);
+
+/// Bytes of a handle that is held without memory of its own: ext4, XFS, tmpfs and F2FS have 8 to
+/// 12, Btrfs 20.
+const SHORT_MAX: usize = 21;
+
+/// A handle always has the same form. What a short one does not use is zero.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    Short { kind: u8, length: u8, bytes: [u8; SHORT_MAX] },
+    Long(Box<(c_int, Box<[u8]>)>),
 }
+
+const _: () = assert!(size_of::<FileHandle>() == 24, "a file server holds millions of them");
 
 impl FileHandle {
     /// The handle of an open file; a descriptor of O_PATH will do.
@@ -50,7 +60,35 @@ impl FileHandle {
             )
         })?;
         let bytes = handle.bytes.get(..handle.length as usize).ok_or(Errno::OVERFLOW)?;
-        Ok(FileHandle { kind: handle.kind, bytes: bytes.into() })
+        Ok(FileHandle::new(handle.kind, bytes))
+    }
+
+    fn new(kind: c_int, bytes: &[u8]) -> FileHandle {
+        FileHandle(match u8::try_from(kind) {
+            Ok(kind) if bytes.len() <= SHORT_MAX => {
+                let mut padded = [0; SHORT_MAX];
+                padded[..bytes.len()].copy_from_slice(bytes);
+                Form::Short { kind, length: bytes.len() as u8, bytes: padded }
+            }
+            _ => Form::Long(Box::new((kind, bytes.into()))),
+        })
+    }
+
+    fn parts(&self) -> (c_int, &[u8]) {
+        match &self.0 {
+            Form::Short { kind, length, bytes } => {
+                (c_int::from(*kind), &bytes[..usize::from(*length)])
+            }
+            Form::Long(long) => (long.0, &long.1),
+        }
+    }
+
+    /// Memory that it takes beside its own size.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Short { .. } => 0,
+            Form::Long(long) => size_of_val(&**long) + long.1.len(),
+        }
     }
 
     /// Opens the file. `mount` is any open file of the same mount, but not one of O_PATH. It needs
@@ -59,9 +97,9 @@ impl FileHandle {
     /// # Errors
     /// `ESTALE` when the file is there no more; else what open_by_handle_at(2) says.
     pub fn open(&self, mount: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let mut handle =
-            RawHandle { length: self.bytes.len() as u32, kind: self.kind, bytes: [0; HANDLE_MAX] };
-        handle.bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
+        let (kind, bytes) = self.parts();
+        let mut handle = RawHandle { length: bytes.len() as u32, kind, bytes: [0; HANDLE_MAX] };
+        handle.bytes[..bytes.len()].copy_from_slice(bytes);
         // SAFETY: a handle with as many bytes as it says, alive during the call.
         let fd = raw::check(unsafe {
             raw::syscall5(
@@ -202,6 +240,20 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+
+    #[test]
+    fn a_handle_of_any_length_is_kept_as_it_is() {
+        for length in [0, 1, 8, SHORT_MAX - 1, SHORT_MAX, SHORT_MAX + 1, HANDLE_MAX] {
+            for kind in [0, 1, 255, 256, -1] {
+                let bytes: Vec<u8> = (1..=length as u8).collect();
+                let handle = FileHandle::new(kind, &bytes);
+                assert_eq!(handle.parts(), (kind, &*bytes));
+                assert_eq!(handle, FileHandle::new(kind, &bytes));
+                assert_ne!(handle, FileHandle::new(kind, &[&*bytes, &[0]].concat()));
+                assert_ne!(handle, FileHandle::new(kind + 1, &bytes));
+            }
+        }
+    }
 
     #[test]
     fn a_file_is_found_by_its_handle_under_another_name() {

@@ -68,8 +68,13 @@ pub fn serve(source: &Path, mountpoint: &Path) -> Child {
 }
 
 pub fn serve_with(options: &[&str], source: &Path, mountpoint: &Path) -> Child {
+    let memory = match options.contains(&"--memory") {
+        true => [].as_slice(),
+        false => &["--memory", "64M"],
+    };
     let mut server = Command::new(RAMFOLD)
-        .args(["mount", "--memory", "64M"])
+        .arg("mount")
+        .args(memory)
         .args(options)
         .args([source, mountpoint])
         .stdin(Stdio::null())

@@ -141,6 +141,11 @@ impl Balance {
         self.compressed_max.load(Ordering::Relaxed)
     }
 
+    /// What remembering takes.
+    pub fn bytes(&self) -> u64 {
+        self.dropped.times.bytes()
+    }
+
     /// The kernel was told to drop this page.
     pub fn dropped(&self, page: PageName) {
         self.dropped.note(page);

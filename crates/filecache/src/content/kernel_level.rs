@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use ramfold_sys::PAGE_SIZE;
 
@@ -19,6 +20,12 @@ const YOUNG_PART: u64 = 4;
 /// What is dropped at once, as a part of the level: to be told to drop anything of a file makes the kernel ask
 /// for its attributes.
 const DROPPED_PART: u64 = 32;
+/// Who gives more by this part than the level may have, and by a request, waits a little, having
+/// answered: dropping is slower than reading small files. No longer: what is dropped may wait for
+/// an answer, too.
+const FAR_PART: u64 = 32;
+const FAR_PAGES: u64 = 256;
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// What the kernel has been told to drop.
 pub trait Kernel: Send {
@@ -33,6 +40,8 @@ pub struct KernelLevel {
     /// Most pages the level may have.
     limit: AtomicU64,
     over: Condvar,
+    /// What was too much is being dropped.
+    taken: Condvar,
 }
 
 #[derive(Default)]
@@ -42,6 +51,8 @@ struct State {
     /// How often pages were given.
     times: u32,
     dropped_pages: u64,
+    /// There is somebody who drops what is too much.
+    is_served: bool,
     stopping: bool,
 }
 
@@ -109,6 +120,7 @@ impl KernelLevel {
             latest: PageTimes::new(memory_bytes / PAGE_SIZE as u64),
             limit: AtomicU64::new(0),
             over: Condvar::new(),
+            taken: Condvar::new(),
         }
     }
 
@@ -120,12 +132,16 @@ impl KernelLevel {
         self.limit.load(Ordering::Relaxed) * PAGE_SIZE as u64
     }
 
-    /// Most bytes of files that it can have, and what remembering them takes.
+    /// Most bytes of files that it can have.
     pub fn bytes(&self) -> u64 {
+        self.lock().pages() * PAGE_SIZE as u64
+    }
+
+    /// What remembering them takes.
+    pub fn remembering_bytes(&self) -> u64 {
         let state = self.lock();
         let entries = (state.young.given.capacity() + state.kept.given.capacity()) as u64;
-        let remembering = entries * size_of::<Given>() as u64 + self.latest.bytes();
-        state.pages() * PAGE_SIZE as u64 + remembering
+        entries * size_of::<Given>() as u64 + self.latest.bytes()
     }
 
     pub fn dropped_pages(&self) -> u64 {
@@ -145,10 +161,16 @@ impl KernelLevel {
         } else {
             state.young.push(given)
         }
-        if state.pages() > self.limit.load(Ordering::Relaxed) {
-            drop(state);
-            self.over.notify_one();
+        let limit = self.limit.load(Ordering::Relaxed);
+        if state.pages() <= limit {
+            return;
         }
+        self.over.notify_one();
+        let far = limit + limit / FAR_PART + FAR_PAGES;
+        let is_far_over =
+            |state: &mut State| state.is_served && !state.stopping && state.pages() > far;
+        // That it wakes late, or has dropped too little meanwhile, is as well.
+        drop(self.taken.wait_timeout_while(state, PATIENCE, is_far_over));
     }
 
     /// Looks whether there is too much now.
@@ -161,6 +183,7 @@ impl KernelLevel {
     /// Has the kernel drop what is too much, until [`Self::stop`]: what a thread of its own does, since dropping
     /// waits for pages that are just being read, and they wait for the threads that read.
     pub(super) fn run(&self, mut kernel: impl Kernel, shared: &Shared) {
+        self.lock().is_served = true;
         loop {
             let mut state = self.lock();
             while !state.stopping && state.pages() <= self.limit.load(Ordering::Relaxed) {
@@ -171,6 +194,7 @@ impl KernelLevel {
             }
             let given = state.take_excess(self.limit.load(Ordering::Relaxed));
             drop(state);
+            self.taken.notify_all();
             let mut dropped = 0;
             for (content, pages) in merged(self.not_given_since(given)) {
                 dropped += pages.end - pages.start;
@@ -208,6 +232,7 @@ impl KernelLevel {
     pub fn stop(&self) {
         self.lock().stopping = true;
         self.over.notify_all();
+        self.taken.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -12,6 +12,7 @@
 //! | [`replacement`] | which of them leave |
 //! | [`kernel_level`] | the upper level: pages in the kernel's page cache |
 //! | [`balance`] | how the memory is divided between the levels |
+//! | [`others`] | what takes memory beside the levels |
 //! | [`page_times`] | when pages were given to the kernel, and dropped |
 //! | [`counters`], [`statistics`] | what has happened, and what there is |
 
@@ -24,6 +25,7 @@ mod file;
 mod kernel_level;
 mod keys;
 mod mark;
+mod others;
 mod page_times;
 mod recent;
 mod replacement;
@@ -37,7 +39,7 @@ mod writers;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -59,6 +61,7 @@ pub use buffer::with_buffer;
 pub use counters::PassthroughCounters;
 pub use file::{Changed, Content, FileKey, Ticket};
 pub use kernel_level::Kernel;
+pub use others::{Accounts, InodesSize, allocated};
 pub use source::Source;
 pub use stamp::Stamp;
 pub use statistics::Statistics;
@@ -75,15 +78,19 @@ const NICENESS: i32 = 10;
 /// Room that is made at once, and free memory within the pool that is worth bringing together, as a part of the
 /// lower level's limit.
 const ROOM_PART: u64 = 64;
-/// Files that are known may take this part of the memory, each about so many bytes.
+/// Files that are known may take this part of the memory, each about so many bytes: its own, and a
+/// place in a table that is half full.
 const FILES_PART: u64 = 64;
-const FILE_BYTES: usize = 300;
+const FILE_BYTES: usize = allocated::<Content>() + 2 * (size_of::<(FileKey, Arc<Content>)>() + 1);
 /// Of those that nobody uses, so many are forgotten at once.
 const FORGOTTEN_PART: usize = 8;
 /// When the store's tables have this part of the lower level's limit, what has left is forgotten earlier; in so many
 /// groups of 64 pages at once.
 const TABLES_PART: u64 = 4;
 const GROUPS_AT_ONCE: usize = 256;
+/// What neither level has, so that one may grow a little before the other has shrunk.
+const RESERVE_PART: u64 = 32;
+const RESERVE_BYTES_MAX: u64 = 4 << 20;
 /// How long bringing it together may take at a time.
 const COMPACTION_TURN: Duration = Duration::from_millis(5);
 
@@ -155,6 +162,9 @@ pub(crate) struct Shared {
     nameless: Mutex<Vec<FileKey>>,
     /// So many files that are known are gone through for some to be forgotten.
     swept_at: AtomicUsize,
+    inodes: Arc<InodesSize>,
+    /// What the process was found to have beside all that is counted.
+    other_bytes: AtomicU64,
     started: Instant,
 }
 
@@ -189,6 +199,8 @@ impl Contents {
             known: Mutex::default(),
             nameless: Mutex::default(),
             swept_at: AtomicUsize::new(files_max(&config)),
+            inodes: Arc::default(),
+            other_bytes: AtomicU64::new(0),
             started: Instant::now(),
         });
         shared.share_memory();
@@ -214,6 +226,16 @@ impl Contents {
     /// Whether the last reads of SOURCE say that it is fast.
     pub fn source_seems_fast(&self) -> bool {
         !self.shared.source_speed.is_slow()
+    }
+
+    /// Where it is told what known inodes take.
+    pub fn inodes_size(&self) -> Arc<InodesSize> {
+        Arc::clone(&self.shared.inodes)
+    }
+
+    /// What takes memory beside the levels, for keeping the account of it.
+    pub fn accounts(&self) -> Accounts {
+        Accounts::new(Arc::clone(&self.shared))
     }
 
     /// The content of a file.
@@ -317,9 +339,7 @@ impl Shared {
         });
         if known.len() >= self.swept_at.load(Ordering::Relaxed) {
             let excess = known.len() / FORGOTTEN_PART + 1;
-            let unused = known.iter().filter(|(_, content)| is_unused(content));
-            let keys: Vec<FileKey> = unused.take(excess).map(|(key, _)| *key).collect();
-            forgotten.extend(keys.iter().filter_map(|key| known.remove(key)));
+            forgotten.extend(take_unused(&mut known, excess));
             // Where nearly all are in use they are not gone through for each new one.
             let next = known.len() + known.len() / FORGOTTEN_PART;
             self.swept_at.store(next.max(files_max(&self.config)), Ordering::Relaxed);
@@ -328,15 +348,27 @@ impl Shared {
         forgotten.iter().for_each(|content| content.end());
     }
 
+    /// Forgets so many of the files that nobody uses.
+    fn forget_unused(&self, count: usize) {
+        let forgotten = take_unused(&mut locked(&self.known), count);
+        forgotten.iter().for_each(|content| content.end());
+    }
+
     /// What both levels cost now, and what is on its way between them.
     fn cost_bytes(&self) -> u64 {
         self.own_bytes() as u64 + self.kernel.bytes()
     }
 
-    /// The same without the upper level.
+    /// The same without the pages of the upper level.
     fn own_bytes(&self) -> usize {
-        let files = locked(&self.known).len() * FILE_BYTES;
-        self.store.cost_bytes() + self.staging_bytes() + files
+        self.counted_bytes() + self.other_bytes() as usize
+    }
+
+    /// What is counted of that.
+    fn counted_bytes(&self) -> usize {
+        let known = self.files_bytes() + self.inodes.bytes();
+        let remembering = self.kernel.remembering_bytes() + self.balance.bytes();
+        self.store.cost_bytes() + self.staging_bytes() + (known + remembering) as usize
     }
 
     /// What is on its way.
@@ -346,16 +378,20 @@ impl Shared {
 
     /// Memory that the lower level has not filled, of which the backlog may have half.
     fn spare_bytes(&self) -> usize {
-        let spare =
-            self.balance.compressed_bytes_max().saturating_sub(self.store.cost_bytes() as u64);
-        spare as usize / 2
+        let spare = self.compressed_bytes_max().saturating_sub(self.store.cost_bytes() as u64);
+        // What the kernel has not dropped yet is not there.
+        let free = self.config.memory_bytes.saturating_sub(self.cost_bytes());
+        (spare as usize / 2).min(self.compression.bytes() + free as usize)
     }
 
     /// The upper level has what the lower one leaves.
     fn share_memory(&self) {
         let used = self.own_bytes();
         let before = self.kernel.limit_bytes();
-        let limit = self.config.memory_bytes.saturating_sub(used as u64);
+        let memory = self.config.memory_bytes;
+        // The kernel takes its time to drop what the others need.
+        let limit =
+            (memory - (memory / RESERVE_PART).min(RESERVE_BYTES_MAX)).saturating_sub(used as u64);
         self.kernel.set_limit_bytes(limit);
         if limit < before {
             self.kernel.limit_changed();
@@ -374,7 +410,7 @@ impl Shared {
 
     /// Lets clusters leave until the lower level is within its limit.
     fn make_room(&self) {
-        let limit = self.balance.compressed_bytes_max();
+        let limit = self.compressed_bytes_max();
         if self.store.metadata_bytes() as u64 > limit / TABLES_PART {
             self.replacement.forget_ghosts(&self.store, GROUPS_AT_ONCE);
         }
@@ -418,6 +454,13 @@ impl Shared {
     fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
+}
+
+/// Takes so many files that nobody else has out of those that are known.
+fn take_unused(known: &mut HashMap<FileKey, Arc<Content>>, count: usize) -> Vec<Arc<Content>> {
+    let unused = known.iter().filter(|(_, content)| Arc::strong_count(content) == 1);
+    let keys: Vec<FileKey> = unused.take(count).map(|(key, _)| *key).collect();
+    keys.iter().filter_map(|key| known.remove(key)).collect()
 }
 
 fn files_max(config: &Config) -> usize {

@@ -90,7 +90,7 @@ impl OpenFile {
     }
 
     fn is_dropped_by_writing(&self) -> bool {
-        self.is_direct && self.inode.was_cached.load(Ordering::Relaxed)
+        self.is_direct && self.inode.open_state().was_cached.load(Ordering::Relaxed)
     }
 }
 
@@ -250,7 +250,7 @@ impl FileSystem {
         }
         content.set_node(inode.number.0);
         if !is_direct {
-            inode.was_cached.store(true, Ordering::Relaxed);
+            inode.open_state().was_cached.store(true, Ordering::Relaxed);
         }
         let source = Source::new(source);
         let backing = opened.backing();

@@ -1,12 +1,13 @@
 //! What the kernel knows: inodes by their numbers, and how each is found again in SOURCE.
 
+use std::borrow::Borrow;
 use std::cell::LazyCell;
-use std::collections::HashMap;
-use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use fuser::{FileType, Generation, INodeNo};
@@ -15,49 +16,83 @@ use rustix::fs::{OFlags, Statx, makedev};
 use rustix::io::Errno;
 
 use super::attributes::file_type;
+use super::clock::{Clock, Placed};
+use super::forgetting::Wake;
 use super::passthrough::Opens;
 use super::removed::Removed;
 use super::source::{SourceMount, SourceMounts, look_at};
-use crate::content::{Content, Contents, FileKey};
+use crate::content::{Content, Contents, FileKey, InodesSize, allocated};
 
 /// Numbers from here on are given by us, to what has none that is its own on SOURCE: inodes of other mounts and
 /// devices below it, one that is really numbered as the root is here, and one whose number the kernel still knows
 /// another file by, that is gone. No file system numbers so high.
 const FIRST_OWN_NUMBER: u64 = 1 << 63;
 
-/// A file of SOURCE that the kernel knows.
+/// A file of SOURCE that the kernel knows. There can be millions of them.
 #[derive(Debug)]
 pub struct Inode {
     pub number: INodeNo,
-    pub generation: Generation,
     pub kind: FileType,
-    key: InodeKey,
+    /// Has been used since the hand came by.
+    used: AtomicBool,
+    /// Where it is in the clock.
+    position: AtomicU32,
+    generation: u32,
+    device: u32,
+    inode: u64,
+    mount: Arc<SourceMount>,
     place: Place,
     /// Holds a file without a name, which its handle does not find when the system has dropped it.
-    kept: OnceLock<Kept>,
+    kept: OnceLock<OwnedFd>,
+    /// How often the kernel was told of it. Changed with the table locked.
+    lookups: AtomicU64,
+    /// Owner, group and mode as the kernel was told last, as one number.
+    told: AtomicU32,
+    /// Once it has been open, or changed.
+    open: OnceLock<Box<OpenState>>,
+}
+
+/// How a file is, or was, open.
+#[derive(Debug)]
+pub struct OpenState {
     content: OnceLock<Arc<Content>>,
     /// [`Content::changes_behind`] when the kernel's cache was last known to be right.
     cached_at: AtomicU64,
     /// The kernel has had it open through its page cache, and may have pages of it.
     pub was_cached: AtomicBool,
-    /// Owner, group and mode as the kernel was told last, as one number.
-    told: AtomicU64,
-    opens: Opens,
+    pub opens: Opens,
 }
+
+impl Default for OpenState {
+    fn default() -> OpenState {
+        OpenState {
+            content: OnceLock::new(),
+            cached_at: AtomicU64::new(u64::MAX),
+            was_cached: AtomicBool::new(false),
+            opens: Opens::default(),
+        }
+    }
+}
+
+/// What each takes by itself.
+const INODE_BYTES: usize = allocated::<Inode>();
+
+const _: () = assert!(INODE_BYTES <= 128, "it is what a known file costs");
 
 /// Which inode this is as long as it exists. The same file in two mounts is two inodes: what may be done with
 /// it differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct InodeKey {
     mount: u64,
-    device: u64,
+    /// As the kernel has it: 12 bits, and 20 bits.
+    device: u32,
     inode: u64,
 }
 
 /// How a file is found again.
 #[derive(Debug)]
 enum Place {
-    Handle(Arc<SourceMount>, FileHandle),
+    Handle(FileHandle),
     Descriptor(OwnedFd),
 }
 
@@ -81,7 +116,7 @@ impl InodeKey {
     fn of(stat: &Statx) -> InodeKey {
         InodeKey {
             mount: stat.stx_mnt_id,
-            device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            device: stat.stx_dev_major << 20 | stat.stx_dev_minor,
             inode: stat.stx_ino,
         }
     }
@@ -92,10 +127,9 @@ impl Inode {
     /// `ESTALE` when the file is there no more.
     pub fn find(&self) -> io::Result<Found<'_>> {
         match (&self.place, self.kept.get()) {
-            (Place::Descriptor(fd), _) => Ok(Found::Kept(fd.as_fd())),
-            (_, Some(kept)) => Ok(Found::Kept(kept.as_fd())),
-            (Place::Handle(mount, handle), None) => {
-                Ok(Found::Opened(mount.open(handle, OFlags::PATH | OFlags::NOFOLLOW)?))
+            (Place::Descriptor(fd), _) | (_, Some(fd)) => Ok(Found::Kept(fd.as_fd())),
+            (Place::Handle(handle), None) => {
+                Ok(Found::Opened(self.mount.open(handle, OFlags::PATH | OFlags::NOFOLLOW)?))
             }
         }
     }
@@ -106,68 +140,62 @@ impl Inode {
     /// `ESTALE` when the file is there no more; what open(2) says.
     pub fn open(&self, mounts: &SourceMounts, flags: OFlags) -> io::Result<OwnedFd> {
         match (&self.place, self.kept.get()) {
-            (Place::Descriptor(fd), _) => mounts.descriptors().open(fd.as_fd(), flags),
-            (_, Some(kept)) => mounts.descriptors().open(kept.as_fd(), flags),
-            (Place::Handle(mount, handle), None) => mount.open(handle, flags),
+            (Place::Descriptor(fd), _) | (_, Some(fd)) => {
+                mounts.descriptors().open(fd.as_fd(), flags)
+            }
+            (Place::Handle(handle), None) => self.mount.open(handle, flags),
         }
     }
 
     /// Is it this file, and not one that had its number before?
     fn is_of<'a>(&self, key: InodeKey, handle: impl FnOnce() -> Option<&'a FileHandle>) -> bool {
-        self.key == key
+        self.key() == key
             && match &self.place {
                 // What is held keeps its number.
                 Place::Descriptor(..) => true,
-                Place::Handle(_, own) => handle() == Some(own),
+                Place::Handle(own) => handle() == Some(own),
             }
     }
 
+    fn key(&self) -> InodeKey {
+        InodeKey { mount: self.mount.id(), device: self.device, inode: self.inode }
+    }
+
+    pub fn generation(&self) -> Generation {
+        Generation(u64::from(self.generation))
+    }
+
+    /// It is to be forgotten later than what is not used.
+    fn note_used(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Keeps a file that has lost its last name.
-    pub fn keep(&self, file: OwnedFd, removed: &Arc<Removed>) {
+    pub fn keep(&self, file: OwnedFd, removed: &Removed) {
         if matches!(self.place, Place::Handle(..)) {
             removed.note_held();
             // Another thread may have been first.
-            let _ = self.kept.set(Kept { file: Some(file), removed: Arc::clone(removed) });
+            let _ = self.kept.set(file);
         }
     }
 
     /// Tells its content that the file has lost its last name.
     pub fn note_nameless(&self) {
-        if let Some(content) = self.content.get() {
+        if let Some(content) = self.open.get().and_then(|open| open.content.get()) {
             content.note_nameless();
         }
     }
 
     pub fn content(&self, contents: &Contents) -> &Arc<Content> {
-        self.content.get_or_init(|| {
+        self.open_state().content.get_or_init(|| {
             contents.of(FileKey {
-                device: self.key.device,
-                inode: self.key.inode,
-                generation: self.generation.0,
+                device: u64::from(self.device),
+                inode: self.inode,
+                generation: u64::from(self.generation),
             })
         })
-    }
-
-    /// Who has it open, and how.
-    pub fn opens(&self) -> &Opens {
-        &self.opens
-    }
-
-    /// The mount it is in, where it is found by its handle.
-    pub fn mount(&self) -> Option<&SourceMount> {
-        match &self.place {
-            Place::Handle(mount, _) => Some(mount),
-            Place::Descriptor(_) => None,
-        }
-    }
-
-    pub fn device(&self) -> u64 {
-        self.key.device
-    }
-
-    /// What the kernel has cached of it is not to be believed when it is opened next.
-    pub fn note_not_cached(&self) {
-        self.cached_at.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// The kernel is told of its attributes.
@@ -180,36 +208,77 @@ impl Inode {
         self.told.load(Ordering::Relaxed) == owner_and_mode(stat)
     }
 
+    /// The mount it is in, where it is found by its handle.
+    pub fn mount(&self) -> Option<&SourceMount> {
+        matches!(self.place, Place::Handle(_)).then_some(&*self.mount)
+    }
+
+    /// As statx(2) has it.
+    pub fn device(&self) -> u64 {
+        device_number(self.device)
+    }
+
+    /// What the kernel has cached of it is not to be believed when it is opened next.
+    pub fn note_not_cached(&self) {
+        self.open_state().cached_at.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    pub fn open_state(&self) -> &OpenState {
+        self.open.get_or_init(Box::default)
+    }
+
     /// Is what the kernel has cached of it as old as this? It is from now on.
     pub fn was_cached_at(&self, changes_behind: u64) -> bool {
-        self.cached_at.swap(changes_behind, Ordering::Relaxed) == changes_behind
+        self.open_state().cached_at.swap(changes_behind, Ordering::Relaxed) == changes_behind
     }
 }
 
-fn owner_and_mode(stat: &Statx) -> u64 {
+/// Of one as an [`InodeKey`] has it.
+fn device_number(device: u32) -> u64 {
+    makedev(device >> 20, device & 0xf_ffff)
+}
+
+fn owner_and_mode(stat: &Statx) -> u32 {
     let mut hasher = DefaultHasher::new();
     (stat.stx_uid, stat.stx_gid, stat.stx_mode).hash(&mut hasher);
-    hasher.finish()
+    hasher.finish() as u32
 }
 
-/// A file without a name, until it is closed.
-#[derive(Debug)]
-struct Kept {
-    file: Option<OwnedFd>,
-    removed: Arc<Removed>,
-}
+impl Placed for Arc<Inode> {
+    fn place(&self) -> usize {
+        self.position.load(Ordering::Relaxed) as usize
+    }
 
-impl AsFd for Kept {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_ref().expect("it is there until this is dropped").as_fd()
+    fn set_place(&self, place: usize) {
+        self.position.store(place as u32, Ordering::Relaxed);
+    }
+
+    fn take_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
     }
 }
 
-impl Drop for Kept {
-    fn drop(&mut self) {
-        // That frees its space, which may take a while.
-        drop(self.file.take());
-        self.removed.note_closed();
+/// Found by its number.
+#[derive(Debug)]
+struct Known(Arc<Inode>);
+
+impl PartialEq for Known {
+    fn eq(&self, other: &Known) -> bool {
+        self.0.number == other.0.number
+    }
+}
+
+impl Eq for Known {}
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.number.0.hash(state);
+    }
+}
+
+impl Borrow<u64> for Known {
+    fn borrow(&self) -> &u64 {
+        &self.0.number.0
     }
 }
 
@@ -218,62 +287,67 @@ impl Drop for Kept {
 pub struct Inodes {
     table: RwLock<Table>,
     root: InodeKey,
-    /// Held, so that it is not opened anew with each file.
-    _home: Arc<SourceMount>,
+    size: Arc<InodesSize>,
+    wake: Wake,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    by_number: HashMap<u64, Known>,
+    by_number: HashSet<Known>,
+    /// All but the root.
+    clock: Clock<Arc<Inode>>,
     own_numbers: HashMap<InodeKey, u64>,
     next_own_number: u64,
+    /// What long handles take.
+    handles_bytes: usize,
+    /// How many are held by descriptors.
+    descriptors: usize,
+    /// How many the kernel has forgotten.
+    forgotten: u64,
 }
 
-#[derive(Debug)]
-struct Known {
-    inode: Arc<Inode>,
-    /// How often the kernel was told of it.
-    lookups: u64,
+/// What is known, when the kernel is to forget some of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tally {
+    pub inodes: usize,
+    pub bytes: u64,
+    pub descriptors: usize,
+    /// Since the beginning.
+    pub forgotten: u64,
 }
 
 impl Inodes {
     /// # Errors
     /// What statx(2) says of the root.
-    pub fn new(root: OwnedFd, mounts: &SourceMounts) -> io::Result<Inodes> {
+    pub fn new(
+        root: OwnedFd,
+        mounts: &SourceMounts,
+        size: Arc<InodesSize>,
+        wake: Wake,
+    ) -> io::Result<Inodes> {
         let stat = look_at(root.as_fd())?;
         let mount = mounts.of(root.as_fd(), &stat)?;
-        let root_key = InodeKey::of(&stat);
-        let inodes = Inodes { table: RwLock::default(), root: root_key, _home: mount };
+        let key = InodeKey::of(&stat);
+        let inodes = Inodes { table: RwLock::default(), root: key, size, wake };
         // By its descriptor, whatever handles can do: it is there always.
-        let inode = Inode {
-            number: INodeNo::ROOT,
-            generation: Generation(0),
-            kind: FileType::Directory,
-            key: root_key,
-            place: Place::Descriptor(root),
-            kept: OnceLock::new(),
-            content: OnceLock::new(),
-            cached_at: AtomicU64::new(u64::MAX),
-            was_cached: AtomicBool::new(false),
-            told: AtomicU64::new(0),
-            opens: Opens::default(),
-        };
-        let known = Known { inode: Arc::new(inode), lookups: 1 };
-        inodes.write().by_number.insert(INodeNo::ROOT.0, known);
+        let (kind, place) = (FileType::Directory, Place::Descriptor(root));
+        let inode = Inode::at(INodeNo::ROOT, key, kind, mount, place, 0);
+        inodes.write().by_number.insert(Known(Arc::new(inode)));
         Ok(inodes)
     }
 
-    /// The file system that SOURCE is on.
+    /// The device that SOURCE is on.
     pub fn device(&self) -> u64 {
-        self.root.device
+        device_number(self.root.device)
     }
 
     /// # Errors
     /// `ESTALE` when the kernel asks for something that it was not told of.
     pub fn get(&self, number: INodeNo) -> io::Result<Arc<Inode>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let known = table.by_number.get(&number.0).ok_or(Errno::STALE)?;
-        Ok(Arc::clone(&known.inode))
+        let Known(inode) = table.by_number.get(&number.0).ok_or(Errno::STALE)?;
+        inode.note_used();
+        Ok(Arc::clone(inode))
     }
 
     /// The inode of a file, if the kernel knows it.
@@ -284,7 +358,7 @@ impl Inodes {
         let known = numbers
             .into_iter()
             .flatten()
-            .filter_map(|number| Some(Arc::clone(&table.by_number.get(&number)?.inode)));
+            .filter_map(|number| Some(Arc::clone(&table.by_number.get(&number)?.0)));
         let known: Vec<_> = known.collect();
         drop(table);
         let handle = LazyCell::new(|| FileHandle::of(file).ok());
@@ -310,7 +384,7 @@ impl Inodes {
         let mut table = self.write();
         let is_known_by = |number: u64| {
             let known = table.by_number.get(&number)?;
-            Some(known.inode.is_of(key, || handle.as_ref()))
+            Some(known.0.is_of(key, || handle.as_ref()))
         };
         let given = table.own_numbers.get(&key).copied();
         // As long as the kernel knows another file by a number, which may be gone, its requests are about that.
@@ -318,17 +392,15 @@ impl Inodes {
             .filter(|&number| is_known_by(number) == Some(true))
             .or_else(|| self.number_of(key).filter(|&number| is_known_by(number) != Some(false)));
         let number = number.unwrap_or_else(|| table.new_number(key));
-        match table.by_number.entry(number) {
-            Entry::Occupied(mut known) => {
-                known.get_mut().lookups += 1;
-                Ok(Arc::clone(&known.get().inode))
-            }
-            Entry::Vacant(place) => {
-                let inode = Arc::new(Inode::new(number, key, stat, mount, handle, file)?);
-                place.insert(Known { inode: Arc::clone(&inode), lookups: 1 });
-                Ok(inode)
-            }
+        if let Some(Known(inode)) = table.by_number.get(&number) {
+            inode.lookups.fetch_add(1, Ordering::Relaxed);
+            inode.note_used();
+            return Ok(Arc::clone(inode));
         }
+        let inode = Arc::new(Inode::new(number, key, stat, mount, handle, file)?);
+        table.insert(Arc::clone(&inode));
+        self.note_size(&table);
+        Ok(inode)
     }
 
     /// The kernel has dropped so many of the mentions of this number. Returns what is to be closed,
@@ -338,18 +410,42 @@ impl Inodes {
             return None;
         }
         let mut table = self.write();
-        let Entry::Occupied(mut known) = table.by_number.entry(number.0) else { return None };
-        let left = known.get().lookups.saturating_sub(lookups);
-        known.get_mut().lookups = left;
+        let Known(inode) = table.by_number.get(&number.0)?;
+        let left = inode.lookups.load(Ordering::Relaxed).saturating_sub(lookups);
+        inode.lookups.store(left, Ordering::Relaxed);
         if left > 0 {
             return None;
         }
-        let inode = known.remove().inode;
-        if table.own_numbers.get(&inode.key) == Some(&number.0) {
-            table.own_numbers.remove(&inode.key);
-        }
+        let inode = table.remove(number);
+        self.note_size(&table);
         drop(table);
-        inode.kept.get().is_some().then_some(inode)
+        inode.filter(|inode| inode.kept.get().is_some())
+    }
+
+    /// Goes on over up to `count` of all that is known, and adds the numbers of those that were not
+    /// used since the last time round.
+    pub fn unused(&self, count: usize, numbers: &mut Vec<u64>) {
+        self.write().clock.advance(count, |inode| numbers.push(inode.number.0));
+    }
+
+    pub fn tally(&self) -> Tally {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        Tally {
+            inodes: table.by_number.len(),
+            bytes: table.bytes() as u64,
+            descriptors: table.descriptors,
+            forgotten: table.forgotten,
+        }
+    }
+
+    pub fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    fn note_size(&self, table: &Table) {
+        let bytes = table.bytes() as u64;
+        self.size.set(table.by_number.len() as u64, bytes);
+        self.wake.grown(bytes, table.descriptors);
     }
 
     /// The number that a file has by itself.
@@ -367,6 +463,39 @@ impl Inodes {
 }
 
 impl Table {
+    fn insert(&mut self, inode: Arc<Inode>) {
+        self.handles_bytes += inode.handle_bytes();
+        self.descriptors += usize::from(inode.is_held());
+        self.by_number.insert(Known(Arc::clone(&inode)));
+        self.clock.insert(inode);
+    }
+
+    fn remove(&mut self, number: INodeNo) -> Option<Arc<Inode>> {
+        let Known(inode) = self.by_number.take(&number.0)?;
+        self.clock.remove(inode.place());
+        self.handles_bytes -= inode.handle_bytes();
+        self.descriptors -= usize::from(inode.is_held());
+        self.forgotten += 1;
+        if self.own_numbers.get(&inode.key()) == Some(&number.0) {
+            self.own_numbers.remove(&inode.key());
+        }
+        let (len, capacity) = (self.by_number.len(), self.by_number.capacity());
+        if len < capacity / 4 {
+            self.by_number.shrink_to(len * 2);
+        }
+        Some(inode)
+    }
+
+    /// All that the table takes.
+    fn bytes(&self) -> usize {
+        let own_number = size_of::<(InodeKey, u64)>();
+        self.by_number.len() * INODE_BYTES
+            + hashed(self.by_number.capacity(), size_of::<Known>())
+            + hashed(self.own_numbers.capacity(), own_number)
+            + self.clock.capacity() * size_of::<Arc<Inode>>()
+            + self.handles_bytes
+    }
+
     fn new_number(&mut self, key: InodeKey) -> u64 {
         self.next_own_number += 1;
         let number = FIRST_OWN_NUMBER + self.next_own_number;
@@ -375,7 +504,51 @@ impl Table {
     }
 }
 
+/// What a hash table takes: a byte beside each place, of which at most 7/8 are used.
+fn hashed(capacity: usize, item_bytes: usize) -> usize {
+    match capacity {
+        0 => 0,
+        capacity => (capacity * 8 / 7).next_power_of_two() * (item_bytes + 1),
+    }
+}
+
 impl Inode {
+    fn at(
+        number: INodeNo,
+        key: InodeKey,
+        kind: FileType,
+        mount: Arc<SourceMount>,
+        place: Place,
+        generation: u32,
+    ) -> Inode {
+        Inode {
+            number,
+            kind,
+            used: AtomicBool::new(false),
+            position: AtomicU32::new(u32::MAX),
+            generation,
+            device: key.device,
+            inode: key.inode,
+            mount,
+            place,
+            kept: OnceLock::new(),
+            lookups: AtomicU64::new(1),
+            told: AtomicU32::new(0),
+            open: OnceLock::new(),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        matches!(self.place, Place::Descriptor(_))
+    }
+
+    fn handle_bytes(&self) -> usize {
+        match &self.place {
+            Place::Handle(handle) => handle.heap_bytes(),
+            Place::Descriptor(_) => 0,
+        }
+    }
+
     fn new(
         number: u64,
         key: InodeKey,
@@ -391,23 +564,13 @@ impl Inode {
             Some(handle) => handle.hash(&mut hasher),
             None => (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec).hash(&mut hasher),
         }
-        Ok(Inode {
-            number: INodeNo(number),
-            // The kernel keeps 32 bits of it, and compares all.
-            generation: Generation(hasher.finish() & u64::from(u32::MAX)),
-            kind: file_type(stat)?,
-            key,
-            place: match handle {
-                Some(handle) => Place::Handle(mount, handle),
-                None => Place::Descriptor(file),
-            },
-            kept: OnceLock::new(),
-            content: OnceLock::new(),
-            cached_at: AtomicU64::new(u64::MAX),
-            was_cached: AtomicBool::new(false),
-            told: AtomicU64::new(0),
-            opens: Opens::default(),
-        })
+        let place = match handle {
+            Some(handle) => Place::Handle(handle),
+            None => Place::Descriptor(file),
+        };
+        // The kernel keeps 32 bits of it, and compares all.
+        let generation = hasher.finish() as u32;
+        Ok(Inode::at(INodeNo(number), key, file_type(stat)?, mount, place, generation))
     }
 }
 
@@ -431,7 +594,8 @@ mod tests {
         let (one, two) = (|| find("one"), || find("two"));
         let mounts =
             SourceMounts::new(true, StatVfsMountFlags::empty(), Descriptors::new().unwrap());
-        let inodes = Inodes::new(find(""), &mounts).unwrap();
+        let size = Arc::<InodesSize>::default();
+        let inodes = Inodes::new(find(""), &mounts, Arc::clone(&size), Wake::nobody()).unwrap();
         let stat = look_at(one().as_fd()).unwrap();
         if !mounts.of(one().as_fd(), &stat).unwrap().has_handles() {
             return eprintln!("SKIPPED: files have no handles here");
@@ -456,5 +620,7 @@ mod tests {
         assert_eq!(inodes.enter(two(), &of_two, &mounts).unwrap().number, first.number);
         let table = inodes.write();
         assert_eq!((table.by_number.len(), table.own_numbers.len()), (2, 0));
+        assert_eq!((table.clock.len(), size.inodes()), (1, 2));
+        assert!(size.bytes() >= 2 * INODE_BYTES as u64);
     }
 }

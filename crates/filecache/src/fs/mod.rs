@@ -1,9 +1,11 @@
 //! The file system: the kernel's requests come in here and are passed on to where the work is done.
 
 mod attributes;
+mod clock;
 mod directories;
 mod files;
 mod flags;
+mod forgetting;
 mod handles;
 mod inodes;
 mod names;
@@ -34,6 +36,7 @@ use fuser::{
 use rustix::fs::{AtFlags, OFlags, StatVfsMountFlags, fstatvfs};
 
 pub use files::Files;
+pub use forgetting::{Forgetting, Pruner};
 pub use source::{Descriptors, RESTRICTIONS};
 pub use speed_probe::Prober;
 
@@ -86,7 +89,7 @@ const STACK_DEPTH: u32 = 1;
 /// SOURCE, as the kernel asks for it.
 #[derive(Debug)]
 pub struct FileSystem {
-    inodes: Inodes,
+    inodes: Arc<Inodes>,
     mounts: SourceMounts,
     files: Arc<Files>,
     directories: Directories,
@@ -168,6 +171,7 @@ impl FileSystem {
     }
 
     /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount over it.
+    /// With it comes what has the kernel forget inodes.
     ///
     /// # Errors
     /// What looking at the root says.
@@ -178,9 +182,11 @@ impl FileSystem {
         contents: Contents,
         watch: Watch,
         (source, passthrough): (&Path, bool),
-    ) -> io::Result<(FileSystem, Prober)> {
+    ) -> io::Result<(FileSystem, Prober, Forgetting)> {
         let mounts = SourceMounts::new(powers.opens_by_handle(), restrictions, Descriptors::new()?);
-        let inodes = Inodes::new(root, &mounts)?;
+        let (wake, woken) = forgetting::wake();
+        let inodes = Arc::new(Inodes::new(root, &mounts, contents.inodes_size(), wake)?);
+        let forgetting = Forgetting::new(&inodes, woken, contents.accounts());
         let (speed, prober) = speed_probe::source_speed(source, inodes.device(), passthrough);
         let file_system = FileSystem {
             inodes,
@@ -194,7 +200,7 @@ impl FileSystem {
             open_limit: OpenLimit::new(),
             removed: Arc::default(),
         };
-        Ok((file_system, prober))
+        Ok((file_system, prober, forgetting))
     }
 }
 
@@ -258,7 +264,11 @@ impl Filesystem for Server {
     fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
         if let Some(held) = self.inodes.forget(number, lookups) {
             // What has no name any more is deleted when it is closed.
-            self.patience.run(0, move || drop(held));
+            let removed = Arc::clone(&self.removed);
+            self.patience.run(0, move || {
+                drop(held);
+                removed.note_closed();
+            });
         }
     }
 

@@ -68,7 +68,7 @@ impl FileSystem {
         };
         // Here it is the kernel's name for the inode too, for the root as for any.
         attributes.ino = inode.number;
-        Ok(Named { attributes, generation: inode.generation, inode })
+        Ok(Named { attributes, generation: inode.generation(), inode })
     }
 
     /// # Errors

@@ -99,7 +99,7 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let mut state = self.inode.opens().lock();
+        let mut state = self.inode.open_state().opens.lock();
         state.count -= 1;
         let last = if state.count == 0 { state.backing.take() } else { None };
         drop(state);
@@ -153,7 +153,7 @@ impl Passthrough {
         let is_direct = flags.contains(OFlags::DIRECT);
         let reads_and_writes = access == OFlags::RDWR;
         let is_plain_read = access == OFlags::RDONLY && !is_direct;
-        let mut state = inode.opens().lock();
+        let mut state = inode.open_state().opens.lock();
         if state.count == 0 && self.is_possible.load(Ordering::Relaxed) {
             let begins = || is_plain_read && !state.is_read_by_writers;
             if state.may_be_mapped || begins() && self.gains_nothing(inode, source, seems_fast) {

@@ -37,12 +37,18 @@ pub const RESTRICTIONS: StatVfsMountFlags =
 /// One mount of SOURCE, as long as something in it is known.
 #[derive(Debug)]
 pub struct SourceMount {
+    id: u64,
     /// Any open file of it, for opening others by their handles; `None` where that cannot be done.
     opener: Option<OwnedFd>,
     is_ram: bool,
 }
 
 impl SourceMount {
+    /// The kernel's number for it.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     pub fn has_handles(&self) -> bool {
         self.opener.is_some()
     }
@@ -153,7 +159,7 @@ impl SourceMounts {
         } else {
             None
         };
-        let mount = Arc::new(SourceMount { opener, is_ram: file_system == TMPFS });
+        let mount = Arc::new(SourceMount { id, opener, is_ram: file_system == TMPFS });
         known.insert(id, Arc::downgrade(&mount));
         Ok(mount)
     }
