@@ -70,6 +70,15 @@ impl Drop for OpenFile {
     }
 }
 
+/// What has become of a write.
+#[derive(Debug)]
+pub struct Written {
+    pub count: u32,
+    /// It went past the kernel's page cache, which drops what it has of these bytes before a write,
+    /// but not what is read meanwhile.
+    pub stale: Option<(Arc<Inode>, Range<u64>)>,
+}
+
 /// What the kernel is told of an open file.
 #[derive(Debug)]
 pub struct Answer {
@@ -87,10 +96,6 @@ impl OpenFile {
 
     pub fn source(&self) -> BorrowedFd<'_> {
         self.source.as_fd()
-    }
-
-    fn is_dropped_by_writing(&self) -> bool {
-        self.is_direct && self.inode.open_state().was_cached.load(Ordering::Relaxed)
     }
 }
 
@@ -309,7 +314,7 @@ impl FileSystem {
         data: &[u8],
         about: WriteFlags,
         flags: OpenFlags,
-    ) -> io::Result<u32> {
+    ) -> io::Result<Written> {
         let file = self.files.get(handle)?;
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
         // Pages that were changed through a mapping, by whoever had the file open at some time.
@@ -371,14 +376,21 @@ impl FileSystem {
         if !file.is_direct && !is_written_back {
             file.content.note_kept(range_of(offset, count as u64));
         }
-        if file.is_dropped_by_writing() && !is_written_back {
-            // The kernel drops what it has cached before the write, not what is read meanwhile.
-            let end = offset + count as u64;
-            self.watch
-                .drop_pages(file.inode.number, if is_appended { 0..end } else { offset..end });
-        }
         self.show_set_id_bits(&file, set_id);
-        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+        let start = if is_appended { 0 } else { offset };
+        let is_stale = file.is_direct
+            && !is_written_back
+            && file.inode.open_state().was_cached.load(Ordering::Relaxed);
+        Ok(Written {
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            stale: is_stale.then(|| (Arc::clone(&file.inode), start..offset + count as u64)),
+        })
+    }
+
+    /// Has the kernel drop what it has of a file that was written past its page cache. That waits for
+    /// others' requests.
+    pub fn drop_stale(&self, inode: &Inode, bytes: Range<u64>) {
+        self.watch.drop_pages(inode.number, bytes);
     }
 
     /// What a close says, where the file system says only then that a write failed (NFS).
@@ -434,12 +446,6 @@ impl FileSystem {
         if set_id != SetId::Kept {
             self.watch.invalidate_attributes(file.inode.number);
         }
-    }
-
-    /// Whether the kernel has to be told to drop what it has cached of the file when this is
-    /// written to, which is not to be done by a thread that takes requests.
-    pub fn is_dropped_by_writing(&self, handle: FileHandle) -> bool {
-        self.files.get(handle).is_ok_and(|file| file.is_dropped_by_writing())
     }
 
     /// Whether there may be pages of the file that were changed through a mapping and not written.

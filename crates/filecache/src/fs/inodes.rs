@@ -60,6 +60,8 @@ pub struct OpenState {
     cached_at: AtomicU64,
     /// The kernel has had it open through its page cache, and may have pages of it.
     pub was_cached: AtomicBool,
+    /// The kernel is about to be told to drop them.
+    pub is_to_be_dropped: AtomicBool,
     pub opens: Opens,
 }
 
@@ -69,6 +71,7 @@ impl Default for OpenState {
             content: OnceLock::new(),
             cached_at: AtomicU64::new(u64::MAX),
             was_cached: AtomicBool::new(false),
+            is_to_be_dropped: AtomicBool::new(false),
             opens: Opens::default(),
         }
     }

@@ -23,8 +23,7 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -42,6 +41,7 @@ pub use speed_probe::Prober;
 
 use attributes::Wanted;
 use directories::Directories;
+use files::Written;
 use inodes::Inodes;
 use names::New;
 use open_limit::OpenLimit;
@@ -106,8 +106,14 @@ pub struct FileSystem {
 pub struct Server {
     /// Its threads are done before the file system ends.
     patience: Patience,
+    /// Writes that wait until the kernel has dropped what it has of the same bytes.
+    dropping: Arc<AtomicUsize>,
     file_system: Arc<FileSystem>,
 }
+
+/// So many do at a time. Others are answered before: all that the kernel sends at a time
+/// ([`BACKGROUND_MAX`]) could be writes, and the reads that they wait for never come.
+const DROPPING_MAX: usize = BACKGROUND_MAX as usize / 4;
 
 impl Deref for Server {
     type Target = FileSystem;
@@ -123,7 +129,11 @@ const LEASE_INTERVAL: Duration = Duration::from_millis(5);
 impl Server {
     /// With so many threads that take requests.
     pub fn new(file_system: FileSystem, threads: usize) -> Server {
-        Server { patience: Patience::new(threads), file_system: Arc::new(file_system) }
+        Server {
+            patience: Patience::new(threads),
+            dropping: Arc::default(),
+            file_system: Arc::new(file_system),
+        }
     }
 
     /// Does something that may take long.
@@ -148,16 +158,14 @@ impl Server {
         if !is_leased(&first) {
             return answer(reply, first);
         }
-        let file_system = Arc::clone(&self.file_system);
-        let is_ending = self.patience.is_ending();
-        let wait = move || loop {
-            thread::sleep(LEASE_INTERVAL);
-            let result = attempt(&file_system, &reply);
-            if !is_leased(&result) || is_ending.load(Ordering::Relaxed) {
-                return answer(reply, result);
-            }
+        let (file_system, mut reply) = (Arc::clone(&self.file_system), Some(reply));
+        let again = move |is_ending: bool| {
+            let result = attempt(&file_system, reply.as_ref()?);
+            let is_done = !is_leased(&result) || is_ending;
+            is_done.then(|| Some((reply.take()?, result))).flatten()
         };
-        self.patience.hand_over(request.uid(), Box::new(wait));
+        let then = |(reply, result)| answer(reply, result);
+        self.patience.wait_until(request.uid(), LEASE_INTERVAL, again, then);
     }
 }
 
@@ -462,18 +470,39 @@ impl Filesystem for Server {
         reply: ReplyWrite,
     ) {
         let caller = Caller::of(request);
-        let write = move |file_system: &FileSystem, data: &[u8]| {
+        let (dropping, waiting) = (Arc::clone(&self.dropping), self.patience.waiting());
+        let write = move |file_system: &Arc<FileSystem>, data: &[u8]| {
             let result = file_system.write_file(caller, handle, offset, data, about, flags);
-            reply_written(reply, result);
+            let (count, stale) = match result {
+                Ok(Written { count, stale }) => (count, stale),
+                Err(error) => return reply.error(error.into()),
+            };
+            let Some((inode, bytes)) = stale else { return reply.written(count) };
+            let file_system = Arc::clone(file_system);
+            if dropping.fetch_add(1, Ordering::Relaxed) < DROPPING_MAX {
+                waiting.add(caller.user, move || {
+                    file_system.drop_stale(&inode, bytes);
+                    dropping.fetch_sub(1, Ordering::Relaxed);
+                    reply.written(count);
+                });
+                return;
+            }
+            dropping.fetch_sub(1, Ordering::Relaxed);
+            reply.written(count);
+            if !inode.open_state().is_to_be_dropped.swap(true, Ordering::Relaxed) {
+                waiting.add(caller.user, move || {
+                    inode.open_state().is_to_be_dropped.store(false, Ordering::Relaxed);
+                    file_system.drop_stale(&inode, 0..u64::MAX);
+                });
+            }
         };
-        // To have the kernel drop what is read meanwhile waits for the threads that take requests.
-        if !self.is_dropped_by_writing(handle)
-            && let Some(_here) = self.patience.here()
-        {
-            return write(&self.file_system, data);
+        match self.patience.here() {
+            Some(_here) => write(&self.file_system, data),
+            None => {
+                let (file_system, data) = (Arc::clone(&self.file_system), data.to_vec());
+                self.patience.hand_over(caller.user, move || write(&file_system, &data));
+            }
         }
-        let (file_system, data) = (Arc::clone(&self.file_system), data.to_vec());
-        self.patience.hand_over(caller.user, Box::new(move || write(&file_system, &data)));
     }
 
     fn flush(
@@ -693,7 +722,7 @@ impl Filesystem for Server {
         };
         match self.may_be_mapped(handle) {
             // What is written back meanwhile comes to the threads that take requests.
-            true => self.patience.hand_over(request.uid(), Box::new(seek)),
+            true => self.patience.wait(request.uid(), seek),
             false => seek(),
         }
     }

@@ -23,7 +23,9 @@ type Task = Box<dyn FnOnce() + Send>;
 pub struct Patience {
     here: AtomicUsize,
     here_max: usize,
-    pool: Arc<Pool>,
+    working: Arc<Pool>,
+    /// What waits for somebody, perhaps for what is being worked at, and so is never before it.
+    waiting: Arc<Pool>,
 }
 
 /// One of the threads that take requests does something that may take long.
@@ -31,11 +33,12 @@ pub struct Patience {
 #[derive(Debug)]
 pub struct Here<'a>(&'a AtomicUsize);
 
+/// Threads that are made as they are needed.
 #[derive(Default)]
-struct Pool {
+pub struct Pool {
     state: Mutex<State>,
     changed: Condvar,
-    is_ending: Arc<AtomicBool>,
+    is_ending: AtomicBool,
 }
 
 #[derive(Default)]
@@ -69,7 +72,8 @@ impl Patience {
     /// Beside so many threads that take requests.
     pub fn new(serving: usize) -> Patience {
         let here_max = serving.saturating_sub(1);
-        Patience { here: AtomicUsize::new(0), here_max, pool: Arc::default() }
+        let (working, waiting) = Default::default();
+        Patience { here: AtomicUsize::new(0), here_max, working, waiting }
     }
 
     /// May this thread do something that may take long? Else another one is left for nothing.
@@ -82,19 +86,69 @@ impl Patience {
     pub fn run(&self, user: u32, task: impl FnOnce() + Send + 'static) {
         match self.here() {
             Some(_here) => task(),
-            None => self.hand_over(user, Box::new(task)),
+            None => self.hand_over(user, task),
         }
     }
 
     /// Has something done on another thread.
-    pub fn hand_over(&self, user: u32, task: Task) {
-        let mut state = self.pool.lock();
-        state.users.entry(user).or_default().waiting.push_back(task);
-        if state.idle > 0 {
-            self.pool.changed.notify_one();
+    pub fn hand_over(&self, user: u32, task: impl FnOnce() + Send + 'static) {
+        self.working.add(user, task);
+    }
+
+    /// Has something done on another thread that waits for other requests to be answered, or for a
+    /// program.
+    pub fn wait(&self, user: u32, task: impl FnOnce() + Send + 'static) {
+        self.waiting.add(user, task);
+    }
+
+    /// For what is handed over, to have something wait.
+    pub fn waiting(&self) -> Arc<Pool> {
+        Arc::clone(&self.waiting)
+    }
+
+    /// Waits until something is done, tried again and again, or the end has come.
+    pub fn wait_until<R>(
+        &self,
+        user: u32,
+        interval: Duration,
+        mut attempt: impl FnMut(bool) -> Option<R> + Send + 'static,
+        then: impl FnOnce(R) + Send + 'static,
+    ) {
+        let pool = Arc::clone(&self.waiting);
+        self.wait(user, move || {
+            loop {
+                thread::sleep(interval);
+                if let Some(result) = attempt(pool.is_ending.load(Ordering::Relaxed)) {
+                    return then(result);
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        // What is worked at may have something wait.
+        self.working.end();
+        self.waiting.end();
+    }
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has something done for a user.
+    pub fn add(self: &Arc<Self>, user: u32, task: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
+        state.users.entry(user).or_default().waiting.push_back(Box::new(task));
+        // Those who are woken have not taken anything yet.
+        if state.waiting() <= state.idle {
+            self.changed.notify_one();
         } else if state.running() < THREADS_MAX {
             state.threads.retain(|thread| !thread.is_finished());
-            let pool = Arc::clone(&self.pool);
+            let pool = Arc::clone(self);
             match thread::Builder::new().name("patience".to_owned()).spawn(move || pool.work()) {
                 Ok(thread) => state.threads.push(thread),
                 // Where there can be no more threads those that are there do it, or else this one.
@@ -102,31 +156,21 @@ impl Patience {
                 Err(_) => {
                     let task = state.next(user);
                     drop(state);
-                    task.into_iter().for_each(|task| self.pool.perform(user, task));
+                    task.into_iter().for_each(|task| self.perform(user, task));
                 }
             }
         }
     }
 
-    /// Whether nothing is to be waited for any more.
-    pub fn is_ending(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.pool.is_ending)
-    }
-}
-
-impl Drop for Patience {
-    fn drop(&mut self) {
-        self.pool.is_ending.store(true, Ordering::Relaxed);
-        let threads = std::mem::take(&mut self.pool.lock().threads);
-        self.pool.changed.notify_all();
+    fn end(&self) {
+        let threads = {
+            let mut state = self.lock();
+            self.is_ending.store(true, Ordering::Relaxed);
+            std::mem::take(&mut state.threads)
+        };
+        self.changed.notify_all();
         // One that panicked has said so.
         threads.into_iter().for_each(|thread| drop(thread.join()));
-    }
-}
-
-impl Pool {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work(&self) {
@@ -171,6 +215,13 @@ impl Pool {
 impl State {
     fn running(&self) -> usize {
         self.users.values().map(|user| user.running).sum()
+    }
+
+    /// What may be done at once.
+    fn waiting(&self) -> usize {
+        let of =
+            |user: &User| user.waiting.len().min(USER_THREADS_MAX.saturating_sub(user.running));
+        self.users.values().map(of).sum()
     }
 
     /// The user with the fewest threads of those for whom something waits and may be done.
@@ -245,10 +296,45 @@ mod tests {
         let mut others: Vec<_> = (0..4).map(|_| receiver.recv_timeout(PATIENCE).unwrap()).collect();
         others.sort_unstable();
         assert_eq!(others, [2, 2, 3, 3]);
-        assert!(patience.pool.lock().threads.len() <= USER_THREADS_MAX + 5);
+        assert!(patience.working.lock().threads.len() <= USER_THREADS_MAX + 5);
         drop(let_go);
         for _ in 0..10 * USER_THREADS_MAX {
             assert_eq!(receiver.recv_timeout(PATIENCE), Ok(1));
+        }
+    }
+
+    /// Two at once find the same thread idle.
+    #[test]
+    fn no_task_is_left_behind_another() {
+        let patience = Patience::new(1);
+        for _ in 0..200 {
+            let (sender, receiver) = mpsc::channel::<()>();
+            let (done, is_done) = mpsc::channel();
+            patience.run(1, move || done.send(receiver.recv_timeout(PATIENCE)).unwrap());
+            patience.run(1, move || sender.send(()).unwrap());
+            assert_eq!(is_done.recv_timeout(PATIENCE).unwrap(), Ok(()));
+        }
+    }
+
+    /// However many of those there are.
+    #[test]
+    fn what_waits_for_work_does_not_keep_it_from_being_done() {
+        let patience = Patience::new(1);
+        let (sender, receiver) = mpsc::channel::<()>();
+        let receiver = Arc::new(Mutex::new(receiver));
+        let (done, is_done) = mpsc::channel();
+        for _ in 0..3 * USER_THREADS_MAX {
+            let (receiver, done) = (Arc::clone(&receiver), done.clone());
+            patience.wait(1, move || {
+                done.send(receiver.lock().unwrap().recv_timeout(PATIENCE)).unwrap();
+            });
+        }
+        for _ in 0..3 * USER_THREADS_MAX {
+            let sender = sender.clone();
+            patience.run(1, move || sender.send(()).unwrap());
+        }
+        for _ in 0..3 * USER_THREADS_MAX {
+            assert_eq!(is_done.recv_timeout(PATIENCE).unwrap(), Ok(()));
         }
     }
 
