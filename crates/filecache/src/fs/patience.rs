@@ -10,9 +10,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Threads for requests that were handed over: for all users, and for one of them.
-const THREADS_MAX: usize = 256;
-const USER_THREADS_MAX: usize = 16;
+/// Threads for requests that were handed over: for all users, and for one of them. Each may need a
+/// buffer of a megabyte, and what one disk gives does not grow with their number.
+const WORKING: Most = Most { threads: 32, of_user: 2 };
+/// The same for what waits, and needs next to nothing meanwhile.
+const WAITING: Most = Most { threads: 256, of_user: 16 };
 /// One that nobody needs for so long ends.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -34,17 +36,23 @@ pub struct Patience {
 pub struct Here<'a>(&'a AtomicUsize);
 
 /// Threads that are made as they are needed.
-#[derive(Default)]
 pub struct Pool {
+    most: Most,
     state: Mutex<State>,
     changed: Condvar,
     is_ending: AtomicBool,
 }
 
+#[derive(Clone, Copy)]
+struct Most {
+    threads: usize,
+    of_user: usize,
+}
+
 #[derive(Default)]
 struct State {
     users: HashMap<u32, User>,
-    /// Threads that wait for something to do.
+    /// Threads that do nothing, or have not begun.
     idle: usize,
     threads: Vec<JoinHandle<()>>,
 }
@@ -72,7 +80,7 @@ impl Patience {
     /// Beside so many threads that take requests.
     pub fn new(serving: usize) -> Patience {
         let here_max = serving.saturating_sub(1);
-        let (working, waiting) = Default::default();
+        let [working, waiting] = [WORKING, WAITING].map(Pool::new);
         Patience { here: AtomicUsize::new(0), here_max, working, waiting }
     }
 
@@ -135,6 +143,11 @@ impl Drop for Patience {
 }
 
 impl Pool {
+    fn new(most: Most) -> Arc<Pool> {
+        let (state, changed, is_ending) = Default::default();
+        Arc::new(Pool { most, state, changed, is_ending })
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,16 +156,18 @@ impl Pool {
     pub fn add(self: &Arc<Self>, user: u32, task: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         state.users.entry(user).or_default().waiting.push_back(Box::new(task));
-        // Those who are woken have not taken anything yet.
-        if state.waiting() <= state.idle {
+        if state.waiting(self.most) <= state.idle {
             self.changed.notify_one();
-        } else if state.running() < THREADS_MAX {
+        } else if state.running() + state.idle < self.most.threads {
             state.threads.retain(|thread| !thread.is_finished());
             let pool = Arc::clone(self);
             match thread::Builder::new().name("patience".to_owned()).spawn(move || pool.work()) {
-                Ok(thread) => state.threads.push(thread),
+                Ok(thread) => {
+                    state.threads.push(thread);
+                    state.idle += 1;
+                }
                 // Where there can be no more threads those that are there do it, or else this one.
-                Err(_) if state.running() > 0 => {}
+                Err(_) if state.running() + state.idle > 0 => {}
                 Err(_) => {
                     let task = state.next(user);
                     drop(state);
@@ -174,28 +189,27 @@ impl Pool {
     }
 
     fn work(&self) {
+        let mut state = self.lock();
         loop {
-            let mut state = self.lock();
-            let (user, task) = loop {
-                if let Some(user) = state.most_due()
-                    && let Some(task) = state.next(user)
-                {
-                    break (user, task);
-                }
-                if self.is_ending.load(Ordering::Relaxed) {
-                    return;
-                }
-                state.idle += 1;
-                let (woken, wait) =
-                    self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
-                state = woken;
+            if let Some(user) = state.most_due(self.most)
+                && let Some(task) = state.next(user)
+            {
                 state.idle -= 1;
-                if wait.timed_out() && state.most_due().is_none() {
-                    return;
-                }
-            };
-            drop(state);
-            self.perform(user, task);
+                drop(state);
+                self.perform(user, task);
+                state = self.lock();
+                state.idle += 1;
+                continue;
+            }
+            let is_ending = self.is_ending.load(Ordering::Relaxed);
+            let waited =
+                self.changed.wait_timeout(state, if is_ending { Duration::ZERO } else { IDLE });
+            let (woken, wait) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if wait.timed_out() && state.most_due(self.most).is_none() {
+                state.idle -= 1;
+                return;
+            }
         }
     }
 
@@ -218,18 +232,17 @@ impl State {
     }
 
     /// What may be done at once.
-    fn waiting(&self) -> usize {
-        let of =
-            |user: &User| user.waiting.len().min(USER_THREADS_MAX.saturating_sub(user.running));
+    fn waiting(&self, most: Most) -> usize {
+        let of = |user: &User| user.waiting.len().min(most.of_user.saturating_sub(user.running));
         self.users.values().map(of).sum()
     }
 
     /// The user with the fewest threads of those for whom something waits and may be done.
-    fn most_due(&self) -> Option<u32> {
+    fn most_due(&self, most: Most) -> Option<u32> {
         let due = self
             .users
             .iter()
-            .filter(|(_, user)| !user.waiting.is_empty() && user.running < USER_THREADS_MAX);
+            .filter(|(_, user)| !user.waiting.is_empty() && user.running < most.of_user);
         due.min_by_key(|(_, user)| user.running).map(|(&user, _)| user)
     }
 
@@ -282,7 +295,7 @@ mod tests {
         let (let_go, wait) = mpsc::channel::<()>();
         let wait = Arc::new(Mutex::new(wait));
         let (sender, receiver) = mpsc::channel();
-        for _ in 0..10 * USER_THREADS_MAX {
+        for _ in 0..10 * WORKING.of_user {
             let (wait, sender) = (Arc::clone(&wait), sender.clone());
             patience.run(1, move || {
                 let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
@@ -296,9 +309,9 @@ mod tests {
         let mut others: Vec<_> = (0..4).map(|_| receiver.recv_timeout(PATIENCE).unwrap()).collect();
         others.sort_unstable();
         assert_eq!(others, [2, 2, 3, 3]);
-        assert!(patience.working.lock().threads.len() <= USER_THREADS_MAX + 5);
+        assert!(patience.working.lock().threads.len() <= WORKING.of_user + 5);
         drop(let_go);
-        for _ in 0..10 * USER_THREADS_MAX {
+        for _ in 0..10 * WORKING.of_user {
             assert_eq!(receiver.recv_timeout(PATIENCE), Ok(1));
         }
     }
@@ -323,17 +336,17 @@ mod tests {
         let (sender, receiver) = mpsc::channel::<()>();
         let receiver = Arc::new(Mutex::new(receiver));
         let (done, is_done) = mpsc::channel();
-        for _ in 0..3 * USER_THREADS_MAX {
+        for _ in 0..3 * WAITING.of_user {
             let (receiver, done) = (Arc::clone(&receiver), done.clone());
             patience.wait(1, move || {
                 done.send(receiver.lock().unwrap().recv_timeout(PATIENCE)).unwrap();
             });
         }
-        for _ in 0..3 * USER_THREADS_MAX {
+        for _ in 0..3 * WAITING.of_user {
             let sender = sender.clone();
             patience.run(1, move || sender.send(()).unwrap());
         }
-        for _ in 0..3 * USER_THREADS_MAX {
+        for _ in 0..3 * WAITING.of_user {
             assert_eq!(is_done.recv_timeout(PATIENCE).unwrap(), Ok(()));
         }
     }
