@@ -75,3 +75,51 @@ assert os.stat(behind + '/file1').st_size == 5
         .unwrap();
     assert!(status.success());
 }
+
+/// What overlayfs opens it opens as who has mounted it, in the thread of who asks.
+#[test]
+fn files_below_an_overlay_are_opened_for_their_owners() {
+    let Some(mounted) = Mounted::new() else { return };
+    let program = r#"
+import os, subprocess, sys
+folder, source = sys.argv[1:]
+os.mkdir(source + '/own')
+with open(source + '/own/file', 'w') as file:
+    file.write('private')
+for name, mode in ('/own/file', 0o600), ('/own', 0o700):
+    os.chmod(source + name, mode)
+    os.chown(source + name, 1001, 1001)
+for name in 'upper', 'work', 'merged':
+    os.mkdir(folder + '/' + name)
+options = 'lowerdir={0}/mount,upperdir={0}/upper,workdir={0}/work'.format(folder)
+if subprocess.run(['mount', '-t', 'overlay', '-o', options, 'overlay', folder + '/merged']).returncode:
+    print('SKIPPED: no overlayfs here')
+    sys.exit()
+
+def as_user(user):
+    child = os.fork()
+    if not child:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+        try:
+            assert os.listdir(folder + '/merged/own') == ['file']
+            assert open(folder + '/merged/own/file').read() == 'private'
+            os._exit(0)
+        except PermissionError:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+try:
+    assert as_user(1001) == 0
+    assert as_user(1002) == 1
+finally:
+    subprocess.run(['umount', folder + '/merged'], check=True)
+"#;
+    let status = Command::new("python3")
+        .args(["-c", program])
+        .args([mounted.folder.path().to_owned(), mounted.source("")])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}

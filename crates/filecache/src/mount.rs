@@ -117,7 +117,9 @@ impl Mount {
         let contents = Contents::new(options.content)?;
         let (bounds, view) = (contents.bounds(), contents.view());
         // Only root's mounts: the kernel wants CAP_SYS_ADMIN, and SOURCE is read as whoever serves.
-        let passthrough = powers.acts_as_others() && !options.content.is_chosen();
+        // What it reads by itself sets the time of the last access.
+        let is_noatime = options.restrictions.contains(StatVfsMountFlags::NOATIME);
+        let passthrough = powers.acts_as_others() && !options.content.is_chosen() && !is_noatime;
         let passthrough = (&*source, passthrough);
         let (file_system, prober, forgetting) =
             FileSystem::new(root, powers, restrictions, contents, watch, passthrough)

@@ -65,8 +65,9 @@ impl Rights {
         let path = |name| PathBuf::from(format!("/proc/{}/{name}", caller.thread));
         let thread = Pid::from_raw(caller.thread.cast_signed())?;
         let effective = capabilities(Some(thread)).ok()?.effective;
-        let namespace = fs::read_link(path("ns/user")).ok()?;
-        let is_here = namespace == fs::read_link("/proc/self/ns/user").ok()?;
+        // To see it takes CAP_SYS_PTRACE; without it capabilities count for nothing.
+        let namespace = fs::read_link(path("ns/user")).ok();
+        let is_here = namespace.is_some() && namespace == fs::read_link("/proc/self/ns/user").ok();
         if is_here && caller.user == 0 && effective.contains(OF_CALLERS) {
             // Root may do it in whatever groups it is.
             return Some(Rights { groups: Vec::new(), effective, reach: Reach::AnyFile });
@@ -74,18 +75,30 @@ impl Rights {
         let status = fs::read_to_string(path("status")).ok()?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         // The fourth is the one that counts for files (proc_pid_status(5)).
-        if field("Uid:")?.split_whitespace().nth(3)?.parse() != Ok(caller.user) {
-            return None;
+        let user: u32 = field("Uid:")?.split_whitespace().nth(3)?.parse().ok()?;
+        if user != caller.user {
+            // The kernel acts for somebody else in this thread, as overlayfs does for who has mounted
+            // it, and has checked what that one may.
+            let acts_for_root = caller.user == 0;
+            return acts_for_root.then(|| Rights {
+                groups: Vec::new(),
+                effective: OF_CALLERS,
+                reach: Reach::AnyFile,
+            });
         }
         let groups = field("Groups:")?.split_whitespace().map(str::parse).map(Result::ok);
         let groups = groups.map(|group| group.map(Gid::from_raw)).collect::<Option<Vec<Gid>>>()?;
-        let reach = if is_here {
-            Reach::AnyFile
-        } else {
-            let map = |name| Some(IdMap::of(&fs::read_to_string(path(name)).ok()?));
-            Reach::Mapped { users: map("uid_map")?, groups: map("gid_map")? }
-        };
-        Some(Rights { groups, effective, reach })
+        if is_here {
+            return Some(Rights { groups, effective, reach: Reach::AnyFile });
+        }
+        let map = |name| fs::read_to_string(path(name)).ok().map(|text| IdMap::of(&text));
+        let maps = namespace.and_then(|_| Some((map("uid_map")?, map("gid_map")?)));
+        Some(match maps {
+            Some((users, of_groups)) => {
+                Rights { groups, effective, reach: Reach::Mapped { users, groups: of_groups } }
+            }
+            None => Rights { groups, ..Rights::none() },
+        })
     }
 
     /// Whether it has a capability over the whole system.
@@ -146,6 +159,11 @@ mod tests {
         assert!(matches!(own.reach, Reach::AnyFile));
         // A thread that has come by the number of another.
         assert!(Rights::read(Caller { user: user + 1, group, thread }).is_none());
+        // As overlayfs acts for root in somebody's thread.
+        if user != 0 {
+            let root = Rights::read(Caller { user: 0, group, thread }).unwrap();
+            assert!(root.has_everywhere(CapabilitySet::DAC_OVERRIDE));
+        }
         assert!(Rights::read(Caller { user, group, thread: 0 }).is_none());
     }
 }

@@ -46,7 +46,7 @@ pub struct OpenFile {
     pub inode: Arc<Inode>,
     pub content: Arc<Content>,
     source: Source,
-    /// Who writes what the kernel writes back for nobody in particular.
+    /// Who writes what the kernel writes back for nobody in particular. Closed before this is dropped.
     opener: Opener,
     is_direct: bool,
     is_written: bool,
@@ -60,13 +60,23 @@ pub struct OpenFile {
 struct Opener {
     caller: Caller,
     _counted: Counted,
+    _writer: Option<OwnWriter>,
 }
 
-impl Drop for OpenFile {
+/// The file is, or is about to be, open for writing through the mount.
+#[derive(Debug)]
+struct OwnWriter(Arc<Content>);
+
+impl OwnWriter {
+    fn new(content: &Arc<Content>) -> OwnWriter {
+        content.note_writer();
+        OwnWriter(Arc::clone(content))
+    }
+}
+
+impl Drop for OwnWriter {
     fn drop(&mut self) {
-        if self.is_written {
-            self.content.note_writer_gone();
-        }
+        self.0.note_writer_gone();
     }
 }
 
@@ -113,8 +123,11 @@ impl FileSystem {
         register: Register<'_>,
     ) -> io::Result<Answer> {
         let inode = self.inodes.get(number)?;
-        let opener = Opener { caller, _counted: self.open_limit.count(caller.user)? };
+        let counted = self.open_limit.count(caller.user)?;
         let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
+        // Before it is open, so that it is not taken for somebody else's.
+        let writer = self.writer(&inode, flags);
+        let opener = Opener { caller, _counted: counted, _writer: writer };
         let open = |passed_on| self.open_source(caller, &inode, flags & passed_on);
         let (source, is_append_only) = match open(PASSED_ON) {
             // A file that may only be appended to (chattr +a) is opened for nothing else.
@@ -187,7 +200,7 @@ impl FileSystem {
         let parent = self.inodes.get(parent)?;
         let directory = parent.find()?;
         names::check(name)?;
-        let opener = Opener { caller, _counted: self.open_limit.count(caller.user)? };
+        let counted = self.open_limit.count(caller.user)?;
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let how = (flags & PASSED_ON)
             | OFlags::CREATE
@@ -199,7 +212,7 @@ impl FileSystem {
         let (about, mode) =
             (About::making(&stat, &file, umask), Mode::from_raw_mode(mode & 0o7777));
         let make = || Ok(openat(directory.as_fd(), name, how, mode)?);
-        let made = self.removed.with_room(|| self.powers.as_caller(caller, &about, make));
+        let made = self.powers.as_caller(caller, &about, make);
         self.correct_kernel(&made, &[parent.number]);
         let source = match made {
             Err(error)
@@ -212,8 +225,20 @@ impl FileSystem {
         };
         let named = self.enter(self.mounts.descriptors().open(source.as_fd(), OFlags::PATH)?)?;
         let inode = Arc::clone(&named.inode);
+        let writer = self.writer(&inode, flags);
+        let opener = Opener { caller, _counted: counted, _writer: writer };
         let answer = self.opened(opener, inode, source, flags, false, register);
         Ok((named, answer?))
+    }
+
+    fn writer(&self, inode: &Inode, flags: OFlags) -> Option<OwnWriter> {
+        let is_written = flags & OFlags::ACCMODE != OFlags::RDONLY;
+        is_written.then(|| OwnWriter::new(inode.content(&self.contents)))
+    }
+
+    /// Who has a file open.
+    pub fn opener_of(&self, handle: FileHandle) -> u32 {
+        self.files.get(handle).map_or(0, |file| file.opener.caller.user)
     }
 
     fn opened(
@@ -238,13 +263,12 @@ impl FileSystem {
         let is_passed_through = opened.flags.is_passthrough();
         let is_direct = flags.contains(OFlags::DIRECT) || is_passed_through;
         let is_written = flags & OFlags::ACCMODE != OFlags::RDONLY;
-        if is_written {
-            content.note_writer();
-        }
         let mut answer = opened.flags.fuse();
         if is_passed_through {
-            content.forget_all();
-            inode.note_not_cached();
+            if opened.begins_passthrough {
+                content.forget_all();
+                inode.note_not_cached();
+            }
         } else if is_direct {
             answer |= FopenFlags::FOPEN_DIRECT_IO;
         } else if inode.was_cached_at(content.changes_behind(source.as_fd())) {
@@ -380,6 +404,7 @@ impl FileSystem {
         let start = if is_appended { 0 } else { offset };
         let is_stale = file.is_direct
             && !is_written_back
+            && !file.is_passed_through()
             && file.inode.open_state().was_cached.load(Ordering::Relaxed);
         Ok(Written {
             count: u32::try_from(count).unwrap_or(u32::MAX),

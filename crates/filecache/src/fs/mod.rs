@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
@@ -108,8 +108,16 @@ pub struct Server {
     patience: Patience,
     /// Writes that wait until the kernel has dropped what it has of the same bytes.
     dropping: Arc<AtomicUsize>,
+    /// Bytes of writes that were handed over.
+    queued: Arc<AtomicUsize>,
     file_system: Arc<FileSystem>,
 }
+
+/// More are left in the kernel, which then waits for all threads that take requests.
+const QUEUED_MAX: usize = 8 << 20;
+
+/// Whose business it is to close what was removed.
+const NOBODY: u32 = u32::MAX;
 
 /// So many do at a time. Others are answered before: all that the kernel sends at a time
 /// ([`BACKGROUND_MAX`]) could be writes, and the reads that they wait for never come.
@@ -126,12 +134,17 @@ impl Deref for Server {
 /// How often it is tried whether somebody has given up a lease.
 const LEASE_INTERVAL: Duration = Duration::from_millis(5);
 
+/// Longer than the system leaves it to him (fs.lease-break-time, 45 s by default): he may take the
+/// lease again and again.
+const LEASE_MAX: Duration = Duration::from_secs(60);
+
 impl Server {
     /// With so many threads that take requests.
     pub fn new(file_system: FileSystem, threads: usize) -> Server {
         Server {
             patience: Patience::new(threads),
             dropping: Arc::default(),
+            queued: Arc::default(),
             file_system: Arc::new(file_system),
         }
     }
@@ -159,9 +172,10 @@ impl Server {
             return answer(reply, first);
         }
         let (file_system, mut reply) = (Arc::clone(&self.file_system), Some(reply));
+        let begun = Instant::now();
         let again = move |is_ending: bool| {
             let result = attempt(&file_system, reply.as_ref()?);
-            let is_done = !is_leased(&result) || is_ending;
+            let is_done = !is_leased(&result) || is_ending || begun.elapsed() > LEASE_MAX;
             is_done.then(|| Some((reply.take()?, result))).flatten()
         };
         let then = |(reply, result)| answer(reply, result);
@@ -273,7 +287,7 @@ impl Filesystem for Server {
         if let Some(held) = self.inodes.forget(number, lookups) {
             // What has no name any more is deleted when it is closed.
             let removed = Arc::clone(&self.removed);
-            self.patience.run(0, move || {
+            self.patience.run(NOBODY, move || {
                 drop(held);
                 removed.note_closed();
             });
@@ -496,13 +510,23 @@ impl Filesystem for Server {
                 });
             }
         };
-        match self.patience.here() {
-            Some(_here) => write(&self.file_system, data),
-            None => {
-                let (file_system, data) = (Arc::clone(&self.file_system), data.to_vec());
-                self.patience.hand_over(caller.user, move || write(&file_system, &data));
-            }
+        // Written back is for nobody in particular: that is the opener's business.
+        let user = match about.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            true => self.opener_of(handle),
+            false => caller.user,
+        };
+        let here = self.patience.here();
+        let bytes = data.len();
+        if here.is_some() || self.queued.load(Ordering::Relaxed) + bytes > QUEUED_MAX {
+            return write(&self.file_system, data);
         }
+        let (file_system, data) = (Arc::clone(&self.file_system), data.to_vec());
+        let queued = Arc::clone(&self.queued);
+        queued.fetch_add(bytes, Ordering::Relaxed);
+        self.patience.hand_over(user, move || {
+            write(&file_system, &data);
+            queued.fetch_sub(bytes, Ordering::Relaxed);
+        });
     }
 
     fn flush(
@@ -520,7 +544,7 @@ impl Filesystem for Server {
 
     fn release(
         &self,
-        request: &Request,
+        _: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -528,7 +552,8 @@ impl Filesystem for Server {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.patiently(request, move |file_system| {
+        let file_system = Arc::clone(&self.file_system);
+        self.patience.run(self.opener_of(handle), move || {
             file_system.close_file(handle);
             reply.ok();
         });

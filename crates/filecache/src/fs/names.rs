@@ -101,7 +101,7 @@ impl FileSystem {
             Ok(())
         };
         let about = About::making(&stat, &directory, umask);
-        let result = self.removed.with_room(|| self.powers.as_caller(caller, &about, make));
+        let result = self.powers.as_caller(caller, &about, make);
         self.correct_kernel(&result, &[parent.number]);
         result?;
         self.enter(self.find_name(directory, name)?)

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
 /// Descriptors that an open file has: one more reads past the page cache.
 const EACH: u64 = 2;
@@ -15,10 +15,11 @@ const EACH: u64 = 2;
 const RESERVE: u64 = 1024;
 const RESERVE_PART: u64 = 8;
 
-/// Counts the files that users have open. Root may open as many as the system has.
+/// Counts the files that users have open. Root, and whose mount it is, may open as many as there are.
 #[derive(Debug)]
 pub struct OpenLimit {
     max: u64,
+    owner: u32,
     open: Mutex<HashMap<u32, u64>>,
 }
 
@@ -32,12 +33,13 @@ pub struct Counted {
 impl OpenLimit {
     /// With as many descriptors as this process may have.
     pub fn new() -> Arc<OpenLimit> {
-        OpenLimit::of(raise_descriptor_limit())
+        OpenLimit::of(raise_descriptor_limit(), geteuid().as_raw())
     }
 
-    fn of(descriptors: u64) -> Arc<OpenLimit> {
+    fn of(descriptors: u64, owner: u32) -> Arc<OpenLimit> {
         let reserve = RESERVE.min(descriptors / RESERVE_PART);
-        Arc::new(OpenLimit { max: (descriptors - reserve) / EACH, open: Mutex::default() })
+        let max = (descriptors - reserve) / EACH;
+        Arc::new(OpenLimit { max, owner, open: Mutex::default() })
     }
 
     /// # Errors
@@ -46,7 +48,7 @@ impl OpenLimit {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let own = open.get(&user).copied().unwrap_or(0);
         let others = open.values().sum::<u64>() - own;
-        if user != 0 && own >= self.max.saturating_sub(others + own) {
+        if user != 0 && user != self.owner && own >= self.max.saturating_sub(others + own) {
             return Err(Errno::MFILE.into());
         }
         open.insert(user, own + 1);
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn one_user_leaves_as_many_to_others_as_he_has() {
-        let limit = OpenLimit::of(2 * 100 + 28);
+        let limit = OpenLimit::of(2 * 100 + 28, 9);
         let max = limit.max;
         let open = |user| std::iter::from_fn(|| limit.count(user).ok()).take(1000).collect();
         let first: Vec<_> = open(1);
@@ -92,9 +94,9 @@ mod tests {
         let second: Vec<_> = open(2);
         assert_eq!(second.len() as u64, max / 4);
         assert_eq!(limit.count(1).unwrap_err().raw_os_error(), Some(24));
-        let root: Vec<_> = open(0);
-        assert_eq!(root.len(), 1000);
-        drop((first, second, root));
+        let (root, owner): (Vec<_>, Vec<_>) = (open(0), open(9));
+        assert_eq!((root.len(), owner.len()), (1000, 1000));
+        drop((first, second, root, owner));
         assert!(limit.open.lock().unwrap().is_empty());
         assert_eq!(open(3).len() as u64, max / 2);
     }

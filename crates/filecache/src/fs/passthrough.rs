@@ -63,6 +63,8 @@ pub struct Opened {
     backing: Option<Arc<BackingId>>,
     counters: Arc<PassthroughCounters>,
     pub flags: OpenedFlags,
+    /// It is the first.
+    pub begins_passthrough: bool,
 }
 
 /// Where reads and writes go.
@@ -154,22 +156,24 @@ impl Passthrough {
         let reads_and_writes = access == OFlags::RDWR;
         let is_plain_read = access == OFlags::RDONLY && !is_direct;
         let mut state = inode.open_state().opens.lock();
+        let is_passed_through = state.backing.is_some() || state.may_be_mapped;
+        if is_passed_through && is_append_only && reads_and_writes {
+            return Err(Errno::BUSY.into());
+        }
         if state.count == 0 && self.is_possible.load(Ordering::Relaxed) {
             let begins = || is_plain_read && !state.is_read_by_writers;
             if state.may_be_mapped || begins() && self.gains_nothing(inode, source, seems_fast) {
                 state.backing = self.register(source, register);
             }
         }
-        if state.backing.is_some() && is_append_only && reads_and_writes {
-            return Err(Errno::BUSY.into());
-        }
         state.count += 1;
         state.is_read_by_writers |= reads_and_writes;
         state.may_be_mapped |= reads_and_writes && state.backing.is_some();
         let backing = state.backing.clone();
+        let begins_passthrough = backing.is_some() && state.count == 1;
         if backing.is_some() {
             self.counters.opens.add(1);
-            if state.count == 1 {
+            if begins_passthrough {
                 self.counters.files.add(1);
             }
         }
@@ -180,7 +184,7 @@ impl Passthrough {
         };
         drop(state);
         let (inode, counters) = (Arc::clone(inode), Arc::clone(&self.counters));
-        Ok(Opened { inode, backing, counters, flags })
+        Ok(Opened { inode, backing, counters, flags, begins_passthrough })
     }
 
     fn register(&self, source: BorrowedFd<'_>, register: Register<'_>) -> Option<Arc<BackingId>> {

@@ -26,8 +26,10 @@ pub struct Patience {
     here: AtomicUsize,
     here_max: usize,
     working: Arc<Pool>,
-    /// What waits for somebody, perhaps for what is being worked at, and so is never before it.
+    /// What waits for requests, perhaps for what is being worked at, and so is never before it.
     waiting: Arc<Pool>,
+    /// What waits for programs, as long as they like.
+    retrying: Arc<Pool>,
 }
 
 /// One of the threads that take requests does something that may take long.
@@ -80,8 +82,8 @@ impl Patience {
     /// Beside so many threads that take requests.
     pub fn new(serving: usize) -> Patience {
         let here_max = serving.saturating_sub(1);
-        let [working, waiting] = [WORKING, WAITING].map(Pool::new);
-        Patience { here: AtomicUsize::new(0), here_max, working, waiting }
+        let [working, waiting, retrying] = [WORKING, WAITING, WAITING].map(Pool::new);
+        Patience { here: AtomicUsize::new(0), here_max, working, waiting, retrying }
     }
 
     /// May this thread do something that may take long? Else another one is left for nothing.
@@ -103,8 +105,7 @@ impl Patience {
         self.working.add(user, task);
     }
 
-    /// Has something done on another thread that waits for other requests to be answered, or for a
-    /// program.
+    /// Has something done on another thread that waits for other requests to be answered.
     pub fn wait(&self, user: u32, task: impl FnOnce() + Send + 'static) {
         self.waiting.add(user, task);
     }
@@ -122,8 +123,8 @@ impl Patience {
         mut attempt: impl FnMut(bool) -> Option<R> + Send + 'static,
         then: impl FnOnce(R) + Send + 'static,
     ) {
-        let pool = Arc::clone(&self.waiting);
-        self.wait(user, move || {
+        let pool = Arc::clone(&self.retrying);
+        self.retrying.add(user, move || {
             loop {
                 thread::sleep(interval);
                 if let Some(result) = attempt(pool.is_ending.load(Ordering::Relaxed)) {
@@ -139,6 +140,7 @@ impl Drop for Patience {
         // What is worked at may have something wait.
         self.working.end();
         self.waiting.end();
+        self.retrying.end();
     }
 }
 

@@ -45,25 +45,33 @@ impl Removed {
     /// # Errors
     /// Those of `f`.
     pub fn with_room<T>(&self, mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let mut failed = None;
         loop {
             let before = self.lock().closed;
             match f() {
-                Err(error) if is_full(&error) && self.wait_for_more_than(before) => {}
+                Err(error) if is_full(&error) => {
+                    let since = *failed.get_or_insert_with(Instant::now);
+                    if !self.wait_for_more_than(before, since) {
+                        return Err(error);
+                    }
+                }
                 result => return result,
             }
         }
     }
 
-    /// Whether more were closed within the time.
-    fn wait_for_more_than(&self, closed: u64) -> bool {
+    /// Whether more were closed within the time, of those removed before and after it was needed.
+    fn wait_for_more_than(&self, closed: u64, since: Instant) -> bool {
         let mut state = self.lock();
         while state.closed == closed {
-            let left = state.last.and_then(|last| FREE_WITHIN.checked_sub(last.elapsed()));
+            let left = |from: Instant| FREE_WITHIN.checked_sub(from.elapsed());
+            let left =
+                state.last.and_then(left).and_then(|of_last| Some(of_last.min(left(since)?)));
             let Some(left) = left else { return false };
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        true
+        since.elapsed() < FREE_WITHIN
     }
 }
 
