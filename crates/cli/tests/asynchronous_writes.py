@@ -1,4 +1,4 @@
-"""Writes a file past the page cache, asynchronously (io_submit), and reads each write through it."""
+"""Writes a file past the page cache, asynchronously (io_submit), and reads it through it."""
 
 import ctypes
 import mmap

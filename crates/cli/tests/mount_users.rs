@@ -92,7 +92,8 @@ for name, mode in ('/own/file', 0o600), ('/own', 0o700):
 for name in 'upper', 'work', 'merged':
     os.mkdir(folder + '/' + name)
 options = 'lowerdir={0}/mount,upperdir={0}/upper,workdir={0}/work'.format(folder)
-if subprocess.run(['mount', '-t', 'overlay', '-o', options, 'overlay', folder + '/merged']).returncode:
+mount = ['mount', '-t', 'overlay', '-o', options, 'overlay', folder + '/merged']
+if subprocess.run(mount).returncode:
     print('SKIPPED: no overlayfs here')
     sys.exit()
 

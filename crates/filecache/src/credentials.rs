@@ -2,10 +2,10 @@
 //!
 //! The kernel checks whether the caller may do what it asks (`default_permissions`), by owners and
 //! modes that it was told up to half a second ago. Whatever depends on them is therefore asked of
-//! SOURCE once more, with the caller's user, groups and capabilities: what is done through the mount
-//! is what the caller may do now. Whose a new file is, who pays for its blocks (quotas, blocks
-//! reserved for root) and whether set-id bits survive depends on who does it, too. By root only, for
-//! one operation at a time, on this thread alone.
+//! SOURCE once more, with the caller's user, groups and capabilities: what is done through the
+//! mount is what the caller may do now. Whose a new file is, who pays for its blocks (quotas,
+//! blocks reserved for root) and whether set-id bits survive depends on who does it, too. By root
+//! only, for one operation at a time, on this thread alone.
 
 mod rights;
 
@@ -126,8 +126,8 @@ impl<'a> About<'a> {
 }
 
 impl About<'_> {
-    /// Whether a group that the caller may be in may do less than others: then all groups matter from
-    /// the start.
+    /// Whether a group that the caller may be in may do less than others: then all groups matter
+    /// from the start.
     fn gives_group_less(&self, caller: Caller) -> bool {
         let is_owned_by_others =
             |(stat, _): &(&&Statx, &BorrowedFd<'_>)| stat.stx_uid != caller.user;
@@ -207,7 +207,8 @@ impl Powers {
         !caller.is_nobody() && (self.acts_as_others || caller.user == self.user)
     }
 
-    /// Whether SOURCE is asked what this caller may: an ordinary user's mount does all as that user.
+    /// Whether SOURCE is asked what this caller may: an ordinary user's mount does all as that
+    /// user.
     pub fn asks_again(&self, caller: Caller) -> bool {
         self.acts_as_others && !caller.is_nobody()
     }

@@ -55,8 +55,8 @@ impl Watch {
         let _ = self.to_drop.send(number);
     }
 
-    /// Has the kernel write what was changed of these bytes through a mapping, and drop all that it has
-    /// cached of them. That waits for others' requests: not for a thread that takes requests.
+    /// Has the kernel write what was changed of these bytes through a mapping, and drop all that it
+    /// has cached of them. That waits for others' requests: not for a thread that takes requests.
     pub fn drop_pages(&self, number: INodeNo, bytes: Range<u64>) {
         let Some(notifier) = self.notifier.get() else { return };
         let offset = i64::try_from(bytes.start).unwrap_or(i64::MAX);

@@ -176,9 +176,9 @@ pub fn set_file_flags(file: impl AsFd, mut flags: FileFlags) -> Result<(), Errno
     unsafe { raw::ioctl(file.as_fd(), FS_IOC_FSSETXATTR, &raw mut flags) }.map(drop)
 }
 
-/// Whether anybody has a file open for writing, or mapped for it: no lease for reading is given then
-/// (F_SETLEASE in fcntl(2)). `None` where the file system has no leases, or gives this process none.
-/// The file must not be open for writing by this process, and not be a descriptor of O_PATH.
+/// Whether anybody has a file open for writing, or mapped for it: no lease for reading is given
+/// then (F_SETLEASE in fcntl(2)). `None` where the file system has no leases, or gives this process
+/// none. The file must not be open for writing by this process, and not be a descriptor of O_PATH.
 pub fn is_open_for_writing(file: impl AsFd) -> Option<bool> {
     const F_SETSIG: usize = 10;
     const F_SETLEASE: usize = 1024;
@@ -203,13 +203,14 @@ pub fn is_open_for_writing(file: impl AsFd) -> Option<bool> {
     }
 }
 
-/// Pages of a file in the page cache that are not written to its disk yet (cachestat(2), Linux 6.5).
+/// Pages of a file in the page cache that are not written to its disk yet (cachestat(2), Linux
+/// 6.5).
 ///
 /// # Errors
 /// `ENOSYS` on older kernels; `EOPNOTSUPP` for what has no page cache.
 pub fn unwritten_pages(file: impl AsFd) -> Result<u64, Errno> {
-    // The kernel's `struct cachestat_range`, of all of the file, and its `struct cachestat`: cached,
-    // dirty, under writeback, evicted, recently evicted.
+    // The kernel's `struct cachestat_range`, of all of the file, and its `struct cachestat`:
+    // cached, dirty, under writeback, evicted, recently evicted.
     let all = [0u64; 2];
     let mut counts = [0u64; 5];
     // SAFETY: both are of the size that the call reads and writes, and alive during it.

@@ -77,8 +77,8 @@ impl Rights {
         // The fourth is the one that counts for files (proc_pid_status(5)).
         let user: u32 = field("Uid:")?.split_whitespace().nth(3)?.parse().ok()?;
         if user != caller.user {
-            // The kernel acts for somebody else in this thread, as overlayfs does for who has mounted
-            // it, and has checked what that one may.
+            // The kernel acts for somebody else in this thread, as overlayfs does for who has
+            // mounted it, and has checked what that one may.
             let acts_for_root = caller.user == 0;
             return acts_for_root.then(|| Rights {
                 groups: Vec::new(),

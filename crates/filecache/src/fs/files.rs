@@ -46,7 +46,8 @@ pub struct OpenFile {
     pub inode: Arc<Inode>,
     pub content: Arc<Content>,
     source: Source,
-    /// Who writes what the kernel writes back for nobody in particular. Closed before this is dropped.
+    /// Who writes what the kernel writes back for nobody in particular. Closed before this is
+    /// dropped.
     opener: Opener,
     is_direct: bool,
     is_written: bool,
@@ -412,8 +413,8 @@ impl FileSystem {
         })
     }
 
-    /// Has the kernel drop what it has of a file that was written past its page cache. That waits for
-    /// others' requests.
+    /// Has the kernel drop what it has of a file that was written past its page cache. That waits
+    /// for others' requests.
     pub fn drop_stale(&self, inode: &Inode, bytes: Range<u64>) {
         self.watch.drop_pages(inode.number, bytes);
     }

@@ -256,8 +256,8 @@ impl FileSystem {
         Ok(Held { file, stat, inode })
     }
 
-    /// What has lost its last name is not found by its handle once the system has dropped it, and the
-    /// kernel may know it still: somebody is in that directory.
+    /// What has lost its last name is not found by its handle once the system has dropped it, and
+    /// the kernel may know it still: somebody is in that directory.
     fn keep_if_nameless(&self, held: Held) {
         let Held { file, inode: Some(inode), .. } = held else { return };
         let is_nameless = look_at(file.as_fd())
@@ -268,8 +268,8 @@ impl FileSystem {
         }
     }
 
-    /// Where SOURCE has refused what the kernel allowed, the kernel asks for these files' owners and
-    /// modes anew.
+    /// Where SOURCE has refused what the kernel allowed, the kernel asks for these files' owners
+    /// and modes anew.
     pub fn correct_kernel<T>(&self, result: &io::Result<T>, numbers: &[INodeNo]) {
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
             numbers.iter().for_each(|&number| self.watch.invalidate_attributes(number));

@@ -15,7 +15,8 @@ const EACH: u64 = 2;
 const RESERVE: u64 = 1024;
 const RESERVE_PART: u64 = 8;
 
-/// Counts the files that users have open. Root, and whose mount it is, may open as many as there are.
+/// Counts the files that users have open. Root, and whose mount it is, may open as many as there
+/// are.
 #[derive(Debug)]
 pub struct OpenLimit {
     max: u64,

@@ -1,5 +1,5 @@
-//! Files that were removed and that the kernel has not forgotten yet. They are held, and their space
-//! comes free when they are no more, shortly after: SOURCE itself has it free at once.
+//! Files that were removed and that the kernel has not forgotten yet. They are held, and their
+//! space comes free when they are no more, shortly after: SOURCE itself has it free at once.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -44,8 +44,8 @@ const FEW_READS: usize = 8;
 /// How many see whether it still is.
 const RECHECK_SHORT_READS: usize = 32;
 const RECHECK_LONG_READS: usize = 8;
-/// It is fast no more when it takes so many times as long, three times in a row: others may have been
-/// reading much just then.
+/// It is fast no more when it takes so many times as long, three times in a row: others may have
+/// been reading much just then.
 const SLOW_TIMES: u64 = 3;
 const SLOW_IN_A_ROW: u32 = 3;
 /// How often that is looked at, as long as files are opened.
@@ -345,8 +345,8 @@ thread_local! {
     static SCHEDSTAT: Option<File> = File::open("/proc/thread-self/schedstat").ok();
 }
 
-/// How long this thread has waited for a processor, which is no fault of SOURCE's: the second number
-/// there. 0 where the kernel does not say.
+/// How long this thread has waited for a processor, which is no fault of SOURCE's: the second
+/// number there. 0 where the kernel does not say.
 fn waited_for_processor_ns() -> u64 {
     SCHEDSTAT
         .with(|schedstat| {
