@@ -214,12 +214,17 @@ impl FileSystem {
         let held: Vec<&Held> = [Some(&moved), replaced.as_ref()].into_iter().flatten().collect();
         let files: Vec<&Statx> = held.iter().map(|held| &held.stat).collect();
         // A directory that comes to another one is written: its parent is in it.
-        let is_moved = from.0 != to.0;
-        let directories = files.iter().copied().filter(|stat| is_moved && is_directory(stat));
-        let accessed: Vec<&Statx> = of_directories.iter().chain(directories).collect();
+        let is_written = |held: &&&Held| from.0 != to.0 && is_directory(&held.stat);
+        let written: Vec<&Held> = held.iter().filter(is_written).copied().collect();
+        let accessed: Vec<&Statx> =
+            of_directories.iter().chain(written.iter().map(|held| &held.stat)).collect();
+        let directories = [from_directory, to_directory];
+        let of_written = written.iter().map(|held| held.file.as_fd());
+        let accessed_files: Vec<BorrowedFd<'_>> =
+            directories.into_iter().chain(of_written).collect();
         let about = About {
             accessed: &accessed,
-            files: &[from_directory, to_directory],
+            files: &accessed_files,
             owned: &[],
             removed: &files,
             set_id: SetId::Kept,
