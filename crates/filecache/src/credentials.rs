@@ -11,7 +11,7 @@ mod rights;
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::slice;
 
 use fuser::Request;
@@ -23,6 +23,7 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, capabilities, set_capabilities, set_thread_groups,
 };
 
+use crate::fs::Descriptors;
 use rights::{OVER_ACCESS, Rights};
 
 /// What is needed to act as others: their ids, and all that the kernel has allowed them.
@@ -138,8 +139,7 @@ impl About<'_> {
 
 /// An access list may give a group less than others; the mode does not show it.
 fn has_access_list(file: BorrowedFd<'_>) -> bool {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    getxattr(path, ACCESS_LIST, &mut [0; 0]).is_ok()
+    getxattr(Descriptors::path(file), ACCESS_LIST, &mut [0; 0]).is_ok()
 }
 
 /// The extended attribute that is an access list.
@@ -154,7 +154,7 @@ pub const SET_GROUP_ID: u32 = 0o2000;
 pub enum SetId {
     /// Nothing, or there are none.
     Kept,
-    /// Sets them: who is not in the group may not set a set-group-id bit.
+    /// Sets them: a caller that is not in the group may not set a set-group-id bit.
     Set,
     /// Clears them, but for who has CAP_FSETID everywhere: the file is written, cut off, or given
     /// away.
@@ -292,8 +292,7 @@ impl Powers {
     ) -> io::Result<()> {
         let effective = self.sets.effective.difference(OF_CALLERS);
         let _acting = self.act(caller, effective, &rights.groups)?;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+        Ok(accessat(CWD, Descriptors::path(file), access, AtFlags::EACCESS)?)
     }
 
     /// For an operation on an open file, which may be done by whoever has it open.
@@ -356,8 +355,9 @@ impl Powers {
         if (caller.user, caller.group, effective) == (self.user, self.group, self.sets.effective) {
             return Ok(Acting { back: None, has_groups: false });
         }
-        let acting = Acting { back: Some(*self), has_groups: !groups.is_empty() };
-        if self.sets_groups && (acting.has_groups || !HAS_NO_GROUPS.get()) {
+        let has_groups = self.sets_groups && !groups.is_empty();
+        let acting = Acting { back: Some(*self), has_groups };
+        if has_groups || self.sets_groups && !HAS_NO_GROUPS.get() {
             set_thread_groups(groups)?;
             HAS_NO_GROUPS.set(true);
         }
@@ -402,9 +402,7 @@ impl Drop for Acting {
         let back = set_file_user(powers.user)
             .and_then(|()| set_capabilities(None, powers.sets))
             .and_then(|()| set_file_group(powers.group))
-            .and_then(|()| {
-                if self.has_groups && powers.sets_groups { set_thread_groups(&[]) } else { Ok(()) }
-            });
+            .and_then(|()| if self.has_groups { set_thread_groups(&[]) } else { Ok(()) });
         if back.is_err() {
             // Whatever this thread did next it would do as somebody else.
             eprintln!("ramfold: a thread cannot get its own user back: ending");

@@ -348,7 +348,7 @@ impl Shared {
         forgotten.iter().for_each(|content| content.end());
     }
 
-    /// Forgets so many of the files that nobody uses.
+    /// Forgets up to this number of files that nobody uses.
     fn forget_unused(&self, count: usize) {
         let forgotten = take_unused(&mut locked(&self.known), count);
         forgotten.iter().for_each(|content| content.end());
@@ -456,7 +456,7 @@ impl Shared {
     }
 }
 
-/// Takes so many files that nobody else has out of those that are known.
+/// Takes up to this number of files that nobody else holds out of the known ones.
 fn take_unused(known: &mut HashMap<FileKey, Arc<Content>>, count: usize) -> Vec<Arc<Content>> {
     let unused = known.iter().filter(|(_, content)| Arc::strong_count(content) == 1);
     let keys: Vec<FileKey> = unused.take(count).map(|(key, _)| *key).collect();

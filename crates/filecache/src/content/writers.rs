@@ -1,9 +1,9 @@
 //! Whether somebody may be changing a file without a trace in its times.
 //!
 //! A change shows in mtime and ctime, but not each one does: a write(2) sets them when it begins,
-//! and may go on for long; and who has a page mapped for writing sets them with the first store to
-//! it, and not again before it was written to the disk, which on tmpfs never happens. So as long as
-//! somebody else has the file open for writing, or mapped, it is believed to stay as it is only if
+//! and may go on for long; a process that has a page mapped for writing sets them with the first
+//! store to it, and not again before it was written to the disk, which on tmpfs never
+//! happens. So as long as somebody else has the file open for writing, or mapped, it is believed to stay as it is only if
 //! all that was changed has been written to the disk, and that some time ago.
 
 use std::os::fd::BorrowedFd;

@@ -13,6 +13,8 @@ use super::{Caller, OF_CALLERS};
 /// Capabilities to access files whatever their modes are.
 pub const OVER_ACCESS: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
+
+/// The groups and capabilities of a caller.
 #[derive(Debug)]
 pub struct Rights {
     pub groups: Vec<Gid>,

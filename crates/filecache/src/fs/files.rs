@@ -161,26 +161,25 @@ impl FileSystem {
             return inode.open(&self.mounts, flags - FOR_EXECUTION);
         }
         let found = inode.find()?;
-        let stat = &look_at(found.as_fd())?;
         let file = found.as_fd();
+        let stat = &look_at(file)?;
         let about = About::file(&stat, &file);
         let descriptors = self.mounts.descriptors();
         let result = match flags.contains(FOR_EXECUTION) {
             // Who may execute it need not be able to read it.
             true => {
-                let path = Descriptors::path(found.as_fd());
+                let path = Descriptors::path(file);
                 let may_execute = || Ok(accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS)?);
                 let allowed = self.powers.as_caller(caller, &about, may_execute);
                 if allowed.is_ok() && !inode.was_told(stat) {
-                    // It would run as whom the set-id bits were of: the kernel looks it up anew.
+                    // The kernel would apply set-id bits that are outdated: it looks the file up
+                    // again.
                     self.watch.invalidate_attributes(inode.number);
                     return Err(Errno::STALE.into());
                 }
                 allowed.and_then(|()| inode.open(&self.mounts, flags - FOR_EXECUTION))
             }
-            false => {
-                self.powers.as_caller(caller, &about, || descriptors.open(found.as_fd(), flags))
-            }
+            false => self.powers.as_caller(caller, &about, || descriptors.open(file, flags)),
         };
         self.correct_kernel(&result, &[inode.number]);
         result
@@ -479,11 +478,18 @@ impl FileSystem {
         self.files.get(handle).is_ok_and(|file| file.content.is_open_for_writing())
     }
 
-    /// Looks for data or a hole.
+    /// Looks for data or a hole. `drops_pages`: [`FileSystem::may_be_mapped`], in which case this
+    /// waits for other requests.
     ///
     /// # Errors
     /// What lseek(2) says.
-    pub fn seek_file(&self, handle: FileHandle, offset: i64, whence: i32) -> io::Result<i64> {
+    pub fn seek_file(
+        &self,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        drops_pages: bool,
+    ) -> io::Result<i64> {
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
         let file = self.files.get(handle)?;
@@ -493,7 +499,7 @@ impl FileSystem {
             SEEK_HOLE => SeekFrom::Hole(offset),
             _ => return Err(Errno::INVAL.into()),
         };
-        if self.may_be_mapped(handle) {
+        if drops_pages {
             // The kernel writes what was changed through a mapping, and drops it.
             self.watch.drop_pages(file.inode.number, offset..u64::MAX);
         }

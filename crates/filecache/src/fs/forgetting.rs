@@ -23,7 +23,7 @@ use crate::content::Accounts;
 
 /// How often the memory is looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// And whenever the table has grown by so many bytes.
+/// The memory is also looked at when the table has grown by this number of bytes.
 const GROWTH_BYTES: u64 = 512 << 10;
 /// What is asked of the kernel at once.
 const BATCH: usize = 512;

@@ -406,7 +406,7 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// The kernel has dropped so many of the mentions of this number. Returns what is to be closed,
+    /// The kernel has dropped this number of its lookups of an inode. Returns what is to be closed,
     /// which may take a while.
     pub fn forget(&self, number: INodeNo, lookups: u64) -> Option<Arc<Inode>> {
         if number == INodeNo::ROOT {

@@ -139,7 +139,7 @@ const LEASE_INTERVAL: Duration = Duration::from_millis(5);
 const LEASE_MAX: Duration = Duration::from_secs(60);
 
 impl Server {
-    /// With so many threads that take requests.
+    /// `threads`: how many take requests.
     pub fn new(file_system: FileSystem, threads: usize) -> Server {
         Server {
             patience: Patience::new(threads),
@@ -741,11 +741,12 @@ impl Filesystem for Server {
         reply: ReplyLseek,
     ) {
         let file_system = Arc::clone(&self.file_system);
-        let seek = move || match file_system.seek_file(handle, offset, whence) {
+        let drops_pages = self.may_be_mapped(handle);
+        let seek = move || match file_system.seek_file(handle, offset, whence, drops_pages) {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(error.into()),
         };
-        match self.may_be_mapped(handle) {
+        match drops_pages {
             // What is written back meanwhile comes to the threads that take requests.
             true => self.patience.wait(request.uid(), seek),
             false => seek(),

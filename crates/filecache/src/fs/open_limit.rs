@@ -1,4 +1,4 @@
-//! How many files users may have open: none so many that others cannot open any.
+//! Limits the files that a user may have open, so that other users can open files too.
 
 use std::collections::HashMap;
 use std::fs;
