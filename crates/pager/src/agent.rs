@@ -11,6 +11,9 @@ use core::ops::Range;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use ramfold_policy::memory::objective::Objectives;
+use ramfold_policy::memory::probation::Probation;
+use ramfold_policy::memory::victims::Victims;
 use ramfold_store::Store;
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::{self, Reservation};
@@ -25,23 +28,20 @@ use rustix::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Pid, Timespec, futex, sched_yield};
 
-use crate::aim::Aims;
 use crate::announce::Announcements;
 use crate::copies::Copies;
-use crate::cost::{self, Watermarks};
+use crate::cost;
 use crate::dropped::DroppedRanges;
 use crate::ends::EndPages;
 use crate::entry::session_place::{SessionHolders, SessionPlace};
 use crate::fault::Handler;
 use crate::page::{self, PageNumber};
-use crate::probation::Probation;
 use crate::reclaim::Reclaimer;
 use crate::regions::Regions;
 use crate::session::{AGENT_NAME, Once, Process, Session};
 use crate::spill::SpillAccess;
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::sweep::Sweep;
-use crate::victims::Victims;
 
 /// What the fault handler and the reclaimer must see alike. Whoever reads a message from the
 /// userfaultfd or moves pages holds this.
@@ -55,7 +55,7 @@ pub struct Core {
     pub victims: Victims,
     pub sweep: Sweep,
     pub dropped: DroppedRanges,
-    pub aims: Aims,
+    pub objectives: Objectives,
     /// The mappings changed in a way the events do not describe fully: look at them again.
     pub rescan_wanted: bool,
     /// Pages were taken in this process, or in one that it is a copy of.
@@ -297,7 +297,7 @@ impl Agent {
         let memory = proc::Statm::open().and_then(|statm| statm.read());
         let Ok(memory) = memory else { return };
         let own = (self.home_end - self.home_start) as u64;
-        let marks = Watermarks::of(self.session());
+        let marks = cost::watermarks(self.session());
         let rest = memory.writable_bytes.saturating_sub(own) + cost::others_claim(self);
         if rest > marks.activation {
             self.announce(&(0..0));
@@ -760,7 +760,7 @@ impl Agent {
     pub fn add_cost(&self, bytes: u64) {
         let cost = self.process().cost_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if self.monitor_sleeps.load(Ordering::Relaxed)
-            && cost > Watermarks::of(self.session()).for_estimate(self).high
+            && cost > cost::own_watermarks(self).high
             && self.monitor_sleeps.swap(false, Ordering::Relaxed)
         {
             self.process().wake_agent();

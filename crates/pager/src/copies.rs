@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
-use crate::cost::{self, Watermarks};
+use crate::cost;
 use crate::page;
 use crate::session::Process;
 use crate::zeros;
@@ -143,7 +143,7 @@ pub fn must_be_guarded(agent: &Agent, anonymous_bytes: u64, shared_bytes: u64) -
     let session = agent.session();
     let known = cost::others_claim(agent) + agent.cost();
     let total = known.max(anonymous_bytes) + session.unused_pool_bytes();
-    total + shared_bytes > Watermarks::of(session).high
+    total + shared_bytes > cost::watermarks(session).high
 }
 
 /// Protects all memory that is registered. Not now where an event waits to be read.

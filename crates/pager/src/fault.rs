@@ -9,6 +9,11 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use ramfold_codec::{Decompressor, Page};
+use ramfold_policy::memory::fault_rate::FaultRate;
+use ramfold_policy::memory::reuse::Reuse;
+use ramfold_policy::memory::sequential::Sequential;
+use ramfold_policy::memory::stream::{Streams, WINDOW_FIRST, WINDOW_MAX, Window};
+use ramfold_policy::memory::victims::VictimKind;
 use ramfold_store::Spilled;
 use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::uffd::{Event, Partial, Uffd};
@@ -18,9 +23,7 @@ use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS, Stack};
 use crate::content::{self, Found};
-use crate::cost::Watermarks;
-use crate::density::Density;
-use crate::mark::Mark;
+use crate::cost;
 use crate::page::{self, PageNumber};
 use crate::placement::Placement;
 use crate::privileges::Privileges;
@@ -28,9 +31,7 @@ use crate::reclaim::{By, Chunk, Reclaimer};
 use crate::session::Counters;
 use crate::spill::{self, Reads};
 use crate::staging::CHUNK_PAGES;
-use crate::stream::{Streams, WINDOW_FIRST, WINDOW_MAX, Window};
 use crate::sweep::{self, Taken};
-use crate::victims::Kind;
 use crate::{copies, event, foreign, kept, locked_growth, zeros};
 
 /// Most zero pages supplied at once to a run of first touches.
@@ -91,58 +92,20 @@ pub struct Handler {
     reads: Reads,
     direct: Option<&'static mut Reclaimer>,
     placement: Placement,
-    density: Density,
+    fault_rate: FaultRate,
     privileges: Privileges,
     /// Faults in a row that could not be answered and after which no event came.
     again: u32,
     /// Where the next first touch is expected if memory grows in a row, and how many pages to
     /// supply then.
-    growth: InARow,
+    growth: Sequential,
     /// The same for reads of what was never touched.
-    zeros_read: InARow,
+    zeros_read: Sequential,
     /// And for writes to what is protected.
-    writes: InARow,
+    writes: Sequential,
     /// Where threads wait for pages of a stream that are there by now. Not before all are, and the lock
     /// is free: a thread goes on in place of the handler, or of the monitor that waits for the lock.
     wake_later: Option<Range<usize>>,
-}
-
-/// Faults of a kind, one page behind the other, at some places in turn (threads, and the areas of an
-/// allocator): each is given twice as many pages as the last there. All zero is none.
-#[repr(C)]
-struct InARow {
-    rows: [Row; ROWS],
-    /// The one that was used last.
-    last: usize,
-}
-
-#[repr(C)]
-struct Row {
-    next: usize,
-    pages: usize,
-    /// Faults since it was used.
-    age: u32,
-}
-
-const ROWS: usize = 8;
-
-impl InARow {
-    /// How many pages to give to a fault, `most` at most.
-    fn pages(&mut self, address: usize, most: usize) -> usize {
-        self.rows.iter_mut().for_each(|row| row.age = row.age.saturating_add(1));
-        let found = self.rows.iter().position(|row| row.next == address && row.pages > 0);
-        let oldest = || (0..ROWS).max_by_key(|&nth| self.rows[nth].age).unwrap_or(0);
-        self.last = found.unwrap_or_else(oldest);
-        let row = &mut self.rows[self.last];
-        row.age = 0;
-        row.pages = if found.is_some() { (row.pages * 2).min(most) } else { 1 };
-        row.pages
-    }
-
-    /// So many were given.
-    fn note_done(&mut self, address: usize, pages: usize) {
-        self.rows[self.last].next = address + pages * PAGE_SIZE;
-    }
 }
 
 /// Messages but faults, in the order in which they came.
@@ -207,7 +170,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
         (&raw mut (*handler).streams).write(Streams::default());
         (&raw mut (*handler).reads).write(Reads::default());
         (&raw mut (*handler).placement).write(Placement::default());
-        (&raw mut (*handler).density).write(Density::default());
+        (&raw mut (*handler).fault_rate).write(FaultRate::default());
         (&raw mut (*handler).privileges).write(Privileges::default());
         (&raw mut (*handler).decompressor).write(None);
         (&raw mut (*handler).direct).write(None);
@@ -313,7 +276,9 @@ impl Handler {
             let _ = active.uffd.wake(range);
         }
         self.placement.follow(agent, thread, took + KERNEL_NS);
-        self.density.note_fault(agent.session(), started);
+        if let Some(until_ns) = self.fault_rate.note_fault(started) {
+            agent.session().keep_awake(until_ns);
+        }
         self.privileges.follow(agent, started);
     }
 
@@ -819,7 +784,7 @@ impl Handler {
         let cost = agent.cost();
         let near = cost.saturating_sub(spill::leaving_bytes(agent))
             + (CHUNK_PAGES * PAGE_SIZE) as u64
-            > Watermarks::of(agent.session()).for_estimate(agent).high;
+            > cost::own_watermarks(agent).high;
         if !near || core.staging.waiting() > 0 || core.sweep.is_blocked() {
             return;
         }
@@ -854,7 +819,7 @@ impl Handler {
     /// with. Bounded: messages that are not faults need an answer too, and reclaim itself may wait
     /// for one.
     fn stall_over_cap(&mut self, agent: &'static Agent, active: &Active) {
-        let marks = Watermarks::of(agent.session()).for_estimate(agent);
+        let marks = cost::own_watermarks(agent);
         let cost = || agent.cost();
         if cost() <= marks.hard {
             return;
@@ -989,10 +954,10 @@ fn note_returned(
 ) {
     let counters = &agent.process().counters;
     core.victims.note_returned(page);
-    let mark = if is_streamed && core.victims.preferred() == Kind::Streamed {
-        Mark::default()
+    let mark = if is_streamed && core.victims.preferred() == VictimKind::Streamed {
+        Reuse::default()
     } else {
-        Mark(active.store.mark(page)).returned(core.sweep.round())
+        Reuse(active.store.mark(page)).returned(core.sweep.round())
     };
     if let Some(slot) = core.staging.find(page) {
         core.staging.kill(slot);
@@ -1007,7 +972,7 @@ fn note_returned(
 
 /// How many pages more than one there is room for.
 fn room_ahead(agent: &Agent) -> usize {
-    let hard = Watermarks::of(agent.session()).for_estimate(agent).hard;
+    let hard = cost::own_watermarks(agent).hard;
     let cost = agent.cost() + PAGE_SIZE as u64;
     (hard.saturating_sub(cost) / PAGE_SIZE as u64) as usize
 }
@@ -1113,30 +1078,4 @@ fn page_range(address: usize) -> Range<usize> {
 fn wait_for(descriptors: &mut [PollFd<'_>], patience: Timespec) -> bool {
     // An error only means another look.
     poll(descriptors, Some(&patience)) != Ok(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Pages given to faults at these pages, when all that is asked for is done.
-    fn given(rows: &mut InARow, faults: &[usize]) -> Vec<usize> {
-        let give = |&page: &usize| {
-            let pages = rows.pages(page * PAGE_SIZE, 16);
-            rows.note_done(page * PAGE_SIZE, pages);
-            pages
-        };
-        faults.iter().map(give).collect()
-    }
-
-    #[test]
-    fn rows_grow_side_by_side() {
-        // SAFETY: zeroed memory is none.
-        let mut rows: InARow = unsafe { core::mem::zeroed() };
-        assert_eq!(given(&mut rows, &[100, 101, 103, 107, 115, 131]), [1, 2, 4, 8, 16, 16]);
-        assert_eq!(given(&mut rows, &[500, 147, 501, 163, 503]), [1, 16, 2, 16, 4]);
-        // As many others as there is room for, and one more.
-        assert_eq!(given(&mut rows, &[1000, 2000, 3000, 4000, 5000, 6000, 7000]), [1; 7]);
-        assert_eq!(given(&mut rows, &[507, 179]), [8, 1]);
-    }
 }

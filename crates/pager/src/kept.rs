@@ -8,18 +8,18 @@
 
 use core::sync::atomic::Ordering;
 
+use ramfold_policy::memory::reuse::Reuse;
 use ramfold_sys::pagemap::{PageRegion, Pages};
 
 use crate::agent::{Active, Agent};
 use crate::hand::{LOOK_PAGES, Place};
-use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 
 const RUNS_MAX: usize = 32;
 
 /// A page is in memory again: its object is kept or becomes a ghost, which remembers that the page
 /// was used.
-pub fn note_loaded(agent: &Agent, active: &Active, page: PageNumber, mark: Mark) {
+pub fn note_loaded(agent: &Agent, active: &Active, page: PageNumber, mark: Reuse) {
     if agent.shares_memory.load(Ordering::Relaxed) {
         agent.keeps_objects.store(true, Ordering::Relaxed);
         active.store.set_mark(page, mark.0);

@@ -9,6 +9,10 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use ramfold_codec::Choice;
+use ramfold_policy::memory::growth::{self, Growth};
+use ramfold_policy::memory::measurement::Measurement;
+use ramfold_policy::memory::pace::Pace;
+use ramfold_policy::memory::quiet::{Amounts, Quiet};
 use ramfold_store::{Config, Kind, Recorder, Store};
 use ramfold_sys::keep_open::keep_open;
 use ramfold_sys::maps::Maps;
@@ -23,16 +27,13 @@ use rustix::mm::{Advice, madvise};
 use rustix::thread::{Timespec, futex, sched_getaffinity};
 
 use crate::agent::{Active, Agent, PROGRAM_MODE, STAGING_MODE, Stack};
-use crate::cold::{self, Cold, Pace};
+use crate::cold::{self, Cold};
 use crate::copies;
-use crate::cost::{self, Watermarks};
+use crate::cost;
 use crate::fork;
-use crate::growth::{self, Growth};
 use crate::kept;
-use crate::measurement::Measurement;
 use crate::page;
 use crate::privileges::Privileges;
-use crate::quiet::Quiet;
 use crate::reclaim::{By, Reclaimer, Step};
 use crate::recompress::{self, Recompress};
 use crate::session::{Once, Process};
@@ -290,7 +291,7 @@ impl Monitor {
                 writable_before: 0,
                 unannounced_until_ns: time::monotonic_ns() + UNANNOUNCED_NS,
                 has_huge_pages: true,
-                quiet: Quiet::new(time::monotonic_ns(), memory),
+                quiet: Quiet::new(time::monotonic_ns(), amounts(memory)),
                 slept_long: false,
                 program: Some(agent.program()),
                 privileges: Privileges::default(),
@@ -430,7 +431,7 @@ impl Monitor {
         let process = self.agent.process();
         let fixed = process.shared_bytes.load(Ordering::Relaxed)
             + process.page_table_bytes.load(Ordering::Relaxed);
-        fixed.min(Watermarks::of(self.agent.session()).cap / FIXED_COST_SHARE)
+        fixed.min(cost::watermarks(self.agent.session()).cap / FIXED_COST_SHARE)
     }
 
     /// Shared memory that the process has now: looked at when its pages of files and of shared memory
@@ -442,10 +443,11 @@ impl Monitor {
             Ok(0) | Err(_) => 0,
             Ok(all) => Proportional::of_this_process().map_or(all, |part| part.shared),
         };
-        let measured = self.shared_memory.take(self.memory.shared_bytes, measure);
+        let seen_bytes = self.memory.shared_bytes;
+        let measured = measure_if_due(&mut self.shared_memory, seen_bytes, measure);
         let Some(shared) = measured else { return };
         agent.process().shared_bytes.store(shared, Ordering::Relaxed);
-        let cap = Watermarks::of(session).cap;
+        let cap = cost::watermarks(session).cap;
         if shared > cap / SHARED_SAID_SHARE {
             session.say(
                 Once::SharedMemory,
@@ -465,7 +467,8 @@ impl Monitor {
         let process = self.agent.process();
         let evicted = process.pages_stored.load(Ordering::Relaxed) * PAGE_SIZE as u64;
         let touched = self.memory.anonymous_bytes + evicted;
-        if let Some(Ok(bytes)) = self.page_tables.take(touched, proc::page_table_bytes) {
+        let measured = measure_if_due(&mut self.page_tables, touched, proc::page_table_bytes);
+        if let Some(Ok(bytes)) = measured {
             process.page_table_bytes.store(bytes, Ordering::Relaxed);
         }
     }
@@ -618,7 +621,7 @@ impl Monitor {
     }
 
     fn should_activate(&self) -> bool {
-        let marks = Watermarks::of(self.agent.session());
+        let marks = cost::watermarks(self.agent.session());
         let kept = self.agent.session().unused_pool_bytes();
         let own = self.cost_bytes().max(self.unasked_bytes());
         let total = cost::others_claim(self.agent) + own + kept;
@@ -677,14 +680,14 @@ impl Monitor {
     fn room_bytes(&self) -> u64 {
         let (agent, session) = (self.agent, self.agent.session());
         let others = cost::others_claim(agent) + session.unused_pool_bytes();
-        let marks = Watermarks::of(session);
+        let marks = cost::watermarks(session);
         marks.activation.saturating_sub(others + self.claim_bytes())
     }
 
     /// How much may be mapped and not registered where there is no room any more: to look at each new
     /// mapping would take too long.
     fn tolerated_bytes(&self) -> u64 {
-        let marks = Watermarks::of(self.agent.session());
+        let marks = cost::watermarks(self.agent.session());
         ((marks.cap - marks.high) / 4).min(TOLERATED_BYTES_MAX)
     }
 
@@ -728,7 +731,7 @@ impl Monitor {
     #[inline(never)]
     fn activate(&mut self) -> Result<(), GiveUp> {
         let agent = self.agent;
-        let marks = Watermarks::of(agent.session());
+        let marks = cost::watermarks(agent.session());
         if marks.cap < CAP_BYTES_MIN {
             return Err(GiveUp::Cap(marks.cap));
         }
@@ -764,7 +767,7 @@ impl Monitor {
         }
         core.staging.set_size(chunks, chunk_pages);
         // The monitor has not been sent anywhere yet.
-        core.aims.set_processors(sched_getaffinity(None).map_or(1, |set| set.count().into()));
+        core.objectives.set_processors(sched_getaffinity(None).map_or(1, |set| set.count().into()));
         self.start_handler();
         drop(core);
         self.scan_mappings();
@@ -818,7 +821,7 @@ impl Monitor {
     fn note_own_change(&mut self) {
         if let Ok(memory) = self.statm.read() {
             self.memory = memory;
-            self.quiet.note_own(memory);
+            self.quiet.note_own(amounts(memory));
         }
     }
 
@@ -911,7 +914,7 @@ impl Monitor {
     fn keep_below_cap(&mut self) {
         let agent = self.agent;
         let is_near = cost::others_cost(agent) + self.cost_bytes()
-            > Watermarks::of(agent.session()).activation;
+            > cost::watermarks(agent.session()).activation;
         if is_near && self.has_huge_pages {
             self.turn_huge_pages_off();
         }
@@ -923,7 +926,7 @@ impl Monitor {
             kept::drop_unneeded(agent, active);
         }
         agent.outruns.store(time::monotonic_ns() < self.growing_until_ns, Ordering::Relaxed);
-        let marks = Watermarks::of(agent.session()).for_estimate(agent);
+        let marks = cost::own_watermarks(agent);
         let (from, to) = if agent.fork_waits.load(Ordering::Relaxed) > 0 {
             let room = marks.fork.saturating_sub(cost::others_cost(agent));
             (room, room)
@@ -1070,7 +1073,7 @@ impl Monitor {
         let agent = self.agent;
         let Some(active) = agent.active() else { return true };
         let reclaimer = self.take_reclaimer();
-        let hard = Watermarks::of(agent.session()).for_estimate(agent).hard;
+        let hard = cost::own_watermarks(agent).hard;
         let exhausted = loop {
             self.watch(active, hard);
             spill::wake_if_wanted(agent, active);
@@ -1109,7 +1112,7 @@ impl Monitor {
         let resident_bytes = self.cost_bytes().saturating_sub(self.store_cost());
         let mut due = pace.pages_due(now, resident_bytes / PAGE_SIZE as u64, fault_ns);
         // Where memory is short that comes first.
-        let high = Watermarks::of(agent.session()).for_estimate(agent).high;
+        let high = cost::own_watermarks(agent).high;
         while due > 0 && self.cost_bytes() <= high {
             let step = cold.step(agent, active, &mut agent.lock_core());
             match step {
@@ -1146,7 +1149,7 @@ impl Monitor {
         }
         let is_short = || {
             let total = cost::total(agent);
-            let marks = Watermarks::of(session);
+            let marks = cost::watermarks(session);
             (marks.activation..=marks.high).contains(&(total + session.unused_pool_bytes()))
         };
         if !is_short() || time::monotonic_ns() < self.growing_until_ns {
@@ -1184,7 +1187,7 @@ impl Monitor {
     /// Memory is short, and some of it lies unused between the objects of the pool.
     fn compact_if_worth_it(&mut self) {
         let Some(active) = self.agent.active() else { return };
-        let marks = Watermarks::of(self.agent.session());
+        let marks = cost::watermarks(self.agent.session());
         let now = time::monotonic_ns();
         if self.fragmentation_bytes < marks.cap / COMPACTION_SHARE
             || now - self.compacted_ns < self.compacting_took_ns * COMPACTION_REST
@@ -1214,7 +1217,7 @@ impl Monitor {
         let total = cost::others_cost(self.agent) + self.cost_bytes();
         // Memory that is registered grows more slowly: as long as there is room, what is new may first
         // show whether it stays.
-        let patience = if total < Watermarks::of(self.agent.session()).activation {
+        let patience = if total < cost::watermarks(self.agent.session()).activation {
             self.cold_after_ns() / SCANS_PER_ROUND
         } else {
             0
@@ -1228,7 +1231,7 @@ impl Monitor {
 
     /// New mappings that could take the process past its cap are registered at once.
     fn scan_mappings_if_grown(&mut self) {
-        let marks = Watermarks::of(self.agent.session());
+        let marks = cost::watermarks(self.agent.session());
         let grown = self.memory.mapped_bytes.saturating_sub(self.mapped_bytes_at_scan);
         if grown > (marks.cap - marks.high) / 2 {
             self.scan_mappings();
@@ -1352,13 +1355,13 @@ impl Monitor {
         let agent = self.agent;
         let process = agent.process();
         let seen = process.wake.load(Ordering::Acquire);
-        let marks = Watermarks::of(agent.session());
+        let marks = cost::watermarks(agent.session());
         let active = self.is_active();
         let total = cost::total(agent);
         let limit = if active { marks.high } else { marks.activation };
         let headroom = limit.saturating_sub(total);
         let faults = process.counters.faults.load(Ordering::Relaxed);
-        self.quiet.note(time::monotonic_ns(), self.memory, faults);
+        self.quiet.note(time::monotonic_ns(), amounts(self.memory), faults);
         let sleep_us = self.sleep_us(headroom);
         let sleeps_long = sleep_us >= SLEEP_US_MAX && self.quiet.is_quiet();
         if sleeps_long {
@@ -1437,6 +1440,25 @@ fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
     }
     zeros::protect(active, range);
     true
+}
+
+/// What changes where something happens in a process.
+fn amounts(memory: Memory) -> Amounts {
+    [memory.anonymous_bytes, memory.shared_bytes, memory.mapped_bytes, memory.writable_bytes]
+}
+
+/// Measures, where it is time to: `seen_bytes` is another amount than at the last measurement.
+fn measure_if_due<T>(
+    measurement: &mut Measurement,
+    seen_bytes: u64,
+    measure: impl FnOnce() -> T,
+) -> Option<T> {
+    let began_ns = time::monotonic_ns();
+    measurement.is_due(seen_bytes, began_ns).then(|| {
+        let measured = measure();
+        measurement.note(seen_bytes, began_ns, time::monotonic_ns());
+        measured
+    })
 }
 
 fn agent_brings_back(agent: &Agent) -> bool {

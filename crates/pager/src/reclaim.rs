@@ -11,6 +11,8 @@ use core::sync::atomic::Ordering;
 use ramfold_codec::{
     Aim, Chosen, Decompressor, DoesNotFit, Encoding, Page, ScratchError, same_filled,
 };
+use ramfold_policy::memory::objective::Outcome;
+use ramfold_policy::memory::reuse::Reuse;
 use ramfold_store::Denser;
 use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::uffd::Partial;
@@ -19,10 +21,8 @@ use rustix::mm::{Advice, madvise, munlock};
 use rustix::thread::{futex, sched_yield};
 
 use crate::agent::{Active, Agent, CompressScratch, Core, LOCK_PATIENCE_NS, STAGING_MODE};
-use crate::aim::Outcome;
 use crate::copies;
-use crate::cost::Watermarks;
-use crate::mark::Mark;
+use crate::cost;
 use crate::page::{self, PageNumber};
 use crate::spill;
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
@@ -338,7 +338,7 @@ impl Reclaimer {
         let slots = &slots[..count];
         let aim = self.aim(active, &mut core);
         let compares = self.decompressor.is_some();
-        let trials = slots.iter().filter(|_| compares && core.aims.is_trial()).count();
+        let trials = slots.iter().filter(|_| compares && core.objectives.is_trial()).count();
         drop(core);
 
         let mut compressed = [Compressed::DoesNotFit; CHUNK_PAGES];
@@ -374,7 +374,7 @@ impl Reclaimer {
                     self.store(active, &mut core, slots[index], compressed[index]);
                     if index < trials {
                         let [speed, density] = compared[index];
-                        core.aims.note(speed, density);
+                        core.objectives.note(speed, density);
                     }
                 }
                 (stored, end) = (done, 0);
@@ -393,21 +393,21 @@ impl Reclaimer {
 
     /// What to compress pages for now.
     fn aim(&mut self, active: &Active, core: &mut Core) -> Aim {
-        let Core { aims, victims, .. } = core;
+        let Core { objectives, victims, .. } = core;
         let process = self.agent.process();
         let counters = &process.counters;
         if let Some((aim, page_ns)) = self.last.take() {
-            aims.note_reclaim(aim, page_ns);
+            objectives.note_reclaim(aim, page_ns);
         }
         let brought = counters.pages_swapped_in.load(Ordering::Relaxed)
             + counters.pages_second_chance.load(Ordering::Relaxed);
-        aims.note_faults(brought, counters.fault_ns_total.load(Ordering::Relaxed));
+        objectives.note_faults(brought, counters.fault_ns_total.load(Ordering::Relaxed));
         if self.dense || self.pool_takes_most(active) {
             return Aim::Density;
         }
-        let cap = Watermarks::of(self.agent.session()).cap;
+        let cap = cost::watermarks(self.agent.session()).cap;
         let out = process.pages_stored.load(Ordering::Relaxed);
-        aims.best(out, &victims.refaults, cap / PAGE_SIZE as u64)
+        objectives.best(out, &victims.refaults, cap / PAGE_SIZE as u64)
     }
 
     /// Leaves a chunk that this thread has not done with to others.
@@ -420,7 +420,7 @@ impl Reclaimer {
     /// Does the pool leave the program too little of the cap? Then every byte it shrinks by is worth
     /// compressing for density.
     fn pool_takes_most(&self, active: &Active) -> bool {
-        let cap = Watermarks::of(self.agent.session()).cap;
+        let cap = cost::watermarks(self.agent.session()).cap;
         let own = cap.saturating_sub(crate::cost::others_cost(self.agent));
         active.store.cost_bytes() as u64 > own / 3 * 2
     }
@@ -524,7 +524,7 @@ impl Reclaimer {
             counters.compress_out_bytes.fetch_add(length, Ordering::Relaxed);
             counters.pages_swapped_out.fetch_add(1, Ordering::Relaxed);
         } else {
-            active.store.set_mark(page, Mark::INCOMPRESSIBLE.0);
+            active.store.set_mark(page, Reuse::INCOMPRESSIBLE.0);
             counters.pages_incompressible.fetch_add(1, Ordering::Relaxed);
             self.put_back_soon(active, core, slot);
         }

@@ -8,17 +8,17 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+use ramfold_policy::memory::reuse::Reuse;
+use ramfold_policy::memory::victims::{VictimChoice, VictimKind};
 use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
-use crate::cost::Watermarks;
+use crate::cost;
 use crate::hand::{Hand, Place};
-use crate::mark::Mark;
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
-use crate::victims::{Choice, Kind};
 
 /// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
 /// take about 10 us when another core has to be told to forget them.
@@ -172,13 +172,13 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     if core.staging.free_slots().is_empty() {
         return Taken::Full;
     }
-    let cap_pages = Watermarks::of(agent.session()).cap as usize / PAGE_SIZE;
+    let cap_pages = cost::watermarks(agent.session()).cap as usize / PAGE_SIZE;
     core.victims.set_cap(cap_pages as u64);
     let limit = (cap_pages / PROBATION_SHARE).max(PROBATION_PAGES_MIN);
     let streamed = core.probation.beyond(limit);
     if let Some((first, pages)) = streamed {
         let choice = core.victims.choose();
-        if choice.kind == Kind::Streamed {
+        if choice.kind == VictimKind::Streamed {
             let pages = if choice.is_trial { 1 } else { pages };
             return take_streamed(agent, active, core, first, pages, choice);
         }
@@ -194,7 +194,7 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
         Ok(run) => run,
         Err(Taken::Nothing) => {
             if let Some((first, pages)) = core.probation.beyond(limit) {
-                let choice = Choice { kind: Kind::Streamed, is_trial: false };
+                let choice = VictimChoice { kind: VictimKind::Streamed, is_trial: false };
                 return take_streamed(agent, active, core, first, pages, choice);
             }
             core.sweep.blocked = true;
@@ -208,8 +208,8 @@ pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
     let first = page::number_of(run.start);
     let (taken, bytes) = take(agent, active, core, run);
     if taken == Taken::Pages {
-        let kind = if streamed.is_some() { Kind::Swept } else { Kind::SweptAlone };
-        core.victims.note_taken(first, bytes / PAGE_SIZE, Choice { kind, is_trial: false });
+        let kind = if streamed.is_some() { VictimKind::Swept } else { VictimKind::SweptAlone };
+        core.victims.note_taken(first, bytes / PAGE_SIZE, VictimChoice { kind, is_trial: false });
     }
     core.sweep.skip(bytes);
     core.sweep.blocked = matches!(taken, Taken::Busy(_));
@@ -228,7 +228,7 @@ fn take_streamed(
     core: &mut Core,
     first: PageNumber,
     pages: usize,
-    choice: Choice,
+    choice: VictimChoice,
 ) -> Taken {
     let out = (first..first + pages as u64).take_while(|&page| is_out(active, core, page)).count();
     if out > 0 {
@@ -256,7 +256,7 @@ fn try_page(
     active: &Active,
     core: &mut Core,
     cap_pages: usize,
-    choice: Choice,
+    choice: VictimChoice,
 ) -> Taken {
     let Core { sweep, regions, .. } = core;
     let place = &mut sweep.tried;
@@ -270,7 +270,7 @@ fn try_page(
     }
     let first = runs[0].start as usize;
     place.at = first;
-    if is_spared(Mark(active.store.mark(page::number_of(first))), false) {
+    if is_spared(Reuse(active.store.mark(page::number_of(first))), false) {
         return Taken::Passed;
     }
     match move_start(agent, active, core, first..first + PAGE_SIZE, 1) {
@@ -344,7 +344,7 @@ pub fn take(agent: &Agent, active: &Active, core: &mut Core, run: Range<usize>) 
     let pages = 1
         + (1..pages.min(BATCH_PAGES).min(free.len()))
             .take_while(|&index| {
-                !is_spared(Mark(active.store.mark(first + index as u64)), tolerant)
+                !is_spared(Reuse(active.store.mark(first + index as u64)), tolerant)
             })
             .count();
     move_start(agent, active, core, run, pages)
@@ -403,7 +403,7 @@ pub fn move_start(
 fn note_staged(agent: &Agent, active: &Active, core: &mut Core, first: PageNumber, pages: usize) {
     for page in first..first + pages as u64 {
         core.staging.push(page);
-        active.store.set_mark(page, Mark(active.store.mark(page)).taken(core.sweep.round).0);
+        active.store.set_mark(page, Reuse(active.store.mark(page)).taken(core.sweep.round).0);
     }
     core.has_taken = true;
     let staged = &agent.process().counters.pages_staged;
@@ -448,7 +448,7 @@ fn refused(
 
 /// Is the page to be left alone this time? Takes one off its mark.
 fn pass_by(active: &Active, page: PageNumber, tolerant: bool) -> bool {
-    let mark = Mark(active.store.mark(page));
+    let mark = Reuse(active.store.mark(page));
     if let Some(after) = mark.passed() {
         active.store.set_mark(page, after.0);
     }
@@ -456,7 +456,7 @@ fn pass_by(active: &Active, page: PageNumber, tolerant: bool) -> bool {
 }
 
 /// Does a mark say to leave a page alone? `tolerant`: not for having been used lately.
-fn is_spared(mark: Mark, tolerant: bool) -> bool {
+fn is_spared(mark: Reuse, tolerant: bool) -> bool {
     mark.passed().is_some() && !(tolerant && mark.compresses())
 }
 

@@ -21,7 +21,7 @@ use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core, PROGRAM_MODE, STAGING_MODE};
 use crate::copies;
-use crate::cost::{self, Watermarks};
+use crate::cost;
 use crate::monitor::Monitor;
 use crate::page;
 use crate::privileges;
@@ -73,7 +73,7 @@ pub extern "C" fn before_fork() {
 /// time, the fork goes on as it is. What two processes share is guarded ([`crate::copies`]), but
 /// cannot be taken out: without room to work in they would wait for each page.
 fn make_room(agent: &Agent) {
-    let mark = Watermarks::of(agent.session()).fork;
+    let mark = cost::watermarks(agent.session()).fork;
     let cost = || cost::total(agent);
     // What is shared already cannot be taken out.
     let shares = agent.shares_memory.load(Ordering::Relaxed);

@@ -13,7 +13,7 @@ use rustix::thread::{Timespec, futex};
 use super::claims::SessionClaims;
 use super::{leaving_bytes, shape};
 use crate::agent::{Active, Agent};
-use crate::cost::Watermarks;
+use crate::cost;
 use crate::privileges::Privileges;
 use crate::session::Once;
 
@@ -65,7 +65,7 @@ pub fn wake_if_wanted(agent: &Agent, active: &Active) {
 /// What is to be written now.
 fn wanted(agent: &Agent, active: &Active) -> Option<Choose> {
     let session = agent.session();
-    let low = Watermarks::of(session).for_estimate(agent).low;
+    let low = cost::own_watermarks(agent).low;
     if agent.cost() <= low {
         return None;
     }

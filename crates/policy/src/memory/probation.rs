@@ -1,5 +1,5 @@
 //! What streams have brought in, in the order in which they did: taken out again before anything else,
-//! unless that does not pay ([`crate::victims`]).
+//! unless that does not pay ([`super::victims`]).
 //!
 //! A program that goes over more memory than there is room for comes back to each page when all others
 //! have been there. To take the oldest page, which is the one that it needs soonest, is the worst
@@ -7,7 +7,7 @@
 //! the pages of streams have only a small part of the memory to wait in. A page that the program
 //! misses soon after it was taken from here is brought in for itself, and is like any other then.
 
-use crate::page::PageNumber;
+use super::PageNumber;
 
 /// Runs that can be remembered, and how many there should be at most.
 const RUNS: usize = 1024;
@@ -41,7 +41,7 @@ impl Run {
     }
 }
 
-/// All zero is an empty one.
+/// The runs on probation. Memory of zeros is empty, as [`Probation::NEW`] is.
 #[repr(C)]
 pub struct Probation {
     runs: [Run; RUNS],
@@ -51,6 +51,14 @@ pub struct Probation {
 }
 
 impl Probation {
+    /// An empty one.
+    pub const NEW: Probation = Probation {
+        runs: [Run { next: 0, stride: 0, pages: 0 }; RUNS],
+        oldest: 0,
+        count: 0,
+        pages: 0,
+    };
+
     /// A stream has brought in these pages. What no place is left for is a page like any other.
     pub fn push(&mut self, first: PageNumber, stride: i64, pages: usize) {
         // In ascending order, which is how pages are taken.
@@ -110,8 +118,7 @@ mod tests {
     use super::*;
 
     fn probation() -> Box<Probation> {
-        // SAFETY: all zero is an empty one.
-        unsafe { Box::<Probation>::new_zeroed().assume_init() }
+        Box::new(Probation::NEW)
     }
 
     #[test]

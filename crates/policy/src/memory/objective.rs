@@ -1,7 +1,7 @@
-//! What pages are compressed for: to be soon done, or to be small.
+//! What pages are compressed for: speed, or density.
 //!
-//! Smaller objects leave room for more resident pages, so that there are fewer faults; each of those
-//! takes longer. Of `pages` in all, as many stay resident as the cap holds beside the objects of the
+//! Smaller objects leave room for more resident pages, so there are fewer faults; each fault takes
+//! longer. Of `pages` in all, as many stay resident as the cap holds beside the objects of the
 //! others:
 //!
 //! ```text
@@ -9,32 +9,30 @@
 //! faults ~ pages - resident = (pages - cap) / (1 - share)
 //! ```
 //!
-//! for a program that wanders about at random: it is the bytes that compression spares that count, not
-//! those that are left, and whatever the cap is. Many programs gain more, because they come back to what
-//! they have used lately: the pages that came back at shorter refault distances than there would be room
-//! for more pages ([`crate::refaults`]) would not have had to. The better of the two counts. This is
-//! condition 7 of paper 003, fewer accesses to the slower level against what they cost, with two ways to
-//! compress in the place of its disk and its compressed level.
+//! for a program whose accesses are random: what counts is the bytes that compression spares, not
+//! those that are left, whatever the cap is. Programs that return to recently used pages gain more:
+//! a page that came back at a refault distance shorter than the additional room
+//! ([`super::refaults`]) would still be resident. The better of the two estimates counts. This is
+//! condition 7 of paper 003, fewer accesses to the slower level against the cost of each, with two
+//! ways to compress in place of its disk and its compressed level.
 //!
-//! A page that comes back costs the program the fault, and the time to decompress it; and somebody has
-//! to compress another one for it, on another processor if there is one:
+//! A page that comes back costs the program the fault and the time to decompress it. Another page
+//! has to be compressed for it, on another processor where there is one:
 //!
 //! ```text
 //! time = max(fault + decompress, (fault + decompress + compress + store) / processors)
 //! ```
 //!
-//! All of that is measured while the program runs: now and then a page is compressed for both aims and
-//! decompressed again. Density pays where it takes less time for what it spares.
+//! All of that is measured while the program runs: from time to time a page is compressed for both
+//! objectives and decompressed again. Density pays where it takes less time for what it spares.
 //!
-//! And wherever it spares a fifth more bytes. What it takes now is no reason against it then, since
-//! objects stay as they are: a multiplication of matrices that just fits beside the others when those
-//! are dense brought back ten times as many pages where they had been compressed for speed, in a time
-//! when few pages came back.
+//! Density also pays wherever it spares a fifth more bytes, whatever it costs now, because objects
+//! stay as they are. A multiplication of matrices that just fits beside dense objects brought back
+//! ten times as many pages where the others had been compressed for speed while few pages came back.
 
-use ramfold_codec::Aim;
-use ramfold_sys::PAGE_SIZE;
+use ramfold_codec::{Aim, PAGE_SIZE};
 
-use crate::refaults::Refaults;
+use super::refaults::Refaults;
 
 /// One page in so many is compressed for both until enough were, then one in so many: it takes ten
 /// times as long for density.
@@ -57,11 +55,14 @@ const PAGES_MEASURED: u64 = 1024;
 /// What a fault is thought to cost before that.
 const FAULT_NS_USUAL: u64 = 10_000;
 
-/// One page for one aim.
+/// What compressing one page for one objective came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
+    /// Length of the object.
     pub bytes: usize,
+    /// Time that compression took.
     pub compress_ns: u64,
+    /// Time that decompression took.
     pub decompress_ns: u64,
 }
 
@@ -93,7 +94,7 @@ impl Middle {
 
 /// All zero is to know nothing.
 #[derive(Default)]
-pub struct Aims {
+pub struct Objectives {
     pages: u32,
     tried: u32,
     current: Aim,
@@ -110,7 +111,7 @@ pub struct Aims {
     fault_ns_before: u64,
 }
 
-impl Aims {
+impl Objectives {
     /// What to compress for. `out`: pages that are out now.
     pub fn best(&mut self, out: u64, refaults: &Refaults, cap_pages: u64) -> Aim {
         self.current =
@@ -148,6 +149,7 @@ impl Aims {
         chain.max(work / self.processors.max(1))
     }
 
+    /// The process may use this many processors.
     pub fn set_processors(&mut self, processors: u64) {
         self.processors = processors;
     }
@@ -212,26 +214,25 @@ mod tests {
 
     /// So many of 1,000 pages come back at once, the others after long.
     fn soon(per_mille: u64) -> Refaults {
-        // SAFETY: all zero is to know nothing.
-        let mut refaults: Refaults = unsafe { core::mem::zeroed() };
+        let mut refaults = Refaults::NEW;
         for nth in 0..1000 {
             refaults.note(if nth % 10 < per_mille / 100 { 1 } else { u64::MAX }, CAP);
         }
         refaults
     }
 
-    fn after(pages: u32, speed: Outcome, density: Outcome, aims: &mut Aims) -> Aim {
+    fn after(pages: u32, speed: Outcome, density: Outcome, objectives: &mut Objectives) -> Aim {
         for _ in 0..pages {
-            aims.note(speed, density);
+            objectives.note(speed, density);
         }
-        aims.best(CAP, &soon(0), CAP)
+        objectives.best(CAP, &soon(0), CAP)
     }
 
-    fn aims(processors: u64, fault_ns: u64) -> Aims {
-        let mut aims = Aims::default();
-        aims.set_processors(processors);
-        aims.note_faults(PAGES_MEASURED, PAGES_MEASURED * fault_ns);
-        aims
+    fn objectives(processors: u64, fault_ns: u64) -> Objectives {
+        let mut objectives = Objectives::default();
+        objectives.set_processors(processors);
+        objectives.note_faults(PAGES_MEASURED, PAGES_MEASURED * fault_ns);
+        objectives
     }
 
     #[test]
@@ -239,7 +240,7 @@ mod tests {
         let sizes = |speed, density| {
             let (speed, density) =
                 (Outcome { bytes: speed, ..SPEED }, Outcome { bytes: density, ..DENSITY });
-            after(1000, speed, density, &mut aims(1, 3_000))
+            after(1000, speed, density, &mut objectives(1, 3_000))
         };
         assert_eq!(sizes(2000, 1600), Aim::Speed);
         assert_eq!(sizes(2000, 1500), Aim::Density);
@@ -252,7 +253,7 @@ mod tests {
     fn below_that_it_is_slow_faults_and_idle_processors_that_density_is_for() {
         let best = |processors, fault_ns| {
             let density = Outcome { bytes: 1600, ..DENSITY };
-            after(1000, SPEED, density, &mut aims(processors, fault_ns))
+            after(1000, SPEED, density, &mut objectives(processors, fault_ns))
         };
         assert_eq!(best(2, 10_000), Aim::Speed);
         assert_eq!(best(2, 40_000), Aim::Density);
@@ -262,32 +263,35 @@ mod tests {
 
     #[test]
     fn density_pays_where_pages_come_back_soon() {
-        let mut aims = aims(2, 9_000);
-        assert_eq!(after(1000, SPEED, LITTLE_DENSER, &mut aims), Aim::Speed);
-        assert_eq!(aims.best(0, &soon(500), CAP), Aim::Speed);
-        assert_eq!(aims.best(CAP, &soon(300), CAP), Aim::Speed);
-        assert_eq!(aims.best(CAP, &soon(500), CAP), Aim::Density);
+        let mut objectives = objectives(2, 9_000);
+        assert_eq!(after(1000, SPEED, LITTLE_DENSER, &mut objectives), Aim::Speed);
+        assert_eq!(objectives.best(0, &soon(500), CAP), Aim::Speed);
+        assert_eq!(objectives.best(CAP, &soon(300), CAP), Aim::Speed);
+        assert_eq!(objectives.best(CAP, &soon(500), CAP), Aim::Density);
         // It stays as long as it takes no more time.
-        assert_eq!(aims.best(CAP, &soon(300), CAP), Aim::Density);
-        aims.note_faults(2 * PAGES_MEASURED, PAGES_MEASURED * (9_000 + 4_000));
-        assert_eq!(aims.best(CAP, &soon(300), CAP), Aim::Speed);
+        assert_eq!(objectives.best(CAP, &soon(300), CAP), Aim::Density);
+        objectives.note_faults(2 * PAGES_MEASURED, PAGES_MEASURED * (9_000 + 4_000));
+        assert_eq!(objectives.best(CAP, &soon(300), CAP), Aim::Speed);
     }
 
     #[test]
     fn nothing_is_decided_on_a_few_pages() {
-        let mut aims = Aims::default();
-        aims.set_processors(2);
+        let mut objectives = Objectives::default();
+        objectives.set_processors(2);
         let density = Outcome { bytes: 500, ..DENSITY };
-        assert_eq!(aims.best(CAP, &soon(1000), CAP), Aim::Speed);
-        assert_eq!(after(ENOUGH - 1, SPEED, density, &mut aims), Aim::Speed);
-        assert_eq!(after(1, SPEED, density, &mut aims), Aim::Density);
+        assert_eq!(objectives.best(CAP, &soon(1000), CAP), Aim::Speed);
+        assert_eq!(after(ENOUGH - 1, SPEED, density, &mut objectives), Aim::Speed);
+        assert_eq!(after(1, SPEED, density, &mut objectives), Aim::Density);
     }
 
     #[test]
     fn pages_of_another_manner_change_it_soon() {
-        let mut aims = aims(2, 10_000);
-        assert_eq!(after(1000, SPEED, Outcome { bytes: 500, ..DENSITY }, &mut aims), Aim::Density);
-        assert_eq!(after(8 * COUNTED, SPEED, LITTLE_DENSER, &mut aims), Aim::Speed);
+        let mut objectives = objectives(2, 10_000);
+        assert_eq!(
+            after(1000, SPEED, Outcome { bytes: 500, ..DENSITY }, &mut objectives),
+            Aim::Density
+        );
+        assert_eq!(after(8 * COUNTED, SPEED, LITTLE_DENSER, &mut objectives), Aim::Speed);
     }
 
     #[test]
@@ -301,12 +305,12 @@ mod tests {
 
     #[test]
     fn many_pages_are_tried_at_first_and_few_later() {
-        let mut aims = Aims::default();
+        let mut objectives = Objectives::default();
         let mut tried_of = |pages: u32| {
             let tried = (0..pages).filter(|_| {
-                let trial = aims.is_trial();
+                let trial = objectives.is_trial();
                 if trial {
-                    aims.note(SPEED, DENSITY);
+                    objectives.note(SPEED, DENSITY);
                 }
                 trial
             });

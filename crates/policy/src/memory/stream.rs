@@ -7,7 +7,7 @@
 //! twice as many pages. A stream that does not go on has brought in its last pages for nothing, as
 //! far as one can know; when that happens too often, streams are followed only now and then.
 
-use crate::page::PageNumber;
+use super::PageNumber;
 
 /// Most pages brought in at a time: 30 to 60 us of work.
 pub const WINDOW_MAX: usize = 32;
@@ -32,6 +32,7 @@ const PROBE: u32 = 64;
 /// What to bring in: the page of the fault and others at this distance from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
+    /// Distance from one page to the next, in pages; negative where the stream goes down.
     pub stride: i64,
     /// The page of the fault included.
     pub pages: usize,

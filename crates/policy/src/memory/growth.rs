@@ -1,11 +1,15 @@
-//! How fast the program grows in memory that is not registered yet: there the kernel serves first touches
-//! by itself, at gigabytes a second, and reclaim may come too late.
+//! How fast the program grows in memory that is not registered yet.
+//!
+//! There the kernel serves first touches by itself, at gigabytes a second, and reclaim may come too
+//! late.
 
-/// A program that grows this much in this time may outrun reclaim. The kernel counts in batches of 32
-/// pages for each processor, and is off by so much where one frees what another allocates.
+/// A program that grows by more than this in a millisecond may outrun reclaim. The kernel counts in
+/// batches of 32 pages for each processor, so its count is off by this much where one processor
+/// frees what another allocates.
 pub const FAST_BYTES: u64 = 256 << 10;
 const WINDOW_NS: u64 = 1_000_000;
 
+/// The growth within the current window of a millisecond.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Growth {
     /// Since the start of the window, or since it was less than nothing.
@@ -14,7 +18,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// What was seen between two looks; less than nothing when it shrank.
+    /// Notes by how much the program grew between two looks; negative where it shrank.
     pub fn note(&mut self, now_ns: u64, bytes: i64) {
         if now_ns - self.began_ns > WINDOW_NS {
             *self = Growth { bytes: 0, began_ns: now_ns };
@@ -22,6 +26,7 @@ impl Growth {
         self.bytes = (self.bytes + bytes).max(0);
     }
 
+    /// May the program outrun reclaim?
     pub fn is_fast(&self) -> bool {
         self.bytes > FAST_BYTES as i64
     }

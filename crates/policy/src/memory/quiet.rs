@@ -1,6 +1,4 @@
-//! How long nothing has happened in a process, and how seldom it is looked at then.
-
-use ramfold_sys::proc::Memory;
+//! For how long nothing has happened in a process, and how rarely it is looked at then.
 
 /// Looks at which nothing had changed that make a process quiet.
 const LOOKS: u32 = 16;
@@ -8,34 +6,39 @@ const LOOKS: u32 = 16;
 /// counters are off by. Changes in one direction add up.
 const CHANGE_BYTES: u64 = 256 << 10;
 
+/// Amounts of memory that change where something happens in a process, in bytes.
+pub type Amounts = [u64; 4];
+
 /// What a process was like when it changed last, and since when it has not.
 #[derive(Clone, Copy, Debug)]
 pub struct Quiet {
-    memory: Memory,
+    amounts: Amounts,
     faults: u64,
     since_ns: u64,
     looks: u32,
 }
 
 impl Quiet {
-    pub fn new(now_ns: u64, memory: Memory) -> Quiet {
-        Quiet { memory, faults: 0, since_ns: now_ns, looks: 0 }
+    /// A process that has these amounts of memory now.
+    pub fn new(now_ns: u64, amounts: Amounts) -> Quiet {
+        Quiet { amounts, faults: 0, since_ns: now_ns, looks: 0 }
     }
 
     /// A look at the process. `faults`: so far.
-    pub fn note(&mut self, now_ns: u64, memory: Memory, faults: u64) {
-        if faults == self.faults && !is_other(memory, self.memory) {
+    pub fn note(&mut self, now_ns: u64, amounts: Amounts, faults: u64) {
+        if faults == self.faults && !is_other(amounts, self.amounts) {
             self.looks = self.looks.saturating_add(1);
         } else {
-            *self = Quiet { memory, faults, since_ns: now_ns, looks: 0 };
+            *self = Quiet { amounts, faults, since_ns: now_ns, looks: 0 };
         }
     }
 
     /// The agent has given back memory of its own: what there is now has not changed.
-    pub fn note_own(&mut self, memory: Memory) {
-        self.memory = memory;
+    pub fn note_own(&mut self, amounts: Amounts) {
+        self.amounts = amounts;
     }
 
+    /// Has nothing changed for several looks?
     pub fn is_quiet(&self) -> bool {
         self.looks >= LOOKS
     }
@@ -53,25 +56,16 @@ impl Quiet {
     }
 }
 
-fn is_other(memory: Memory, before: Memory) -> bool {
-    let amounts = |memory: Memory| {
-        [memory.anonymous_bytes, memory.shared_bytes, memory.mapped_bytes, memory.writable_bytes]
-    };
-    { amounts(memory).into_iter().zip(amounts(before)) }
-        .any(|(now, before)| now.abs_diff(before) > CHANGE_BYTES)
+fn is_other(amounts: Amounts, before: Amounts) -> bool {
+    amounts.into_iter().zip(before).any(|(now, before)| now.abs_diff(before) > CHANGE_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn memory(kibibytes: u64) -> Memory {
-        Memory {
-            mapped_bytes: 1 << 30,
-            anonymous_bytes: kibibytes << 10,
-            shared_bytes: 0,
-            writable_bytes: 1 << 29,
-        }
+    fn memory(kibibytes: u64) -> Amounts {
+        [kibibytes << 10, 0, 1 << 30, 1 << 29]
     }
 
     /// The intervals after so many looks each, at what the process has then.

@@ -1,4 +1,4 @@
-//! Which pages are taken first: those that streams have left behind ([`crate::probation`]) or those
+//! Which pages are taken first: those that streams have left behind ([`super::probation`]) or those
 //! that the sweep comes by.
 //!
 //! A program that goes over more memory than there is room for should lose what it has just left
@@ -11,16 +11,18 @@
 //!
 //! A ghost is looked at for a while only: pages that stay out for ever say nothing of those that are
 //! left to take. Nor do those that were taken while streams had left nothing behind, for which there
-//! was no choice. All ghosts tell how soon pages come back ([`crate::refaults`]).
+//! was no choice. All ghosts tell how soon pages come back ([`super::refaults`]).
 
-use crate::page::PageNumber;
-use crate::refaults::Refaults;
+use super::PageNumber;
+use super::refaults::Refaults;
 
 /// Why a page was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum VictimKind {
+    /// A stream had left it behind.
     Streamed,
+    /// The sweep came by it.
     Swept,
     /// By the sweep, when streams had left nothing behind.
     SweptAlone,
@@ -28,8 +30,10 @@ pub enum Kind {
 
 /// Where to take a page, and whether that is only to see what becomes of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Choice {
-    pub kind: Kind,
+pub struct VictimChoice {
+    /// Where to take it.
+    pub kind: VictimKind,
+    /// Only to see whether pages of this kind come back.
     pub is_trial: bool,
 }
 
@@ -57,7 +61,7 @@ struct Ghost {
     /// 0 where there is none: nobody has that page.
     page: PageNumber,
     taken_at: u64,
-    kind: Kind,
+    kind: VictimKind,
 }
 
 /// What became of the pages of a kind.
@@ -77,13 +81,14 @@ impl Rate {
     }
 }
 
-/// All zero is to know nothing.
+/// Decides where the next page is taken. Memory of zeros knows nothing, as [`Victims::NEW`] does.
 #[repr(C)]
 pub struct Victims {
     ghosts: [Ghost; GHOSTS],
     rates: [Rate; 3],
+    /// How soon pages came back.
     pub refaults: Refaults,
-    preferred: Kind,
+    preferred: VictimKind,
     /// Pages taken so far, and when the ghosts were last looked through.
     now: u64,
     looked_at: u64,
@@ -94,35 +99,51 @@ pub struct Victims {
 }
 
 impl Victims {
+    /// Nothing is known.
+    pub const NEW: Victims = Victims {
+        ghosts: [Ghost { page: 0, taken_at: 0, kind: VictimKind::Streamed }; GHOSTS],
+        rates: [Rate { returned: 0, out: 0 }; 3],
+        refaults: Refaults::NEW,
+        preferred: VictimKind::Streamed,
+        now: 0,
+        looked_at: 0,
+        tried_at: 0,
+        cap_pages: 0,
+    };
+
     /// So many pages the cap holds.
     pub fn set_cap(&mut self, cap_pages: u64) {
         self.cap_pages = cap_pages;
     }
 
     /// Where to take pages next.
-    pub fn choose(&mut self) -> Choice {
+    pub fn choose(&mut self) -> VictimChoice {
         let cap_pages = self.cap_pages;
         if self.now - self.looked_at > cap_pages / LOOKS {
             self.look();
             let [streamed, swept, _] = &self.rates;
             let sweep = streamed.returned >= ENOUGH && swept.is_well_below(streamed);
-            self.preferred = if sweep { Kind::Swept } else { Kind::Streamed };
+            self.preferred = if sweep { VictimKind::Swept } else { VictimKind::Streamed };
         }
         if self.now - self.tried_at < (cap_pages / SAMPLES).max(TRIAL_DISTANCE_MIN) {
-            return Choice { kind: self.preferred, is_trial: false };
+            return VictimChoice { kind: self.preferred, is_trial: false };
         }
         self.tried_at = self.now;
-        let other = if self.preferred == Kind::Streamed { Kind::Swept } else { Kind::Streamed };
-        Choice { kind: other, is_trial: true }
+        let other = if self.preferred == VictimKind::Streamed {
+            VictimKind::Swept
+        } else {
+            VictimKind::Streamed
+        };
+        VictimChoice { kind: other, is_trial: true }
     }
 
     /// The kind that is missed less.
-    pub fn preferred(&self) -> Kind {
+    pub fn preferred(&self) -> VictimKind {
         self.preferred
     }
 
     /// These pages were taken.
-    pub fn note_taken(&mut self, first: PageNumber, pages: usize, choice: Choice) {
+    pub fn note_taken(&mut self, first: PageNumber, pages: usize, choice: VictimChoice) {
         for page in first..first + pages as u64 {
             self.now += 1;
             let hash = hash(page);
@@ -200,8 +221,7 @@ mod tests {
     /// A program whose pages come in one after the other as a stream, in this order, over and over. In
     /// memory are as many as the cap holds. Returns how many of `count` accesses found no page.
     fn misses(order: &[PageNumber], count: usize) -> usize {
-        // SAFETY: all zero is to know nothing.
-        let mut victims = unsafe { Box::<Victims>::new_zeroed().assume_init() };
+        let mut victims = Box::new(Victims::NEW);
         victims.set_cap(CAP);
         let mut present = HashSet::new();
         let mut streamed = VecDeque::new();
@@ -217,11 +237,13 @@ mod tests {
             while present.len() as u64 > CAP {
                 let choice = match victims.choose() {
                     choice if streamed.len() > WAITING => choice,
-                    _ => Choice { kind: Kind::Swept, is_trial: false },
+                    _ => VictimChoice { kind: VictimKind::Swept, is_trial: false },
                 };
                 let victim = match choice {
-                    Choice { kind: Kind::Streamed, .. } => streamed.pop_front().unwrap(),
-                    Choice { is_trial: true, .. } => {
+                    VictimChoice { kind: VictimKind::Streamed, .. } => {
+                        streamed.pop_front().unwrap()
+                    }
+                    VictimChoice { is_trial: true, .. } => {
                         streamed.pop_front();
                         place += CAP / 7;
                         place % pages

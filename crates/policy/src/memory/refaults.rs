@@ -8,7 +8,8 @@ const COUNTED: u32 = 512;
 /// As few say nothing.
 const ENOUGH: u32 = 64;
 
-/// All zero is to know nothing.
+/// The refault distances of the latest pages that came back. Memory of zeros knows nothing, as
+/// [`Refaults::NEW`] does.
 #[repr(C)]
 pub struct Refaults {
     /// The last: those that are longer.
@@ -17,6 +18,9 @@ pub struct Refaults {
 }
 
 impl Refaults {
+    /// Nothing is known.
+    pub const NEW: Refaults = Refaults { counts: [0; PARTS + 1], all: 0 };
+
     /// A page came back at this distance; `u64::MAX` where it is longer than can be told.
     pub fn note(&mut self, distance: u64, cap_pages: u64) {
         if self.all == 2 * COUNTED {
@@ -53,8 +57,7 @@ mod tests {
     use super::*;
 
     fn noted(distances: impl IntoIterator<Item = u64>) -> Refaults {
-        // SAFETY: all zero is to know nothing.
-        let mut refaults: Refaults = unsafe { core::mem::zeroed() };
+        let mut refaults = Refaults::NEW;
         for distance in distances {
             refaults.note(distance, 6400);
         }

@@ -1,0 +1,11 @@
+//! Decisions without mechanism: which pages to take, when, and how hard to compress them.
+//!
+//! Nothing in this crate makes a system call, reads a clock, takes a lock or uses `unsafe`: times
+//! and amounts come in as arguments. So the agent, the file cache and a simulator run the same
+//! code, and every rule is tested without a kernel.
+
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+#![warn(missing_docs, unreachable_pub)]
+
+pub mod memory;
