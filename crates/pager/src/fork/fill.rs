@@ -12,7 +12,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, maps};
 use rustix::thread::sched_yield;
 
 use crate::agent::{Active, Agent, Core};
-use crate::content;
+use crate::handler::content;
 use crate::page;
 
 /// Children, grandchildren and so on that can be waiting for their pages at a time.

@@ -12,6 +12,12 @@
 //! the fork in the same way ([`crate::calls`]). Or it clones without libc at all. With `CAP_SYS_PTRACE` the
 //! kernel reports that (`EVENT_FORK`), and the child is given all of its evicted pages uncompressed.
 
+pub mod copies;
+mod fill;
+#[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
+pub mod trap;
+
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
@@ -20,18 +26,11 @@ use ramfold_sys::{Errno, PAGE_SIZE, maps, proc, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
 use crate::agent::{Active, Agent, Core, PROGRAM_MODE, STAGING_MODE};
-use crate::copies;
 use crate::cost;
+use crate::handler::zero_page;
 use crate::monitor::Monitor;
+use crate::monitor::privileges;
 use crate::page;
-use crate::privileges;
-use crate::zeros;
-
-#[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
-#[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
-pub mod trap;
-
-mod fill;
 
 pub use fill::fill_child;
 pub use trap::{CAN_TAKE_OVER, Trap};
@@ -70,7 +69,7 @@ pub extern "C" fn before_fork() {
 }
 
 /// Waits until the process costs little enough to be two. Where memory does not shrink, or not in
-/// time, the fork goes on as it is. What two processes share is guarded ([`crate::copies`]), but
+/// time, the fork goes on as it is. What two processes share is guarded ([`crate::fork::copies`]), but
 /// cannot be taken out: without room to work in they would wait for each page.
 fn make_room(agent: &Agent) {
     let mark = cost::watermarks(agent.session()).fork;
@@ -214,7 +213,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         // What its parent found says nothing about this process.
         core.sweep.encourage();
         // SAFETY: this is the child's first thread of the agent, and there is no handler yet.
-        unsafe { crate::fault::act_on_inherited(agent, active, core) };
+        unsafe { crate::handler::act_on_inherited(agent, active, core) };
         let mut last_end = 0;
         let mut buffer = [0; 8192];
         let result = maps::for_each_with_usage(&mut buffer, |mapping, _, flags| {
@@ -238,7 +237,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         } else {
             // A copy of the memory is not protected.
             for region in core.regions.as_slice() {
-                zeros::protect(active, region.start..region.end);
+                zero_page::protect(active, region.start..region.end);
             }
         }
     }

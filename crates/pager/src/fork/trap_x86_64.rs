@@ -14,7 +14,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, mem, proc, thread};
 use rustix::mm::{Advice, madvise};
 
 use crate::agent::{Agent, Stack};
-use crate::copies::{self, WRITTEN_IN_FORK};
+use crate::fork::copies::{self, WRITTEN_IN_FORK};
 use crate::page;
 
 /// Can a child be given an agent of its own?

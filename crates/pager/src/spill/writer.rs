@@ -14,7 +14,7 @@ use super::claims::SessionClaims;
 use super::{leaving_bytes, shape};
 use crate::agent::{Active, Agent};
 use crate::cost;
-use crate::privileges::Privileges;
+use crate::monitor::privileges::Privileges;
 use crate::session::Once;
 
 type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;

@@ -6,7 +6,7 @@ use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::{PAGE_SIZE, time};
 
 use crate::agent::Active;
-use crate::regions::Regions;
+use crate::take::regions::Regions;
 
 const RUNS_MAX: usize = 64;
 /// Pages that one look finds at most.
@@ -60,7 +60,7 @@ impl Place {
 
 /// All zero is one before the first page.
 #[repr(C)]
-pub struct Hand {
+pub struct ClockHand {
     place: Place,
     /// What the last look found.
     runs: [PageRegion; RUNS_MAX],
@@ -68,8 +68,8 @@ pub struct Hand {
     used: usize,
 }
 
-impl Hand {
-    pub const START: Hand = Hand {
+impl ClockHand {
+    pub const START: ClockHand = ClockHand {
         place: Place { at: 0, reach: 0 },
         runs: [PageRegion { start: 0, end: 0, categories: 0 }; RUNS_MAX],
         found: 0,

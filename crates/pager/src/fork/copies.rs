@@ -12,9 +12,9 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
 use crate::cost;
+use crate::handler::zero_page;
 use crate::page;
 use crate::session::Process;
-use crate::zeros;
 
 /// All zero: nothing is shared.
 #[repr(C)]
@@ -167,7 +167,7 @@ pub fn leave_unguarded(agent: &Agent, active: &Active, core: &Core) {
     for region in core.regions.as_slice() {
         // What stays protected is asked for, and is a fault too many.
         let _ = active.uffd.write_protect(region.start..region.end, false);
-        zeros::protect(active, region.start..region.end);
+        zero_page::protect(active, region.start..region.end);
     }
     agent.copies.is_guarded.store(false, Ordering::Relaxed);
 }
@@ -183,7 +183,7 @@ pub fn let_write(
     pages: usize,
 ) -> Result<(), Errno> {
     let range = address..address + pages * PAGE_SIZE;
-    let zeros = zeros::count(active, range.clone());
+    let zeros = zero_page::count(active, range.clone());
     active.uffd.write_protect(range, false)?;
     agent.add_cost((zeros * PAGE_SIZE) as u64);
     if agent.shares_memory.load(Ordering::Relaxed) {

@@ -16,9 +16,9 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Agent, Core};
 use crate::cost;
-use crate::hand::{Hand, Place};
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
+use crate::take::clock_hand::{ClockHand, Place};
 
 /// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
 /// take about 10 us when another core has to be told to forget them.
@@ -48,7 +48,7 @@ const PARTED_PAGES_MIN: u64 = 128;
 /// Where the sweep is. All zero is a sweep that has not begun.
 #[repr(C)]
 pub struct Sweep {
-    hand: Hand,
+    hand: ClockHand,
     /// The sweep has come round this often, one after the other, with too little gained.
     fruitless_rounds: u32,
     /// Rounds so far.
@@ -59,7 +59,7 @@ pub struct Sweep {
     /// Of those that were come by the ones that a relative has too. They say nothing about the rest.
     shared: u64,
     blocked: bool,
-    /// What is protected because it was shared is looked at too: see [`crate::copies`].
+    /// What is protected because it was shared is looked at too: see [`crate::fork::copies`].
     looks_at_protected: bool,
     /// [`Session::parted_pages`] when that was done last.
     ///

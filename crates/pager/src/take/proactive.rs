@@ -17,9 +17,9 @@ use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::pagemap::Pages;
 
 use crate::agent::{Active, Agent, Core};
-use crate::hand::Hand;
 use crate::page::{self, PageNumber};
-use crate::sweep::{self, Taken};
+use crate::take::clock_hand::ClockHand;
+use crate::take::sweep::{self, Taken};
 
 /// Pages that one probe stands for.
 const BLOCK_PAGES: u64 = 64;
@@ -45,14 +45,14 @@ pub enum Step {
 }
 
 /// Where the hand is.
-pub struct Cold {
-    hand: Hand,
+pub struct Proactive {
+    hand: ClockHand,
     /// The block that it came to last, by its first page, and what was found of it.
     block: Option<(PageNumber, Verdict)>,
 }
 
-impl Cold {
-    pub const START: Cold = Cold { hand: Hand::START, block: None };
+impl Proactive {
+    pub const START: Proactive = Proactive { hand: ClockHand::START, block: None };
 
     /// Looks at the pages of one block.
     pub fn step(&mut self, agent: &Agent, active: &Active, core: &mut Core) -> Step {

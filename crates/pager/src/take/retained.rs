@@ -12,8 +12,8 @@ use ramfold_policy::memory::reuse::Reuse;
 use ramfold_sys::pagemap::{PageRegion, Pages};
 
 use crate::agent::{Active, Agent};
-use crate::hand::{LOOK_PAGES, Place};
 use crate::page::{self, PageNumber};
+use crate::take::clock_hand::{LOOK_PAGES, Place};
 
 const RUNS_MAX: usize = 32;
 

@@ -7,9 +7,9 @@
 //! itself the kernel likes to put it beside who wakes it, the handler.
 
 use ramfold_sys::proc;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::agent::Agent;
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 /// Time spent on faults between two looks at where a thread runs, and when it is another thread's turn:
 /// a look takes about 10 us.

@@ -1,0 +1,159 @@
+//! Room for a fault: takes pages ahead of need, and at the cap helps to free some or waits for it.
+
+use core::sync::atomic::Ordering;
+
+use ramfold_policy::memory::stream::WINDOW_MAX;
+use ramfold_sys::{PAGE_SIZE, time};
+use rustix::thread::{Timespec, futex};
+
+use super::Handler;
+use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS};
+use crate::cost;
+use crate::reclaim::{By, Chunk, Reclaimer};
+use crate::spill::{self};
+use crate::staging::CHUNK_PAGES;
+use crate::take::sweep::{self, Taken};
+
+/// How long the handler works to make room for a fault at most, in time that it has a processor; and if
+/// the program grows faster than reclaim. On a machine where many want one it has none for most of the
+/// time, and a fault must not be let through for that.
+const STALL_NS: u64 = 2_000_000;
+
+const STALL_OUTRUN_NS: u64 = 20_000_000;
+
+/// And so many times as long altogether: others may make progress, but not enough.
+const STALL_ELAPSED: u64 = 25;
+
+/// Steps of the sweep in one fault: they may all pass pages by.
+const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
+
+impl Handler {
+    /// Fills staging for the reclaimer when it is empty: the monitor has nothing to do then, and the
+    /// faulting thread waits. See [`sweep`].
+    pub(super) fn take_ahead(agent: &Agent, active: &Active, core: &mut Core) {
+        let cost = agent.cost();
+        let near = cost.saturating_sub(spill::leaving_bytes(agent))
+            + (CHUNK_PAGES * PAGE_SIZE) as u64
+            > cost::own_watermarks(agent).high;
+        if !near || core.staging.waiting() > 0 || core.sweep.is_blocked() {
+            return;
+        }
+        for _ in 0..TAKE_STEPS_MAX {
+            if core.staging.holds_enough() {
+                break;
+            }
+            match sweep::take_next(agent, active, core) {
+                Taken::Pages | Taken::Passed => {}
+                // The rest may be far: the fault comes first.
+                Taken::Looked | Taken::Busy(_) | Taken::Changing | Taken::Full | Taken::Nothing => {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// In direct reclaim: sees to it that there is a chunk for this thread and one for the monitor.
+    fn take_directly(agent: &Agent, active: &Active, core: &mut Core) {
+        for _ in 0..TAKE_STEPS_MAX {
+            if core.staging.waiting() >= 2 || core.sweep.is_blocked() {
+                break;
+            }
+            match sweep::take_next(agent, active, core) {
+                Taken::Pages | Taken::Passed | Taken::Looked => {}
+                Taken::Busy(_) | Taken::Changing | Taken::Full | Taken::Nothing => break,
+            }
+        }
+    }
+
+    /// Once the cap is reached, helps to make room, or waits for it where there is nothing to help
+    /// with. Bounded: messages that are not faults need an answer too, and reclaim itself may wait
+    /// for one.
+    pub(super) fn stall_over_cap(&mut self, agent: &'static Agent, active: &Active) {
+        let marks = cost::own_watermarks(agent);
+        let cost = || agent.cost();
+        if cost() <= marks.hard {
+            return;
+        }
+        let counters = &agent.process().counters;
+        // A program that outruns reclaim is held until there is room to grow.
+        let (mark, longest) = if agent.outruns.load(Ordering::Relaxed) {
+            (marks.low, STALL_OUTRUN_NS)
+        } else {
+            (marks.hard.saturating_sub((WINDOW_MAX * PAGE_SIZE) as u64), STALL_NS)
+        };
+        let (started, worked_before) = (time::monotonic_ns(), time::thread_cpu_ns());
+        let is_late = || {
+            time::thread_cpu_ns() - worked_before > longest
+                || time::monotonic_ns() - started > longest * STALL_ELAPSED
+        };
+        counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
+        agent.faults_wait.store(true, Ordering::Relaxed);
+        // A fork waits for its message to be read.
+        let copying = || agent.copying.load(Ordering::Acquire);
+        while cost() > mark && !copying() && self.can_wait(agent) {
+            let seen = agent.progress.load(Ordering::Acquire);
+            // What is on its way to the spill file makes room by itself.
+            let leaves = cost().saturating_sub(spill::leaving_bytes(agent)) <= mark;
+            if leaves {
+                spill::wake_if_wanted(agent, active);
+            } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
+                Self::take_directly(agent, active, &mut core);
+            }
+            if agent.monitor_sleeps.swap(false, Ordering::SeqCst) {
+                agent.process().wake_agent();
+            }
+            let goes_on = &mut || cost() > mark && !is_late() && !copying();
+            // SAFETY: this is the handler, and there is none.
+            let make = || unsafe { Reclaimer::make(agent, By::Handler) };
+            match self.direct.get_or_insert_with(make).chunk(active, goes_on) {
+                Chunk::Freed => {
+                    counters.reclaim_direct.fetch_add(1, Ordering::Relaxed);
+                }
+                Chunk::Interrupted if cost() <= mark => {}
+                Chunk::Nothing | Chunk::Interrupted => {
+                    let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+                    // Woken, timed out or interrupted: only progress counts.
+                    let _ =
+                        futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
+                    // Who makes room may wait for an event to be read. Where others have the processors
+                    // it only takes its time.
+                    if agent.progress.load(Ordering::Acquire) == seen && active.uffd.is_changing() {
+                        break;
+                    }
+                }
+            }
+            if is_late() {
+                break;
+            }
+        }
+        agent.faults_wait.store(false, Ordering::Relaxed);
+        // Otherwise before the next message is handled.
+        if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
+            self.release_chunk(&mut core);
+        }
+    }
+
+    /// Can a fault wait for reclaim? Where there is nothing to take here before the process has grown by
+    /// some pages, the others are told: what was written to here may be theirs alone now.
+    fn can_wait(&self, agent: &Agent) -> bool {
+        if !agent.is_stuck() {
+            return true;
+        }
+        // Where pages go to a disk that would take too long.
+        if agent.spills() {
+            return false;
+        }
+        if agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {
+            return true;
+        }
+        agent.wake_others();
+        false
+    }
+
+    /// What direct reclaim has begun others may finish.
+    pub(super) fn release_chunk(&mut self, core: &mut Core) {
+        if let Some(direct) = &mut self.direct {
+            direct.release(core);
+        }
+    }
+}
