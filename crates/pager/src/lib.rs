@@ -25,6 +25,7 @@ pub mod handler;
 pub mod histogram;
 pub mod monitor;
 pub mod page;
+mod protocols;
 pub mod reclaim;
 pub mod session;
 pub mod spill;

@@ -110,9 +110,10 @@ impl Agent {
     /// the watermark.
     pub fn add_cost(&self, bytes: u64) {
         let cost = self.process().cost_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if self.monitor_sleeps.load(Ordering::Relaxed)
+        // A monitor that has just begun to sleep is seen at the next fault.
+        if self.monitor_sleep.is_seen()
             && cost > cost::own_watermarks(self).high
-            && self.monitor_sleeps.swap(false, Ordering::Relaxed)
+            && self.monitor_sleep.take_if_seen()
         {
             self.process().wake_agent();
         }

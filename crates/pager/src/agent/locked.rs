@@ -1,7 +1,5 @@
 //! What the fault handler and the reclaimer must see alike, and the lock that it is under.
 
-use core::sync::atomic::Ordering;
-
 use ramfold_policy::memory::objective::Objectives;
 use ramfold_policy::memory::probation::Probation;
 use ramfold_policy::memory::victims::Victims;
@@ -43,7 +41,7 @@ impl Agent {
     pub fn lock_core(&self) -> MutexGuard<'_, Core> {
         loop {
             let core = self.core.lock();
-            if !self.delayed.load(Ordering::Acquire) {
+            if self.fork_copy.is_settled() {
                 return core;
             }
             drop(core);
@@ -53,7 +51,7 @@ impl Agent {
 
     /// Locks `core` like [`Agent::lock_core`], if that can be had at once.
     pub fn try_lock_core(&self) -> Option<MutexGuard<'_, Core>> {
-        self.core.try_lock().filter(|_| !self.delayed.load(Ordering::Acquire))
+        self.core.try_lock().filter(|_| self.fork_copy.is_settled())
     }
 }
 
@@ -66,9 +64,9 @@ mod tests {
         // SAFETY: zeroed memory is a valid start.
         let agent = unsafe { Box::<Agent>::new_zeroed().assume_init() };
         assert!(agent.try_lock_core().is_some());
-        agent.delayed.store(true, Ordering::Release);
+        agent.fork_copy.begin_delay();
         assert!(agent.try_lock_core().is_none());
-        agent.delayed.store(false, Ordering::Release);
+        agent.fork_copy.end_delay();
         let core = agent.try_lock_core();
         assert!(core.is_some(), "what was not had must not stay locked");
         assert!(agent.try_lock_core().is_none());

@@ -34,6 +34,11 @@ use crate::cost;
 use crate::entry::session_place::{SessionHolders, SessionPlace};
 use crate::fork::copies::Copies;
 use crate::handler::HandlerBuffers;
+use crate::protocols::fork_copy::ForkCopy;
+use crate::protocols::fork_gate::ForkGate;
+use crate::protocols::progress::Progress;
+use crate::protocols::sleep_flag::SleepFlag;
+use crate::protocols::sync::Futex;
 use crate::reclaim::ReclaimBuffers;
 use crate::session::{Once, Process, Session};
 use crate::take::thread_ends::EndPages;
@@ -74,20 +79,18 @@ pub struct Agent {
     active: AtomicBool,
     /// Could not become active, and said why: not tried again.
     pub gave_up: AtomicBool,
-    /// Forks must go through the agent: it is active, or about to be.
-    pub trap_forks: AtomicBool,
-    /// Forks under way that began while that was not so.
-    pub plain_forks: AtomicU32,
+    /// Which way forks go.
+    pub fork_gate: ForkGate,
+    /// A fork that copies the process.
+    pub fork_copy: ForkCopy,
+    /// Who waits for room.
+    pub progress: Progress,
+    pub monitor_sleep: SleepFlag,
+    /// Of the thread that writes the spill file, and what it sleeps on.
+    pub spill_sleep: SleepFlag,
+    pub spill_wake: Futex,
     /// One fork at a time goes through the agent; its state is here.
     pub trap: Mutex<crate::fork::Trap>,
-    /// A fork is copying the process: the forking thread holds `core`, and the handler must read
-    /// on without it.
-    pub copying: AtomicBool,
-    /// The last such fork made a child.
-    pub copied: AtomicBool,
-    /// The handler has read messages, or is about to, that it cannot act upon while the process is
-    /// being copied. Until it has, nobody else may act on what the address space was.
-    pub delayed: AtomicBool,
     /// Memory may be shared with a relative by fork, so that a page may cost less than a page.
     pub shares_memory: AtomicBool,
     /// Objects were kept for pages that are in memory: see [`crate::take::retained`].
@@ -122,25 +125,14 @@ pub struct Agent {
     pub retry_cost_bytes: AtomicU64,
     /// The program grows faster than reclaim follows, in memory not registered yet.
     pub outruns: AtomicBool,
-    /// Forks that wait for room: see [`crate::fork`].
-    pub fork_waits: AtomicU32,
-    /// A fault waits for memory to be freed.
-    pub faults_wait: AtomicBool,
     /// What is to go to the spill file will get there, as far as one can know.
     pub spill_works: AtomicBool,
-    /// The thread that writes it sleeps and wants to be woken when there is something to write.
-    pub spill_sleeps: AtomicBool,
-    /// Futex: raised to wake it.
-    pub spill_wake: AtomicU32,
     /// A place in the session for the child of the fork that is under way.
     child_place: AtomicPtr<Process>,
     /// Thread number of the monitor.
     monitor_thread: AtomicU32,
-    /// The monitor sleeps and wants to be woken when memory runs short.
-    pub monitor_sleeps: AtomicBool,
-    /// Futex: raised when memory was freed.
-    pub progress: AtomicU32,
-    /// Futex: raised when the agent's threads look after the memory of a forked child.
+    /// Futex: the number of the process whose memory the agent's threads look after, in a forked
+    /// child.
     pub taken_over: AtomicU32,
     /// Use [`Agent::lock_core`].
     pub core: Mutex<Core>,

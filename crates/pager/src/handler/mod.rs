@@ -141,13 +141,13 @@ impl Handler {
     fn run(&mut self, agent: &'static Agent, active: &'static Active) -> ! {
         loop {
             // Delayed messages are due at once: a forked child may wait for its descriptor to go.
-            if !agent.delayed.load(Ordering::Relaxed) {
+            if !agent.fork_copy.has_delayed() {
                 if !self.wait_for_message(active, IDLE) {
                     self.rest(agent);
                 }
                 self.stall_over_cap(agent, active);
             }
-            if agent.copying.load(Ordering::Acquire) {
+            if agent.fork_copy.is_copying() {
                 self.read_during_copy(agent, active);
             } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
                 self.release_chunk(&mut core);

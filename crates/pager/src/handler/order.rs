@@ -135,9 +135,8 @@ impl Handler {
     /// While a fork copies the process nothing here may change, but its message must be read, or
     /// the fork never ends. Messages wait until the lock is free again.
     pub(super) fn read_during_copy(&mut self, agent: &'static Agent, active: &'static Active) {
-        // Set while the fork still has the lock, and before anything is read.
-        agent.delayed.store(true, Ordering::Release);
-        while agent.copying.load(Ordering::Acquire) {
+        agent.fork_copy.begin_delay();
+        while agent.fork_copy.is_copying() {
             // What was read can wait as well.
             wait_for(&mut [PollFd::new(&active.uffd, PollFlags::IN)], DURING_COPY);
             match read(agent, &active.uffd) {
@@ -160,12 +159,12 @@ impl Handler {
         // it cannot be told which is which, and what one of them is given too much does no harm.
         let forks =
             self.buffers.delayed.iter().filter(|event| matches!(event, Event::Fork(_))).count();
-        self.child_has_agent = forks == 1 && agent.copied.load(Ordering::Relaxed);
+        self.child_has_agent = forks == 1 && agent.fork_copy.child_has_agent();
         while let Some(event) = self.buffers.delayed.take() {
             self.handle_event(agent, active, core, event);
         }
         self.child_has_agent = false;
-        agent.delayed.store(false, Ordering::Release);
+        agent.fork_copy.end_delay();
     }
 
     pub(super) fn handle_event(

@@ -4,7 +4,6 @@ use core::sync::atomic::Ordering;
 
 use ramfold_policy::memory::stream::WINDOW_MAX;
 use ramfold_sys::{PAGE_SIZE, time};
-use rustix::thread::{Timespec, futex};
 
 use super::Handler;
 use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS};
@@ -24,6 +23,8 @@ const STALL_OUTRUN_NS: u64 = 20_000_000;
 /// And so many times as long altogether: others may make progress, but not enough.
 const STALL_ELAPSED: u64 = 25;
 
+/// Between two looks of a fault that waits for room.
+const WAIT_NS: u64 = 1_000_000;
 /// Steps of the sweep in one fault: they may all pass pages by.
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
@@ -87,11 +88,11 @@ impl Handler {
                 || time::monotonic_ns() - started > longest * STALL_ELAPSED
         };
         counters.faults_stalled.fetch_add(1, Ordering::Relaxed);
-        agent.faults_wait.store(true, Ordering::Relaxed);
+        agent.progress.set_fault_waits(true);
         // A fork waits for its message to be read.
-        let copying = || agent.copying.load(Ordering::Acquire);
+        let copying = || agent.fork_copy.is_copying();
         while cost() > mark && !copying() && self.can_wait(agent) {
-            let seen = agent.progress.load(Ordering::Acquire);
+            let seen = agent.progress.seen();
             // What is on its way to the spill file makes room by itself.
             let leaves = cost().saturating_sub(spill::leaving_bytes(agent)) <= mark;
             if leaves {
@@ -99,7 +100,7 @@ impl Handler {
             } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
                 Self::take_directly(agent, active, &mut core);
             }
-            if agent.monitor_sleeps.swap(false, Ordering::SeqCst) {
+            if agent.monitor_sleep.take() {
                 agent.process().wake_agent();
             }
             let goes_on = &mut || cost() > mark && !is_late() && !copying();
@@ -111,13 +112,10 @@ impl Handler {
                 }
                 Chunk::Interrupted if cost() <= mark => {}
                 Chunk::Nothing | Chunk::Interrupted => {
-                    let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-                    // Woken, timed out or interrupted: only progress counts.
-                    let _ =
-                        futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
+                    agent.progress.wait(seen, WAIT_NS);
                     // Who makes room may wait for an event to be read. Where others have the processors
                     // it only takes its time.
-                    if agent.progress.load(Ordering::Acquire) == seen && active.uffd.is_changing() {
+                    if agent.progress.seen() == seen && active.uffd.is_changing() {
                         break;
                     }
                 }
@@ -126,7 +124,7 @@ impl Handler {
                 break;
             }
         }
-        agent.faults_wait.store(false, Ordering::Relaxed);
+        agent.progress.set_fault_waits(false);
         // Otherwise before the next message is handled.
         if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
             self.release_chunk(&mut core);

@@ -45,7 +45,7 @@ impl Monitor {
             copies::count_copied(self.agent, active);
         }
         self.store_bytes = self.store_cost();
-        self.progress = self.agent.progress.load(Ordering::Acquire);
+        self.progress = self.agent.progress.seen();
         // A process that cannot read its own account any more keeps its last word.
         if let Ok(memory) = self.statm.read() {
             self.memory = memory;
@@ -62,7 +62,7 @@ impl Monitor {
         let store = self.store_cost();
         let (least, most) = (store.min(self.store_bytes), store.max(self.store_bytes));
         let store_before = core::mem::replace(&mut self.store_bytes_before, least);
-        if self.agent.progress.load(Ordering::Acquire) == self.progress {
+        if self.agent.progress.seen() == self.progress {
             let grown = (cost + store_before) as i64 - (before + most) as i64;
             self.growth.note(time::monotonic_ns(), grown);
         }

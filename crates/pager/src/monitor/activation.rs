@@ -80,8 +80,7 @@ impl Monitor {
     /// libc's, which one of the others may need to go on. Nor are they waited for here: a thread that
     /// waits for an answer may have such a lock.
     pub(super) fn forks_are_done(&self) -> bool {
-        self.agent.trap_forks.store(true, Ordering::SeqCst);
-        self.agent.plain_forks.load(Ordering::SeqCst) == 0
+        self.agent.fork_gate.close()
     }
 
     /// From here on memory is looked after: opens a userfaultfd, sets the reserve aside, starts
@@ -175,7 +174,7 @@ impl Monitor {
     pub(super) fn give_up(&self, reason: &GiveUp) {
         let agent = self.agent;
         agent.gave_up.store(true, Ordering::Relaxed);
-        agent.trap_forks.store(false, Ordering::SeqCst);
+        agent.fork_gate.open();
         let session = agent.session();
         let hint = "`ramfold doctor` says what works here";
         match reason {

@@ -65,7 +65,7 @@ impl Monitor {
         }
         agent.outruns.store(time::monotonic_ns() < self.growing_until_ns, Ordering::Relaxed);
         let marks = cost::own_watermarks(agent);
-        let (from, to) = if agent.fork_waits.load(Ordering::Relaxed) > 0 {
+        let (from, to) = if agent.progress.fork_waits() {
             let room = marks.fork.saturating_sub(cost::others_cost(agent));
             (room, room)
         } else {

@@ -117,12 +117,12 @@ impl Monitor {
             agent.session().note_activity();
         }
         self.slept_long = sleeps_long;
-        agent.monitor_sleeps.store(true, Ordering::SeqCst);
+        agent.monitor_sleep.begin();
         // What was asked after the last look, or staged by a handler that did not see this thread asleep.
         if agent.announcements.is_waited_for()
             || active && headroom == 0 && agent.lock_core().staging.oldest().is_some()
         {
-            agent.monitor_sleeps.store(false, Ordering::Relaxed);
+            agent.monitor_sleep.end();
             return;
         }
         let timeout = Timespec {
@@ -141,7 +141,7 @@ impl Monitor {
                 let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
             }
         }
-        agent.monitor_sleeps.store(false, Ordering::Relaxed);
+        agent.monitor_sleep.end();
     }
 }
 

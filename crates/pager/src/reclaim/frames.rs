@@ -7,7 +7,7 @@ use ramfold_policy::memory::reuse::Reuse;
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::mm::munlock;
-use rustix::thread::{futex, sched_yield};
+use rustix::thread::sched_yield;
 
 use super::compress::Compressed;
 use super::{By, Chunk, Reclaimer};
@@ -158,11 +158,10 @@ impl Reclaimer {
         let frames = core.staging.retire(chunk);
         self.claimed = None;
         drop(core);
-        // In this order: the monitor must not take what is freed between two of its looks for growth.
-        agent.progress.fetch_add(1, Ordering::AcqRel);
+        agent.progress.begin_free();
         agent.subtract_cost((frames * PAGE_SIZE) as u64);
         copies::count_copied(agent, active);
-        let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
+        agent.progress.end_free();
         Chunk::Freed
     }
 }

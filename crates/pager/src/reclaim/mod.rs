@@ -106,7 +106,7 @@ impl Reclaimer {
                 let faults = counters.faults.load(Ordering::Relaxed);
                 let faults_before = core::mem::replace(&mut self.faults_seen, faults);
                 let blocked = agent.lock_core().sweep.is_blocked();
-                let direct = agent.faults_wait.load(Ordering::Relaxed);
+                let direct = agent.progress.fault_waits();
                 if (faults != faults_before || direct) && !blocked {
                     counters.reclaim_left.fetch_add(1, Ordering::Relaxed);
                     return Step::Leave;
@@ -205,7 +205,7 @@ impl Reclaimer {
         match self.by {
             By::Monitor => Some(agent.lock_core()),
             By::Handler => loop {
-                if agent.copying.load(Ordering::Acquire) || agent.delayed.load(Ordering::Relaxed) {
+                if agent.fork_copy.is_copying() || agent.fork_copy.has_delayed() {
                     return None;
                 }
                 if let Some(core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
