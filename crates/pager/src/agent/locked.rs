@@ -7,7 +7,7 @@ use ramfold_sys::sync::MutexGuard;
 
 use rustix::thread::sched_yield;
 
-use super::Agent;
+use super::{Active, Agent};
 use crate::staging::Staging;
 use crate::take::dropped::DroppedRanges;
 use crate::take::regions::Regions;
@@ -30,6 +30,14 @@ pub struct Core {
     pub rescan_wanted: bool,
     /// Pages were taken in this process, or in one that it is a copy of.
     pub has_taken: bool,
+}
+
+/// What a message is acted upon with, and pages are taken with: the agent, and all that is under its
+/// lock.
+pub struct Context<'a> {
+    pub agent: &'static Agent,
+    pub active: &'static Active,
+    pub core: &'a mut Core,
 }
 
 /// How long the handler waits for the lock before it looks whether a fork holds it.

@@ -45,7 +45,7 @@ use crate::take::thread_ends::EndPages;
 
 pub use self::active::{Active, PROGRAM_MODE, STAGING_MODE};
 pub use self::home::{CompressScratch, Stack};
-pub use self::locked::{Core, LOCK_PATIENCE_NS};
+pub use self::locked::{Context, Core, LOCK_PATIENCE_NS};
 
 /// All of the agent. Zeroed memory is a valid start; there is one for each process.
 #[repr(C)]

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Agent, Context};
 use crate::cost;
 use crate::handler::zero_page;
 use crate::page;
@@ -147,9 +147,10 @@ pub fn must_be_guarded(agent: &Agent, anonymous_bytes: u64, shared_bytes: u64) -
 }
 
 /// Protects all memory that is registered. Not now where an event waits to be read.
-pub fn guard(agent: &Agent, active: &Active, core: &Core) {
+pub fn guard(context: &Context<'_>) {
+    let Context { agent, active, .. } = *context;
     let copies = &agent.copies;
-    let ranges = || core.regions.as_slice().iter().map(|region| region.start..region.end);
+    let ranges = || context.core.regions.as_slice().iter().map(|region| region.start..region.end);
     let changes = ranges().any(|range| active.uffd.write_protect(range, true) == Err(Errno::AGAIN));
     // The kernel writes there when a thread ends, and waits for nobody then.
     let ends = core::iter::once(agent.watched_page()).chain(agent.ends.iter());
@@ -163,8 +164,9 @@ pub fn guard(agent: &Agent, active: &Active, core: &Core) {
 }
 
 /// Nothing is shared any more.
-pub fn leave_unguarded(agent: &Agent, active: &Active, core: &Core) {
-    for region in core.regions.as_slice() {
+pub fn leave_unguarded(context: &Context<'_>) {
+    let Context { agent, active, .. } = *context;
+    for region in context.core.regions.as_slice() {
         // What stays protected is asked for, and is a fault too many.
         let _ = active.uffd.write_protect(region.start..region.end, false);
         zero_page::protect(active, region.start..region.end);

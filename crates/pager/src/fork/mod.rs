@@ -25,7 +25,7 @@ use ramfold_sys::file::DirectFile;
 use ramfold_sys::{Errno, PAGE_SIZE, maps, proc, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
-use crate::agent::{Active, Agent, Core, PROGRAM_MODE, STAGING_MODE};
+use crate::agent::{Active, Agent, Context, Core, PROGRAM_MODE, STAGING_MODE};
 use crate::cost;
 use crate::handler::zero_page;
 use crate::monitor::Monitor;
@@ -211,7 +211,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         // What its parent found says nothing about this process.
         core.sweep.encourage();
         // SAFETY: this is the child's first thread of the agent, and there is no handler yet.
-        unsafe { crate::handler::act_on_inherited(agent, active, core) };
+        unsafe { crate::handler::act_on_inherited(&mut Context { agent, active, core }) };
         let mut last_end = 0;
         let mut buffer = [0; 8192];
         let result = maps::for_each_with_usage(&mut buffer, |mapping, _, flags| {
@@ -231,7 +231,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         forget(active, core, last_end..usize::MAX & !(PAGE_SIZE - 1));
         core.rescan_wanted = true;
         if guards {
-            copies::guard(agent, active, core);
+            copies::guard(&Context { agent, active, core });
         } else {
             // A copy of the memory is not protected.
             for region in core.regions.as_slice() {

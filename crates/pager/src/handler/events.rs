@@ -12,40 +12,41 @@ use core::sync::atomic::Ordering;
 use ramfold_sys::time;
 use ramfold_sys::uffd::Event;
 
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Context, Core};
 use crate::page::pages_of;
 
 /// Makes staging, store and regions agree with what happened.
-pub fn handle(agent: &'static Agent, active: &'static Active, core: &mut Core, event: Event) {
+pub fn handle(context: &mut Context<'_>, event: Event) {
+    let Context { agent, active, .. } = *context;
     let counters = &agent.process().counters;
     match event {
         Event::Remove(range) => {
             counters.events_remove.fetch_add(1, Ordering::Relaxed);
-            drop_content(active, core, &range);
-            core.dropped.note(&range, time::monotonic_ns());
+            drop_content(active, context.core, &range);
+            context.core.dropped.note(&range, time::monotonic_ns());
         }
         Event::Unmap(range) => {
             counters.events_unmap.fetch_add(1, Ordering::Relaxed);
-            drop_content(active, core, &range);
-            let registered = core.regions.bytes_in(&range) as u64;
+            drop_content(active, context.core, &range);
+            let registered = context.core.regions.bytes_in(&range) as u64;
             agent.released_bytes.fetch_add(registered, Ordering::Relaxed);
-            core.regions.remove(&range);
+            context.core.regions.remove(&range);
             agent.ends.remove(&range);
             // A mapping that was replaced leaves the total as it was.
-            core.rescan_wanted = true;
+            context.core.rescan_wanted = true;
         }
         Event::Remap { from, to, len } => {
             counters.events_remap.fetch_add(1, Ordering::Relaxed);
             let (first, count) = pages_of(&(from..from + len));
             let (target, _) = pages_of(&(to..to + len));
-            core.staging.renumber(first, target, count);
+            context.core.staging.renumber(first, target, count);
             if let Err(error) = active.store.rekey_range(first, target, count) {
                 agent.fail(format_args!("mremap of {len} bytes from {from:#x}: {error}"));
             }
             // The mapping went along with its registration, and is found by the next look at the
             // mappings. Where it was is told as unmapped next, and can count as taken until then,
             // or is still there (MREMAP_DONTUNMAP).
-            core.rescan_wanted = true;
+            context.core.rescan_wanted = true;
         }
         // The handler's own business: they need its buffers.
         Event::Fork(_) | Event::Pagefault { .. } => {}

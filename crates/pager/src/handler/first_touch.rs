@@ -7,7 +7,7 @@ use ramfold_sys::PAGE_SIZE;
 use super::page_in::{room_ahead, settle};
 use super::zero_page;
 use super::{Handler, Served};
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Context, Core};
 use crate::page::{self};
 use crate::session::Counters;
 use crate::take::sweep::{self};
@@ -31,15 +31,14 @@ impl Handler {
     /// order. A program that goes on page by page gets the following pages along with it.
     pub(super) fn fill_with_zeros(
         &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
+        context: &mut Context<'_>,
         address: usize,
         write: bool,
     ) -> Served {
+        let Context { agent, active, .. } = *context;
         let counters = &agent.process().counters;
         counters.faults_zero_filled.fetch_add(1, Ordering::Relaxed);
-        if let_go(agent, active, core, address) {
+        if let_go(context, address) {
             return Served::Done;
         }
         let (row, most) = if write {
@@ -48,7 +47,7 @@ impl Handler {
             (&mut self.first_reads, ZERO_READ_AHEAD_MAX)
         };
         let wanted = row.pages(address, most);
-        let pages = pages_never_seen(active, core, address, wanted);
+        let pages = pages_never_seen(active, context.core, address, wanted);
         // A page that is read out of order is mostly written to next, which would be a second
         // fault. ThreadSanitizer misses a race if other threads run between its read and its write.
         if !write && wanted > 1 {
@@ -73,11 +72,12 @@ impl Handler {
 /// As long as there is much room, memory that is touched for the first time need not be known: some of
 /// it is taken out of the registration, and the kernel fills it, with huge pages where it has any. Only
 /// before anything was ever taken, so that nothing is missing there.
-fn let_go(agent: &Agent, active: &Active, core: &mut Core, address: usize) -> bool {
-    if core.has_taken {
+fn let_go(context: &mut Context<'_>, address: usize) -> bool {
+    let Context { agent, active, .. } = *context;
+    if context.core.has_taken {
         return false;
     }
-    let Some(region) = core.regions.at_or_after(address) else { return false };
+    let Some(region) = context.core.regions.at_or_after(address) else { return false };
     let Some(bytes) = agent.announcements.take(LET_GO_SHARE, LET_GO_MIN, LET_GO_MAX) else {
         return false;
     };
@@ -86,7 +86,7 @@ fn let_go(agent: &Agent, active: &Active, core: &mut Core, address: usize) -> bo
     if !(start..end).contains(&address) || active.uffd.unregister(start..end).is_err() {
         return false;
     }
-    core.regions.remove(&(start..end));
+    context.core.regions.remove(&(start..end));
     agent.released_bytes.fetch_add((end - start) as u64, Ordering::Relaxed);
     true
 }

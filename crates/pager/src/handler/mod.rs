@@ -33,7 +33,7 @@ use self::content::Found;
 use self::first_touch::ZERO_AHEAD_MAX;
 use self::order::{Aside, Delayed};
 use self::page_in::{BATCH_PAGES, room_ahead};
-use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS, Stack};
+use crate::agent::{Active, Agent, Context, Core, LOCK_PATIENCE_NS, Stack};
 use crate::fork::copies;
 use crate::handler::placement::Placement;
 use crate::monitor::privileges::Privileges;
@@ -151,8 +151,9 @@ impl Handler {
                 self.read_during_copy(agent, active);
             } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
                 self.release_chunk(&mut core);
-                self.handle_delayed(agent, active, &mut core);
-                self.finish_reads(agent, active, &mut core);
+                let context = &mut Context { agent, active, core: &mut core };
+                self.handle_delayed(context);
+                self.finish_reads(context);
                 self.handle_next(agent, active, core);
             }
         }
@@ -169,39 +170,39 @@ impl Handler {
             drop(core);
             return self.privileges.follow(agent, time::monotonic_ns());
         };
+        let context = &mut Context { agent, active, core: &mut core };
         let Event::Pagefault { address, write, write_protected, thread } = event else {
-            self.handle_event(agent, active, &mut core, event);
-            return;
+            return self.handle_event(context, event);
         };
         if write_protected {
-            return self.let_write(agent, active, &core, address);
+            return self.let_write(context, address);
         }
         let started = time::monotonic_ns();
         let process = agent.process();
         process.counters.faults.fetch_add(1, Ordering::Relaxed);
         let page = page::number_of(address);
-        let found = self.fetch(agent, active, &core, page, 0);
+        let found = self.fetch(context, page, 0);
         if let Found::Spilled(spilled) = found {
-            self.read_spilled(agent, active, &mut core, page, spilled, started);
+            self.read_spilled(context, page, spilled, started);
             // While the disk is at work.
-            Self::take_ahead(agent, active, &mut core);
+            Self::take_ahead(context);
             self.again = 0;
             return;
         }
-        Self::take_ahead(agent, active, &mut core);
+        Self::take_ahead(context);
         let served = if found == Found::Here {
-            self.serve(agent, active, &mut core, page)
+            self.serve(context, page)
         } else {
-            self.fill_with_zeros(agent, active, &mut core, address, write)
+            self.fill_with_zeros(context, address, write)
         };
         let took = time::monotonic_ns() - started;
         process.counters.fault_ns_total.fetch_add(took + KERNEL_NS, Ordering::Relaxed);
         process.fault_ns.record(took);
         if served == Served::Again {
-            if !self.read_until_event(agent, active, &mut core, address) {
+            if !self.read_until_event(context, address) {
                 self.again += 1;
                 if self.again > AGAIN_USUAL {
-                    locked_growth::let_through(active, &mut core, thread, address);
+                    locked_growth::let_through(active, context.core, thread, address);
                 }
             }
             return;
@@ -221,11 +222,12 @@ impl Handler {
 
     /// A write to memory that a fork has made shared, or to the page of zeros. One that goes on page by
     /// page is let write to the following pages along with it.
-    fn let_write(&mut self, agent: &Agent, active: &Active, core: &Core, address: usize) {
+    fn let_write(&mut self, context: &Context<'_>, address: usize) {
+        let Context { agent, active, .. } = *context;
         let wanted =
             self.protected_writes.pages(address, room_ahead(agent).clamp(1, ZERO_AHEAD_MAX));
         let range = address..address + wanted * PAGE_SIZE;
-        let pages = if core.regions.contains(&range) { wanted } else { 1 };
+        let pages = if context.core.regions.contains(&range) { wanted } else { 1 };
         self.protected_writes.note_done(address, pages);
         if copies::let_write(agent, active, address, pages).is_err() {
             // It tries again: by then the event that stands in the way is read, or the memory gone.

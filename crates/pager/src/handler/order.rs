@@ -11,7 +11,7 @@ use rustix::thread::{Timespec, sched_yield};
 
 use super::{Handler, made, page_range, read, wait_for};
 use super::{events, locked_growth};
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Agent, Context};
 
 /// Messages that can wait while a fork copies the process.
 const DELAYED_MAX: usize = 512;
@@ -57,14 +57,15 @@ impl Delayed {
 ///
 /// # Safety
 /// The handler's buffers must be a copy of a parent's, and nobody else may use them.
-pub unsafe fn act_on_inherited(agent: &'static Agent, active: &'static Active, core: &mut Core) {
+pub unsafe fn act_on_inherited(context: &mut Context<'_>) {
+    let agent = context.agent;
     // SAFETY: by the caller's word.
     let buffers = unsafe { &mut *agent.handler_buffers.get() };
     while let Some(event) = buffers.delayed.take() {
         match event {
             // Its descriptor is none of this process's.
             Event::Fork(child) => core::mem::forget(child),
-            event => events::handle(agent, active, core, event),
+            event => events::handle(context, event),
         }
     }
 }
@@ -78,13 +79,8 @@ impl Handler {
     /// A fault could not be answered because an event waits to be read. The kernel hands out
     /// faults first, so faults are set aside until the event comes; then all of them may try
     /// again. `false` when it has not come yet.
-    pub(super) fn read_until_event(
-        &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
-        address: usize,
-    ) -> bool {
+    pub(super) fn read_until_event(&mut self, context: &mut Context<'_>, address: usize) -> bool {
+        let Context { agent, active, .. } = *context;
         let mut aside = Aside::default();
         aside.put(address);
         let event = loop {
@@ -95,39 +91,34 @@ impl Handler {
         };
         let has_come = event.is_some();
         if let Some(event) = event {
-            self.handle_event(agent, active, core, event);
+            self.handle_event(context, event);
         }
         aside.wake(&active.uffd);
         has_come
     }
 
     /// Acts on an event that was read too early: first on those that must come before it.
-    fn catch_up(
-        &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
-        early: Event,
-    ) {
+    fn catch_up(&mut self, context: &mut Context<'_>, early: Event) {
+        let Context { agent, active, .. } = *context;
         agent.process().counters.events_early.fetch_add(1, Ordering::Relaxed);
         let mut aside = Aside::default();
         let mut follow_up = None;
-        while events::is_early(core, &early) {
+        while events::is_early(context.core, &early) {
             match self.next_message(agent, active) {
                 Some(Event::Pagefault { address, thread, .. }) => {
-                    if !locked_growth::let_through(active, core, thread, address) {
+                    if !locked_growth::let_through(active, context.core, thread, address) {
                         aside.put(address);
                     }
                 }
                 Some(event) if events::follows(&event, &early) => follow_up = Some(event),
-                Some(event) => self.handle_event(agent, active, core, event),
+                Some(event) => self.handle_event(context, event),
                 // The thread that made the change is about to tell of it.
                 None if active.uffd.is_changing() => sched_yield(),
                 None => break,
             }
         }
         for event in [Some(early), follow_up].into_iter().flatten() {
-            events::handle(agent, active, core, event);
+            events::handle(context, event);
         }
         aside.wake(&active.uffd);
     }
@@ -147,12 +138,8 @@ impl Handler {
         }
     }
 
-    pub(super) fn handle_delayed(
-        &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
-    ) {
+    pub(super) fn handle_delayed(&mut self, context: &mut Context<'_>) {
+        let Context { agent, active, .. } = *context;
         // They are read again when what was told before them is known.
         self.aside.wake(&active.uffd);
         // The child has an agent of its own and waits for this descriptor to close. With several
@@ -161,37 +148,25 @@ impl Handler {
             self.buffers.delayed.iter().filter(|event| matches!(event, Event::Fork(_))).count();
         self.child_has_agent = forks == 1 && agent.fork_copy.child_has_agent();
         while let Some(event) = self.buffers.delayed.take() {
-            self.handle_event(agent, active, core, event);
+            self.handle_event(context, event);
         }
         self.child_has_agent = false;
         agent.fork_copy.end_delay();
     }
 
-    pub(super) fn handle_event(
-        &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
-        event: Event,
-    ) {
-        if events::is_early(core, &event) {
-            return self.catch_up(agent, active, core, event);
+    pub(super) fn handle_event(&mut self, context: &mut Context<'_>, event: Event) {
+        let agent = context.agent;
+        if events::is_early(context.core, &event) {
+            return self.catch_up(context, event);
         }
         match event {
             Event::Fork(child) if self.child_has_agent => drop(child),
             Event::Fork(child) => {
                 let Handler { buffers, decompressor, .. } = self;
                 let decompressor = made(decompressor, agent);
-                crate::fork::fill_child(
-                    agent,
-                    active,
-                    core,
-                    child,
-                    decompressor,
-                    &mut buffers.pages[0],
-                );
+                crate::fork::fill_child(context, child, decompressor, &mut buffers.pages[0]);
             }
-            event => events::handle(agent, active, core, event),
+            event => events::handle(context, event),
         }
     }
 }

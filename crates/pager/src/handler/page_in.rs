@@ -12,7 +12,7 @@ use ramfold_sys::{Errno, PAGE_SIZE};
 use super::content::Found;
 use super::{Handler, Served, made, wake};
 use super::{content, misregistered};
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Agent, Context};
 use crate::cost;
 use crate::page::{self, PageNumber};
 use crate::take::retained;
@@ -26,20 +26,15 @@ pub(super) const BATCH_PAGES: usize = 8;
 
 impl Handler {
     /// Brings in a page that is fetched. With a page of a stream come those that are next.
-    pub(super) fn serve(
-        &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
-        page: PageNumber,
-    ) -> Served {
+    pub(super) fn serve(&mut self, context: &mut Context<'_>, page: PageNumber) -> Served {
+        let agent = context.agent;
         let window = self.streams.window_at(page);
         let counters = &agent.process().counters;
         counters.pages_prefetch_wasted.fetch_add(window.wasted.into(), Ordering::Relaxed);
         if window.pages > 1 {
-            return self.bring_window(agent, active, core, page, window);
+            return self.bring_window(context, page, window);
         }
-        let served = self.bring_one(agent, active, core, page, false);
+        let served = self.bring_one(context, page, false);
         if served == Served::Done {
             self.streams.note_brought(1, 0);
         }
@@ -47,21 +42,15 @@ impl Handler {
     }
 
     /// Brings in the page that is fetched, by itself, and wakes who waits for it.
-    fn bring_one(
-        &self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
-        page: PageNumber,
-        is_streamed: bool,
-    ) -> Served {
+    fn bring_one(&self, context: &mut Context<'_>, page: PageNumber, is_streamed: bool) -> Served {
+        let Context { agent, active, .. } = *context;
         let address = page::address_of(page);
         // SAFETY: the buffer was filled with the content of the page.
         let copied =
             unsafe { active.uffd.copy(address, self.buffers.pages[0].as_ptr(), PAGE_SIZE) };
         let served = settle(agent, active, address, copied);
         if served == Served::Done {
-            note_returned(agent, active, core, page, is_streamed);
+            note_returned(context, page, is_streamed);
         }
         served
     }
@@ -70,12 +59,11 @@ impl Handler {
     /// there is room for them. Who waits for them is woken later.
     fn bring_window(
         &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
+        context: &mut Context<'_>,
         page: PageNumber,
         Window { stride, pages, .. }: Window,
     ) -> Served {
+        let Context { agent, active, .. } = *context;
         let most = pages.min(1 + room_ahead(agent));
         // A bit for each place of the stream, that of the fault first, that has no page, nor a guard page,
         // which would be overwritten.
@@ -97,18 +85,18 @@ impl Handler {
             place += rest.trailing_zeros();
             let first = page.wrapping_add_signed(stride * i64::from(place));
             let together = (together as usize).min(most - brought);
-            let mut done = self.bring(agent, active, core, first, stride, together, place == 0);
+            let mut done = self.bring(context, first, stride, together, place == 0);
             if done == 0 && place > 0 {
                 break;
             }
             if done == 0 {
-                let served = self.bring_one(agent, active, core, page, true);
+                let served = self.bring_one(context, page, true);
                 if served != Served::Done {
                     return served;
                 }
                 done = 1;
             }
-            core.probation.push(first, stride, done);
+            context.core.probation.push(first, stride, done);
             brought += done;
             place += done as u32;
         }
@@ -124,17 +112,15 @@ impl Handler {
     /// Brings in a page and up to so many of its neighbours in one direction, as many as lie behind one
     /// another and fit the buffer, and wakes nobody. Returns how many. `is_fetched`: the first one is in
     /// the buffer.
-    #[expect(clippy::too_many_arguments)]
     fn bring(
         &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
+        context: &mut Context<'_>,
         nearest: PageNumber,
         stride: i64,
         together: usize,
         is_fetched: bool,
     ) -> usize {
+        let active = context.active;
         let upwards = stride > 0;
         let mut pages = usize::from(is_fetched);
         if !upwards && is_fetched {
@@ -143,7 +129,7 @@ impl Handler {
         while pages < together.min(BATCH_PAGES) {
             let page = nearest.wrapping_add_signed(stride * pages as i64);
             let place = if upwards { pages } else { BATCH_PAGES - pages };
-            if self.fetch(agent, active, core, page, place) != Found::Here {
+            if self.fetch(context, page, place) != Found::Here {
                 break;
             }
             pages += 1;
@@ -164,24 +150,18 @@ impl Handler {
             Err(partial) => partial.done / PAGE_SIZE,
         };
         for page in first..first + done as u64 {
-            note_returned(agent, active, core, page, true);
+            note_returned(context, page, true);
         }
         // The one that is asked for is the last of them.
         if upwards || done == pages { done } else { 0 }
     }
 
     /// Puts a page's content among the pages to copy from, if it is in memory.
-    pub(super) fn fetch(
-        &mut self,
-        agent: &'static Agent,
-        active: &Active,
-        core: &Core,
-        page: PageNumber,
-        place: usize,
-    ) -> Found {
+    pub(super) fn fetch(&mut self, context: &Context<'_>, page: PageNumber, place: usize) -> Found {
+        let Context { agent, active, .. } = *context;
         let Handler { buffers, decompressor, .. } = self;
         let buffer = &mut buffers.pages[place];
-        if let Some(slot) = core.staging.find(page) {
+        if let Some(slot) = context.core.staging.find(page) {
             // SAFETY: a live slot holds the page's content, and only the reclaimer removes it.
             *buffer = *unsafe { active.slot_page(slot) };
             return Found::Here;
@@ -192,22 +172,17 @@ impl Handler {
 
 /// A page is in memory again, for itself or as one of a stream. Where streams go over more than there
 /// is room for, each of their pages will be as long in coming back as the others, and none is spared.
-pub(super) fn note_returned(
-    agent: &Agent,
-    active: &Active,
-    core: &mut Core,
-    page: PageNumber,
-    is_streamed: bool,
-) {
+pub(super) fn note_returned(context: &mut Context<'_>, page: PageNumber, is_streamed: bool) {
+    let Context { agent, active, .. } = *context;
     let counters = &agent.process().counters;
-    core.victims.note_returned(page);
-    let mark = if is_streamed && core.victims.preferred() == VictimKind::Streamed {
+    context.core.victims.note_returned(page);
+    let mark = if is_streamed && context.core.victims.preferred() == VictimKind::Streamed {
         Reuse::default()
     } else {
-        Reuse(active.store.mark(page)).returned(core.sweep.round())
+        Reuse(active.store.mark(page)).returned(context.core.sweep.round())
     };
-    if let Some(slot) = core.staging.find(page) {
-        core.staging.kill(slot);
+    if let Some(slot) = context.core.staging.find(page) {
+        context.core.staging.kill(slot);
         active.store.set_mark(page, mark.0);
         counters.pages_second_chance.fetch_add(1, Ordering::Relaxed);
     } else {

@@ -11,7 +11,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 use super::content;
 use super::page_in::{note_returned, room_ahead, settle};
 use super::{Handler, KERNEL_NS, made, wake};
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Agent, Context};
 use crate::page::{self, PageNumber};
 use crate::spill::{self};
 
@@ -19,13 +19,12 @@ impl Handler {
     /// Begins to read a page from the spill file, with those ahead of it in its stream.
     pub(super) fn read_spilled(
         &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
+        context: &mut Context<'_>,
         page: PageNumber,
         spilled: Spilled,
         started_ns: u64,
     ) {
+        let Context { agent, active, .. } = *context;
         let Some(access) = &active.spill else {
             content::fail(agent, page, &spill::ReadError::NotOpen);
         };
@@ -46,7 +45,7 @@ impl Handler {
         for step in 1..most {
             let next = page.wrapping_add_signed(stride * step as i64);
             // What is in memory is passed by.
-            if core.staging.find(next).is_some() || self.reads.has(next) {
+            if context.core.staging.find(next).is_some() || self.reads.has(next) {
                 continue;
             }
             let Some(spilled) = active.store.spilled(next) else { continue };
@@ -74,12 +73,8 @@ impl Handler {
     }
 
     /// Brings in what was read from the spill file, where the store still says that it is there.
-    pub(super) fn finish_reads(
-        &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
-    ) {
+    pub(super) fn finish_reads(&mut self, context: &mut Context<'_>) {
+        let Context { agent, active, .. } = *context;
         let Some(access) = active.spill.as_ref().filter(|_| self.reads.under_way() > 0) else {
             return;
         };
@@ -94,21 +89,13 @@ impl Handler {
             for (page, spilled) in finished.pages.into_iter().flatten() {
                 // A page ahead may have been in memory with its object kept, and been changed and taken
                 // out since.
-                let is_newest = core.staging.find(page).is_none();
+                let is_newest = context.core.staging.find(page).is_none();
                 if is_newest && active.store.spilled(page) == Some(spilled) {
                     let object = match finished.open(access, spilled) {
                         Ok(object) => object,
                         Err(error) => content::fail(agent, page, &error),
                     };
-                    self.bring_object(
-                        agent,
-                        active,
-                        core,
-                        page,
-                        spilled.encoding(),
-                        object,
-                        is_streamed,
-                    );
+                    self.bring_object(context, page, spilled.encoding(), object, is_streamed);
                 }
                 // Where nothing was brought in, whoever waits finds out by trying again.
                 wake(&active.uffd, page::address_of(page));
@@ -128,17 +115,15 @@ impl Handler {
     }
 
     /// Brings in a page whose object was read.
-    #[expect(clippy::too_many_arguments)]
     fn bring_object(
         &mut self,
-        agent: &'static Agent,
-        active: &'static Active,
-        core: &mut Core,
+        context: &mut Context<'_>,
         page: PageNumber,
         encoding: u8,
         object: &[u8],
         is_streamed: bool,
     ) {
+        let Context { agent, active, .. } = *context;
         let Handler { buffers, decompressor, .. } = self;
         let decompressor = made(decompressor, agent);
         if let Err(error) = content::expand(encoding, object, decompressor, &mut buffers.pages[0]) {
@@ -150,7 +135,7 @@ impl Handler {
             Ok(()) => {
                 let counters = &agent.process().counters;
                 counters.spill_hits.fetch_add(1, Ordering::Relaxed);
-                note_returned(agent, active, core, page, is_streamed);
+                note_returned(context, page, is_streamed);
             }
             // An event waits to be read, or the page came by another way: it is tried again if somebody
             // wants it.

@@ -6,7 +6,7 @@ use ramfold_policy::memory::stream::WINDOW_MAX;
 use ramfold_sys::{PAGE_SIZE, time};
 
 use super::Handler;
-use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS};
+use crate::agent::{Active, Agent, Context, Core, LOCK_PATIENCE_NS};
 use crate::cost;
 use crate::reclaim::{By, Chunk, Reclaimer};
 use crate::spill::{self};
@@ -31,19 +31,20 @@ const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 impl Handler {
     /// Fills staging for the reclaimer when it is empty: the monitor has nothing to do then, and the
     /// faulting thread waits. See [`sweep`].
-    pub(super) fn take_ahead(agent: &Agent, active: &Active, core: &mut Core) {
+    pub(super) fn take_ahead(context: &mut Context<'_>) {
+        let agent = context.agent;
         let cost = agent.cost();
         let near = cost.saturating_sub(spill::leaving_bytes(agent))
             + (CHUNK_PAGES * PAGE_SIZE) as u64
             > cost::own_watermarks(agent).high;
-        if !near || core.staging.waiting() > 0 || core.sweep.is_blocked() {
+        if !near || context.core.staging.waiting() > 0 || context.core.sweep.is_blocked() {
             return;
         }
         for _ in 0..TAKE_STEPS_MAX {
-            if core.staging.holds_enough() {
+            if context.core.staging.holds_enough() {
                 break;
             }
-            match sweep::take_next(agent, active, core) {
+            match sweep::take_next(context) {
                 Taken::Pages | Taken::Passed => {}
                 // The rest may be far: the fault comes first.
                 Taken::Looked | Taken::Busy(_) | Taken::Changing | Taken::Full | Taken::Nothing => {
@@ -54,12 +55,12 @@ impl Handler {
     }
 
     /// In direct reclaim: sees to it that there is a chunk for this thread and one for the monitor.
-    fn take_directly(agent: &Agent, active: &Active, core: &mut Core) {
+    fn take_directly(context: &mut Context<'_>) {
         for _ in 0..TAKE_STEPS_MAX {
-            if core.staging.waiting() >= 2 || core.sweep.is_blocked() {
+            if context.core.staging.waiting() >= 2 || context.core.sweep.is_blocked() {
                 break;
             }
-            match sweep::take_next(agent, active, core) {
+            match sweep::take_next(context) {
                 Taken::Pages | Taken::Passed | Taken::Looked => {}
                 Taken::Busy(_) | Taken::Changing | Taken::Full | Taken::Nothing => break,
             }
@@ -69,7 +70,7 @@ impl Handler {
     /// Once the cap is reached, helps to make room, or waits for it where there is nothing to help
     /// with. Bounded: messages that are not faults need an answer too, and reclaim itself may wait
     /// for one.
-    pub(super) fn stall_over_cap(&mut self, agent: &'static Agent, active: &Active) {
+    pub(super) fn stall_over_cap(&mut self, agent: &'static Agent, active: &'static Active) {
         let marks = cost::own_watermarks(agent);
         let cost = || agent.cost();
         if cost() <= marks.hard {
@@ -98,7 +99,7 @@ impl Handler {
             if leaves {
                 spill::wake_if_wanted(agent, active);
             } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
-                Self::take_directly(agent, active, &mut core);
+                Self::take_directly(&mut Context { agent, active, core: &mut core });
             }
             if agent.monitor_sleep.take() {
                 agent.process().wake_agent();

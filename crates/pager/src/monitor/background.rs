@@ -8,6 +8,7 @@ use ramfold_sys::{PAGE_SIZE, time};
 
 use super::Monitor;
 use super::cap::has_grown;
+use crate::agent::Context;
 use crate::cost;
 use crate::take::proactive::{self, Proactive};
 
@@ -46,7 +47,7 @@ impl Monitor {
         // Where memory is short that comes first.
         let high = cost::own_watermarks(agent).high;
         while due > 0 && self.cost_bytes() <= high {
-            let step = cold.step(agent, active, &mut agent.lock_core());
+            let step = cold.step(&mut Context { agent, active, core: &mut agent.lock_core() });
             match step {
                 proactive::Step::Looked(pages) => due = due.saturating_sub(pages),
                 proactive::Step::Full => {

@@ -10,7 +10,7 @@ use ramfold_sys::{PAGE_SIZE, time};
 use rustix::mm::{Advice, madvise};
 
 use super::{GROWING_NS, Monitor};
-use crate::agent::{Active, Agent};
+use crate::agent::{Active, Agent, Context};
 use crate::cost;
 use crate::monitor::unheld::Unheld;
 use crate::page;
@@ -229,7 +229,7 @@ impl Monitor {
     }
 
     /// During reclaim: notices how the program grows, and stops it when it outruns reclaim.
-    fn watch(&mut self, active: &Active, hard: u64) {
+    fn watch(&mut self, active: &'static Active, hard: u64) {
         let agent = self.agent;
         self.ask();
         self.correct_estimate();
@@ -240,7 +240,7 @@ impl Monitor {
             self.growth = Growth::default();
             self.stops += 1;
             let core = &mut *agent.lock_core();
-            sweep::stop_thread(agent, active, core, self.main_stack.clone());
+            sweep::stop_thread(&mut Context { agent, active, core }, self.main_stack.clone());
             self.growing_until_ns = time::monotonic_ns() + GROWING_NS;
         }
     }

@@ -7,6 +7,7 @@ use ramfold_sys::proc::Proportional;
 use ramfold_sys::{PAGE_SIZE, time};
 
 use super::Monitor;
+use crate::agent::Context;
 use crate::fork::copies;
 use crate::session::Process;
 
@@ -109,9 +110,9 @@ impl Monitor {
         let guards = agent.shares_memory.load(Ordering::Relaxed)
             && copies::must_be_guarded(agent, all, shared);
         if guards && !is_guarded {
-            copies::guard(agent, active, &agent.lock_core());
+            copies::guard(&Context { agent, active, core: &mut agent.lock_core() });
         } else if is_guarded && !agent.shares_memory.load(Ordering::Relaxed) {
-            copies::leave_unguarded(agent, active, &agent.lock_core());
+            copies::leave_unguarded(&Context { agent, active, core: &mut agent.lock_core() });
         }
     }
 }

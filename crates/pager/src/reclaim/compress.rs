@@ -42,7 +42,7 @@ impl Reclaimer {
     /// Compresses the page in a slot, which is this thread's, to an object that starts there.
     pub(super) fn compress(
         &mut self,
-        active: &Active,
+        active: &'static Active,
         slot: Slot,
         aim: Aim,
         start: usize,
@@ -68,7 +68,7 @@ impl Reclaimer {
     /// it became, and what came of it for speed and for density.
     pub(super) fn compare(
         &mut self,
-        active: &Active,
+        active: &'static Active,
         slot: Slot,
         aim: Aim,
         start: usize,

@@ -26,7 +26,7 @@ impl Reclaimer {
     /// that the program has asked for meanwhile is no more in the slot.
     pub(super) fn store(
         &self,
-        active: &Active,
+        active: &'static Active,
         core: &mut Core,
         slot: Slot,
         compressed: Compressed,
@@ -62,7 +62,7 @@ impl Reclaimer {
     }
 
     /// Stores a page as it is, where there is a spill file for it to go to.
-    fn store_raw(&self, active: &Active, slot: Slot, page: PageNumber) -> bool {
+    fn store_raw(&self, active: &'static Active, slot: Slot, page: PageNumber) -> bool {
         if !self.agent.spill_works.load(Ordering::Relaxed) {
             return false;
         }
@@ -74,7 +74,7 @@ impl Reclaimer {
     }
 
     /// Tries to give a page back; where that fails now, `free_frames` goes on with it.
-    fn put_back_soon(&self, active: &Active, core: &mut Core, slot: Slot) {
+    fn put_back_soon(&self, active: &'static Active, core: &mut Core, slot: Slot) {
         let _ = self.put_back(active, core, slot);
     }
 
@@ -82,7 +82,7 @@ impl Reclaimer {
     /// has changed its access. When that cannot be done now (an event waits to be read, for which
     /// the lock must be free) the page stays in staging, the reason is returned, and `free_frames`
     /// tries again.
-    fn put_back(&self, active: &Active, core: &mut Core, slot: Slot) -> Result<(), Errno> {
+    fn put_back(&self, active: &'static Active, core: &mut Core, slot: Slot) -> Result<(), Errno> {
         let address = page::address_of(core.staging.page(slot));
         let source = active.slot_address(slot);
         // SAFETY: the slot holds the content due at this address; the address is registered or
@@ -109,7 +109,7 @@ impl Reclaimer {
     /// Frees the frames of a chunk whose pages are all stored, returned or dropped. Staging is
     /// registered, and giving up registered memory would raise an event to ourselves; so the
     /// chunk is unregistered for that moment.
-    pub(super) fn free_frames(&mut self, active: &Active, chunk: usize) -> Chunk {
+    pub(super) fn free_frames(&mut self, active: &'static Active, chunk: usize) -> Chunk {
         let agent = self.agent;
         let mut deadline = None;
         loop {

@@ -20,7 +20,7 @@ use rustix::mm::{Advice, madvise};
 use rustix::thread::sched_yield;
 
 use self::compress::{Compressed, OBJECT_BYTES_MAX, OTHER_START};
-use crate::agent::{Active, Agent, Core, LOCK_PATIENCE_NS};
+use crate::agent::{Active, Agent, Context, Core, LOCK_PATIENCE_NS};
 use crate::cost;
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::take::sweep::{self, Taken};
@@ -92,7 +92,7 @@ impl Reclaimer {
     /// handler is left to take pages, for which it needs this thread to sleep, as long as faults come.
     ///
     /// `watch` is called every few pages: the program may be growing meanwhile.
-    pub fn step(&mut self, active: &Active, watch: &mut dyn FnMut()) -> Step {
+    pub fn step(&mut self, active: &'static Active, watch: &mut dyn FnMut()) -> Step {
         let agent = self.agent;
         let counters = &agent.process().counters;
         match self.chunk(active, &mut || {
@@ -128,14 +128,14 @@ impl Reclaimer {
     }
 
     /// For the monitor, where there is time: compresses the chunks that are full, as densely as it can.
-    pub fn drain(&mut self, active: &Active) {
+    pub fn drain(&mut self, active: &'static Active) {
         self.dense = true;
         while self.chunk(active, &mut || true) == Chunk::Freed {}
         self.dense = false;
         self.refill_reserve(active);
     }
 
-    fn refill_reserve(&self, active: &Active) {
+    fn refill_reserve(&self, active: &'static Active) {
         if !active.store.reserve_low() {
             return;
         }
@@ -149,7 +149,7 @@ impl Reclaimer {
     }
 
     /// Takes pages until half of the chunks are full. `false` when no page could be taken.
-    fn fill_staging(&mut self, active: &Active) -> bool {
+    fn fill_staging(&mut self, active: &'static Active) -> bool {
         let agent = self.agent;
         let mut took = false;
         loop {
@@ -158,7 +158,7 @@ impl Reclaimer {
                 if core.staging.holds_enough() || took && core.staging.waiting() > 0 {
                     return true;
                 }
-                sweep::take_next(agent, active, core)
+                sweep::take_next(&mut Context { agent, active, core })
             };
             match taken {
                 Taken::Pages | Taken::Passed | Taken::Looked => took = true,
@@ -175,7 +175,7 @@ impl Reclaimer {
     /// A page that MOVE calls busy though no other process has it was shared by a fork once: then a
     /// write makes it the process's own again, without copying anything. Or it is pinned by I/O:
     /// then it stays busy and is left alone, for a device may be writing to it.
-    fn take_busy(&mut self, active: &Active, address: usize) -> bool {
+    fn take_busy(&mut self, active: &'static Active, address: usize) -> bool {
         let counters = &self.agent.process().counters;
         if self.agent.copies.is_guarded() {
             // It is nobody else's: no copy.
@@ -185,7 +185,7 @@ impl Reclaimer {
         let unshared = unsafe { madvise(address as *mut _, PAGE_SIZE, Advice::LinuxPopulateWrite) };
         let core = &mut *self.agent.lock_core();
         if unshared.is_ok() {
-            match sweep::take_next(self.agent, active, core) {
+            match sweep::take_next(&mut Context { agent: self.agent, active, core }) {
                 Taken::Busy(again) if again == address => {}
                 taken => {
                     counters.pages_unshared.fetch_add(1, Ordering::Relaxed);
@@ -220,7 +220,7 @@ impl Reclaimer {
     /// pages, and to sleep until it is free and be woken on another processor costs 25 to 75 us.
     ///
     /// `watch` is called every few pages; when it says `false` the rest is left for later.
-    pub fn chunk(&mut self, active: &Active, watch: &mut dyn FnMut() -> bool) -> Chunk {
+    pub fn chunk(&mut self, active: &'static Active, watch: &mut dyn FnMut() -> bool) -> Chunk {
         let Some(mut core) = self.lock() else { return Chunk::Interrupted };
         let claim = self.claimed.or_else(|| core.staging.claim_oldest());
         let Some(chunk) = claim else { return Chunk::Nothing };
@@ -283,7 +283,7 @@ impl Reclaimer {
     }
 
     /// What to compress pages for now.
-    fn aim(&mut self, active: &Active, core: &mut Core) -> Aim {
+    fn aim(&mut self, active: &'static Active, core: &mut Core) -> Aim {
         let Core { objectives, victims, .. } = core;
         let process = self.agent.process();
         let counters = &process.counters;
@@ -310,7 +310,7 @@ impl Reclaimer {
 
     /// Does the pool leave the program too little of the cap? Then every byte it shrinks by is worth
     /// compressing for density.
-    fn pool_takes_most(&self, active: &Active) -> bool {
+    fn pool_takes_most(&self, active: &'static Active) -> bool {
         let cap = cost::watermarks(self.agent.session()).cap;
         let own = cap.saturating_sub(crate::cost::others_cost(self.agent));
         active.store.cost_bytes() as u64 > own / 3 * 2

@@ -46,7 +46,7 @@ impl Recompress {
     };
 
     /// Is there time to go on, and something to go on with?
-    pub fn is_due(&mut self, agent: &Agent, active: &Active, is_quiet: bool) -> bool {
+    pub fn is_due(&mut self, agent: &Agent, active: &'static Active, is_quiet: bool) -> bool {
         let now = time::monotonic_ns();
         let share = if is_quiet { SHARE_QUIET } else { SHARE };
         let elapsed = now - core::mem::replace(&mut self.reckoned_ns, now);
@@ -72,7 +72,7 @@ impl Recompress {
     pub fn go_on(
         &mut self,
         agent: &Agent,
-        active: &Active,
+        active: &'static Active,
         reclaimer: &mut Reclaimer,
         mut go_on: impl FnMut() -> bool,
     ) -> bool {

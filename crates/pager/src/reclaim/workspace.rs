@@ -71,8 +71,7 @@ impl Reclaimer {
         if self.claimed.is_some() {
             return Some(self);
         }
-        let (agent, by) = (self.agent, self.by);
-        drop(self);
+        let Reclaimer { agent, by, .. } = self;
         // SAFETY: nobody has these parts any more.
         let scratch = unsafe { Self::scratch(agent, by) };
         let start = Self::buffers(agent, by) as usize;

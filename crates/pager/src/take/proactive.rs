@@ -16,7 +16,7 @@ use ramfold_policy::memory::reuse::Reuse;
 use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::pagemap::Pages;
 
-use crate::agent::{Active, Agent, Core};
+use crate::agent::Context;
 use crate::page::{self, PageNumber};
 use crate::take::clock_hand::ClockHand;
 use crate::take::sweep::{self, Taken};
@@ -55,18 +55,19 @@ impl Proactive {
     pub const START: Proactive = Proactive { hand: ClockHand::START, block: None };
 
     /// Looks at the pages of one block.
-    pub fn step(&mut self, agent: &Agent, active: &Active, core: &mut Core) -> Step {
+    pub fn step(&mut self, context: &mut Context<'_>) -> Step {
+        let Context { agent, active, .. } = *context;
         let Some(run) = self.hand.run() else {
-            if self.hand.look(active, &core.regions, Pages::All) {
+            if self.hand.look(active, &context.core.regions, Pages::All) {
                 return Step::Looked(0);
             }
             self.hand.restart();
             self.block = None;
             // What comes back within a round or two has come back soon.
-            core.sweep.note_round();
+            context.core.sweep.note_round();
             return Step::Round;
         };
-        if core.staging.free_slots().is_empty() {
+        if context.core.staging.free_slots().is_empty() {
             return Step::Full;
         }
         let first = page::number_of(run.start) / BLOCK_PAGES * BLOCK_PAGES;
@@ -74,12 +75,12 @@ impl Proactive {
         let piece = run.start..end;
         let verdict = match self.block {
             Some((block, verdict)) if block == first => verdict,
-            _ => self.judge(agent, active, core, first),
+            _ => self.judge(context, first),
         };
         self.block = Some((first, verdict));
         let bytes = match verdict {
             Verdict::Leave => piece.len(),
-            Verdict::Take => match sweep::take(agent, active, core, piece) {
+            Verdict::Take => match sweep::take(context, piece) {
                 (Taken::Changing, _) => return Step::Changing,
                 (Taken::Pages, bytes) => {
                     let pages = (bytes / PAGE_SIZE) as u64;
@@ -95,14 +96,15 @@ impl Proactive {
     }
 
     /// Asks the probe of a block, or takes one.
-    fn judge(&self, agent: &Agent, active: &Active, core: &mut Core, first: PageNumber) -> Verdict {
+    fn judge(&self, context: &mut Context<'_>, first: PageNumber) -> Verdict {
+        let active = context.active;
         let is_here =
             |page: PageNumber| self.hand.runs().any(|run| run.contains(&page::address_of(page)));
         // Not always the first page, in which allocators like to keep their own.
         let start = scattered(first) % BLOCK_PAGES;
         for nth in 0..BLOCK_PAGES {
             let page = first + (start + nth) % BLOCK_PAGES;
-            if sweep::is_out(active, core, page) {
+            if sweep::is_out(active, context.core, page) {
                 return Verdict::Take;
             }
             let mark = Reuse(active.store.mark(page));
@@ -114,7 +116,7 @@ impl Proactive {
                 Some(mark) => {
                     active.store.set_mark(page, mark.0);
                 }
-                None => probe(agent, active, core, page),
+                None => probe(context, page),
             }
             return Verdict::Leave;
         }
@@ -122,10 +124,11 @@ impl Proactive {
     }
 }
 
-fn probe(agent: &Agent, active: &Active, core: &mut Core, page: PageNumber) {
+fn probe(context: &mut Context<'_>, page: PageNumber) {
+    let agent = context.agent;
     let range = page::address_of(page)..page::address_of(page + 1);
     // Where that is refused the next round tries again.
-    if let (Taken::Pages, _) = sweep::move_start(agent, active, core, range, 1) {
+    if let (Taken::Pages, _) = sweep::move_start(context, range, 1) {
         agent.process().counters.cold_probes.fetch_add(1, Ordering::Relaxed);
     }
 }

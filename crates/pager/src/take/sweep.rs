@@ -14,7 +14,7 @@ use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 
-use crate::agent::{Active, Agent, Core};
+use crate::agent::{Active, Context, Core};
 use crate::cost;
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
@@ -168,51 +168,56 @@ impl Sweep {
 }
 
 /// Takes a batch of pages into staging, or passes some by.
-pub fn take_next(agent: &Agent, active: &Active, core: &mut Core) -> Taken {
-    if core.staging.free_slots().is_empty() {
+pub fn take_next(context: &mut Context<'_>) -> Taken {
+    let agent = context.agent;
+    if context.core.staging.free_slots().is_empty() {
         return Taken::Full;
     }
     let cap_pages = cost::watermarks(agent.session()).cap as usize / PAGE_SIZE;
-    core.victims.set_cap(cap_pages as u64);
+    context.core.victims.set_cap(cap_pages as u64);
     let limit = (cap_pages / PROBATION_SHARE).max(PROBATION_PAGES_MIN);
-    let streamed = core.probation.beyond(limit);
+    let streamed = context.core.probation.beyond(limit);
     if let Some((first, pages)) = streamed {
-        let choice = core.victims.choose();
+        let choice = context.core.victims.choose();
         if choice.kind == VictimKind::Streamed {
             let pages = if choice.is_trial { 1 } else { pages };
-            return take_streamed(agent, active, core, first, pages, choice);
+            return take_streamed(context, first, pages, choice);
         }
         if choice.is_trial {
-            return try_page(agent, active, core, cap_pages, choice);
+            return try_page(context, cap_pages, choice);
         }
         // What has waited for long is like any other page.
-        while core.probation.beyond(2 * limit).is_some() {
-            core.probation.drop_oldest();
+        while context.core.probation.beyond(2 * limit).is_some() {
+            context.core.probation.drop_oldest();
         }
     }
-    let run = match find_victims(agent, active, core) {
+    let run = match find_victims(context) {
         Ok(run) => run,
         Err(Taken::Nothing) => {
-            if let Some((first, pages)) = core.probation.beyond(limit) {
+            if let Some((first, pages)) = context.core.probation.beyond(limit) {
                 let choice = VictimChoice { kind: VictimKind::Streamed, is_trial: false };
-                return take_streamed(agent, active, core, first, pages, choice);
+                return take_streamed(context, first, pages, choice);
             }
-            core.sweep.blocked = true;
+            context.core.sweep.blocked = true;
             return Taken::Nothing;
         }
         Err(taken) => {
-            core.sweep.blocked = false;
+            context.core.sweep.blocked = false;
             return taken;
         }
     };
     let first = page::number_of(run.start);
-    let (taken, bytes) = take(agent, active, core, run);
+    let (taken, bytes) = take(context, run);
     if taken == Taken::Pages {
         let kind = if streamed.is_some() { VictimKind::Swept } else { VictimKind::SweptAlone };
-        core.victims.note_taken(first, bytes / PAGE_SIZE, VictimChoice { kind, is_trial: false });
+        context.core.victims.note_taken(
+            first,
+            bytes / PAGE_SIZE,
+            VictimChoice { kind, is_trial: false },
+        );
     }
-    core.sweep.skip(bytes);
-    core.sweep.blocked = matches!(taken, Taken::Busy(_));
+    context.core.sweep.skip(bytes);
+    context.core.sweep.blocked = matches!(taken, Taken::Busy(_));
     taken
 }
 
@@ -223,42 +228,38 @@ pub fn is_out(active: &Active, core: &Core, page: PageNumber) -> bool {
 
 /// Takes pages that a stream has left behind. What stands in the way is left to the sweep.
 fn take_streamed(
-    agent: &Agent,
-    active: &Active,
-    core: &mut Core,
+    context: &mut Context<'_>,
     first: PageNumber,
     pages: usize,
     choice: VictimChoice,
 ) -> Taken {
-    let out = (first..first + pages as u64).take_while(|&page| is_out(active, core, page)).count();
+    let active = context.active;
+    let out = (first..first + pages as u64)
+        .take_while(|&page| is_out(active, context.core, page))
+        .count();
     if out > 0 {
-        core.probation.skip(out);
+        context.core.probation.skip(out);
         return Taken::Passed;
     }
     let start = page::address_of(first);
-    match take(agent, active, core, start..start + pages * PAGE_SIZE) {
+    match take(context, start..start + pages * PAGE_SIZE) {
         (Taken::Changing, _) => return Taken::Changing,
         (Taken::Pages, bytes) => {
-            core.victims.note_taken(first, bytes / PAGE_SIZE, choice);
-            core.probation.skip(bytes / PAGE_SIZE);
+            context.core.victims.note_taken(first, bytes / PAGE_SIZE, choice);
+            context.core.probation.skip(bytes / PAGE_SIZE);
             return Taken::Pages;
         }
-        (Taken::Passed, bytes) if bytes > 0 => core.probation.skip(bytes / PAGE_SIZE),
-        _ => core.probation.drop_oldest(),
+        (Taken::Passed, bytes) if bytes > 0 => context.core.probation.skip(bytes / PAGE_SIZE),
+        _ => context.core.probation.drop_oldest(),
     }
     Taken::Passed
 }
 
 /// Takes one page somewhere, a good way behind the last that was taken so: any page that the sweep could
 /// come by.
-fn try_page(
-    agent: &Agent,
-    active: &Active,
-    core: &mut Core,
-    cap_pages: usize,
-    choice: VictimChoice,
-) -> Taken {
-    let Core { sweep, regions, .. } = core;
+fn try_page(context: &mut Context<'_>, cap_pages: usize, choice: VictimChoice) -> Taken {
+    let active = context.active;
+    let Core { sweep, regions, .. } = context.core;
     let place = &mut sweep.tried;
     place.at += (cap_pages / TRIAL_PLACES).max(1) * PAGE_SIZE;
     if regions.at_or_after(place.at).is_none() {
@@ -273,12 +274,12 @@ fn try_page(
     if is_spared(Reuse(active.store.mark(page::number_of(first))), false) {
         return Taken::Passed;
     }
-    match move_start(agent, active, core, first..first + PAGE_SIZE, 1) {
+    match move_start(context, first..first + PAGE_SIZE, 1) {
         (Taken::Changing, _) => Taken::Changing,
         (Taken::Pages, _) => {
-            core.victims.note_taken(page::number_of(first), 1, choice);
+            context.core.victims.note_taken(page::number_of(first), 1, choice);
             // In its place stays one that a stream has left behind.
-            core.probation.skip(1);
+            context.core.probation.skip(1);
             Taken::Pages
         }
         _ => Taken::Passed,
@@ -287,14 +288,15 @@ fn try_page(
 
 /// Takes the lowest pages of a stack that are in memory: its thread stops at the next call or
 /// return, and waits with the faults that wait for room.
-pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range<usize>) {
+pub fn stop_thread(context: &mut Context<'_>, stack: Range<usize>) {
+    let Context { agent, active, .. } = *context;
     let mut runs = [PageRegion::default()];
     if let Ok(found) = active.pagemap.present(stack, STACK_PAGES_MAX, &mut runs, Pages::All)
         && found.runs > 0
     {
         let run = runs[0].start as usize..runs[0].end as usize;
         let pages = (run.len() / PAGE_SIZE).min(STACK_PAGES_MAX);
-        let (taken, _) = move_start(agent, active, core, run, pages);
+        let (taken, _) = move_start(context, run, pages);
         let counters = &agent.process().counters;
         let stopped = taken == Taken::Pages;
         let count = if stopped { &counters.threads_stopped } else { &counters.threads_not_stopped };
@@ -305,8 +307,9 @@ pub fn stop_thread(agent: &Agent, active: &Active, core: &mut Core, stack: Range
 /// Looks for pages in memory behind the hand, a stretch at a time. [`Taken::Looked`] when there are
 /// none in it, [`Taken::Nothing`] after two rounds that gained too little: the first may only have
 /// cleared marks, or passed by what is protected.
-fn find_victims(agent: &Agent, active: &Active, core: &mut Core) -> Result<Range<usize>, Taken> {
-    let Core { sweep, regions, staging, .. } = core;
+fn find_victims(context: &mut Context<'_>) -> Result<Range<usize>, Taken> {
+    let Context { agent, active, .. } = *context;
+    let Core { sweep, regions, staging, .. } = context.core;
     if let Some(run) = sweep.hand.run() {
         return Ok(run);
     }
@@ -329,36 +332,32 @@ fn find_victims(agent: &Agent, active: &Active, core: &mut Core) -> Result<Range
 
 /// Takes a batch from the start of a run of present pages. Returns also how many bytes of the run
 /// are dealt with.
-pub fn take(agent: &Agent, active: &Active, core: &mut Core, run: Range<usize>) -> (Taken, usize) {
+pub fn take(context: &mut Context<'_>, run: Range<usize>) -> (Taken, usize) {
+    let active = context.active;
     let first = page::number_of(run.start);
     let pages = run.len() / PAGE_SIZE;
     // In a second round having been used lately is no protection any more: everything was.
-    let tolerant = core.sweep.fruitless_rounds > 0;
+    let tolerant = context.core.sweep.fruitless_rounds > 0;
     // Pages that were used lately, or did not compress lately, are passed by once per mark.
     let passed =
         (0..pages).take_while(|&index| pass_by(active, first + index as u64, tolerant)).count();
     if passed > 0 {
         return (Taken::Passed, passed * PAGE_SIZE);
     }
-    let free = core.staging.free_slots();
+    let free = context.core.staging.free_slots();
     let pages = 1
         + (1..pages.min(BATCH_PAGES).min(free.len()))
             .take_while(|&index| {
                 !is_spared(Reuse(active.store.mark(first + index as u64)), tolerant)
             })
             .count();
-    move_start(agent, active, core, run, pages)
+    move_start(context, run, pages)
 }
 
 /// Takes up to so many pages from the start of a run, whatever their marks say.
-pub fn move_start(
-    agent: &Agent,
-    active: &Active,
-    core: &mut Core,
-    run: Range<usize>,
-    pages: usize,
-) -> (Taken, usize) {
-    let free = core.staging.free_slots();
+pub fn move_start(context: &mut Context<'_>, run: Range<usize>, pages: usize) -> (Taken, usize) {
+    let Context { agent, active, .. } = *context;
+    let free = context.core.staging.free_slots();
     let first = page::number_of(run.start);
     let pages = pages.min(free.len());
     let pages = (0..pages).take_while(|&index| !agent.stays(first + index as u64)).count();
@@ -368,10 +367,10 @@ pub fn move_start(
     let range = run.start..run.start + pages * PAGE_SIZE;
     // What has left the list since the look must not be touched: it may be memory that the
     // program has just mapped and that nobody would bring back.
-    if range.is_empty() || !core.regions.contains(&range) {
+    if range.is_empty() || !context.core.regions.contains(&range) {
         return (Taken::Passed, run.len());
     }
-    if core.dropped.touch(&range, time::monotonic_ns) {
+    if context.core.dropped.touch(&range, time::monotonic_ns) {
         return (Taken::Passed, range.len());
     }
     let slot = active.slot_address(Slot(free.start));
@@ -389,35 +388,33 @@ pub fn move_start(
                 bytes = (bytes / 2).next_multiple_of(PAGE_SIZE);
                 continue;
             }
-            Err(Partial { errno, done: 0 }) => return refused(agent, active, core, errno, run),
+            Err(Partial { errno, done: 0 }) => return refused(context, errno, run),
             // What stopped it shows when the rest is tried.
             Err(Partial { done, .. }) => bytes = done,
         }
         // SAFETY: they were just filled, and the list does not have them yet.
         unsafe { active.keep_slots(Slot(free.start), bytes / PAGE_SIZE) };
-        note_staged(agent, active, core, first, bytes / PAGE_SIZE);
+        note_staged(context, first, bytes / PAGE_SIZE);
         return (Taken::Pages, bytes);
     }
 }
 
-fn note_staged(agent: &Agent, active: &Active, core: &mut Core, first: PageNumber, pages: usize) {
+fn note_staged(context: &mut Context<'_>, first: PageNumber, pages: usize) {
+    let Context { agent, active, .. } = *context;
     for page in first..first + pages as u64 {
-        core.staging.push(page);
-        active.store.set_mark(page, Reuse(active.store.mark(page)).taken(core.sweep.round).0);
+        context.core.staging.push(page);
+        active
+            .store
+            .set_mark(page, Reuse(active.store.mark(page)).taken(context.core.sweep.round).0);
     }
-    core.has_taken = true;
+    context.core.has_taken = true;
     let staged = &agent.process().counters.pages_staged;
     staged.fetch_add(pages as u64, Ordering::Relaxed);
 }
 
 /// MOVE refused the first page of a run.
-fn refused(
-    agent: &Agent,
-    active: &Active,
-    core: &mut Core,
-    errno: Errno,
-    run: Range<usize>,
-) -> (Taken, usize) {
+fn refused(context: &mut Context<'_>, errno: Errno, run: Range<usize>) -> (Taken, usize) {
+    let Context { agent, active, .. } = *context;
     let counters = &agent.process().counters;
     match errno {
         // A relative still has the page: taking it would free nothing.
@@ -425,7 +422,7 @@ fn refused(
             let bytes = run.len().min(REFUSED_SKIP_BYTES);
             let pages = (bytes / PAGE_SIZE) as u64;
             counters.refused_shared.fetch_add(pages, Ordering::Relaxed);
-            core.sweep.shared += pages;
+            context.core.sweep.shared += pages;
             (Taken::Passed, bytes)
         }
         Errno::AGAIN => (Taken::Changing, 0),
@@ -434,7 +431,7 @@ fn refused(
         Errno::NOENT | Errno::FAULT => (Taken::Passed, PAGE_SIZE),
         // A page in a slot that should be free: somebody populated all memory (mlockall).
         Errno::EXIST => {
-            core.staging.skip_slot();
+            context.core.staging.skip_slot();
             (Taken::Passed, 0)
         }
         // The mapping is locked, or its access is not like staging's: MOVE wants both sides alike.
