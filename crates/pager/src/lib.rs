@@ -23,11 +23,14 @@ pub mod entry;
 pub mod fork;
 pub mod handler;
 pub mod histogram;
+mod kernel;
 pub mod monitor;
 pub mod page;
 mod protocols;
 pub mod reclaim;
 pub mod session;
+#[cfg(test)]
+mod simulation;
 pub mod spill;
 pub mod staging;
 pub mod take;

@@ -330,7 +330,7 @@ impl Uffd {
         let result = unsafe { ioctl(self.as_fd(), abi::IOCTL_MOVE, &mut arguments) };
         match partial(result, arguments.moved) {
             Err(counted) if counted.done > 0 || counted.errno == Errno::EXIST => {
-                count_all_moved(pagemap, dst, src, len, counted)
+                count_all_moved(|page| pagemap.has_page(page), dst, src, len, counted)
             }
             result => result,
         }
@@ -364,8 +364,13 @@ impl Uffd {
 /// what it moves then, finds the same pages at the destination, and says `EEXIST` (`move_pages` in
 /// mm/userfaultfd.c: `err` keeps its `-EAGAIN` when `move_pages_ptes` succeeds). A page that is at
 /// the destination and no more at the source was moved.
-fn count_all_moved(
-    pagemap: &Pagemap,
+///
+/// `has_page` says whether there is a page at an address.
+///
+/// # Errors
+/// What stopped the request, with all that was moved; `EIO` where that cannot be told.
+pub fn count_all_moved(
+    has_page: impl Fn(usize) -> Result<bool, Errno>,
     dst: usize,
     src: usize,
     len: usize,
@@ -373,9 +378,7 @@ fn count_all_moved(
 ) -> Result<(), Partial> {
     let mut done = counted.done;
     while done < len {
-        let moved = pagemap
-            .has_page(dst + done)
-            .and_then(|there| Ok(there && !pagemap.has_page(src + done)?));
+        let moved = has_page(dst + done).and_then(|there| Ok(there && !has_page(src + done)?));
         match moved {
             Ok(true) => done += crate::PAGE_SIZE,
             Ok(false) if done == counted.done => return Err(counted),

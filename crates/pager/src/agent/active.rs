@@ -8,19 +8,18 @@ use ramfold_store::Store;
 use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::{self, Reservation};
-use ramfold_sys::pagemap::Pagemap;
-use ramfold_sys::uffd::{Uffd, register_mode};
+use ramfold_sys::uffd::register_mode;
 
 use super::Agent;
+use crate::kernel::Host;
 use crate::spill::SpillAccess;
 use crate::staging::{CHUNK_PAGES, Slot};
 
 /// What exists once the agent looks after memory.
 pub struct Active {
-    pub uffd: Uffd,
+    pub kernel: Host,
     /// A child that bypasses libc's fork is reported, so that it can be given its memory.
     pub told_of_forks: bool,
-    pub pagemap: Pagemap,
     pub store: Store,
     pub staging_memory: Reservation,
     /// `None` where the session has no spill file, or this process cannot use it.
@@ -54,6 +53,18 @@ impl Agent {
         self.active.store(true, Ordering::Release);
     }
 
+    /// Ends what [`Agent::set_active`] began.
+    ///
+    /// # Safety
+    /// Nobody uses the parts any more.
+    #[cfg(test)]
+    pub unsafe fn drop_active(&self) {
+        if self.active.swap(false, Ordering::AcqRel) {
+            // SAFETY: written when the agent became active.
+            unsafe { (*self.active_parts.get()).assume_init_drop() };
+        }
+    }
+
     /// In a forked child: the parent's descriptors are of no use here.
     ///
     /// # Safety
@@ -61,16 +72,14 @@ impl Agent {
     /// are forgotten, not closed: the monitor's table never had them.
     pub unsafe fn replace_files(
         &self,
-        uffd: Uffd,
+        kernel: Host,
         told_of_forks: bool,
-        pagemap: Pagemap,
         spill: Option<DirectFile>,
     ) {
         let parts = self.active_parts.get().cast::<Active>();
         // SAFETY: the caller is alone.
         unsafe {
-            ptr::write(&raw mut (*parts).uffd, uffd);
-            ptr::write(&raw mut (*parts).pagemap, pagemap);
+            ptr::write(&raw mut (*parts).kernel, kernel);
             (*parts).told_of_forks = told_of_forks;
             if let (Some(access), Some(file)) = (&mut (*parts).spill, spill) {
                 ptr::write(&raw mut access.file, file);

@@ -23,6 +23,7 @@ use ramfold_sys::sync::Mutex;
 use ramfold_sys::{Errno, PAGE_SIZE, proc};
 use rustix::fd::OwnedFd;
 use rustix::mm::{Advice, madvise};
+#[cfg(not(test))]
 use rustix::thread::Pid;
 
 use self::home::{
@@ -40,7 +41,9 @@ use crate::protocols::progress::Progress;
 use crate::protocols::sleep_flag::SleepFlag;
 use crate::protocols::sync::Futex;
 use crate::reclaim::ReclaimBuffers;
-use crate::session::{Once, Process, Session};
+#[cfg(not(test))]
+use crate::session::Once;
+use crate::session::{Process, Session};
 use crate::take::thread_ends::EndPages;
 
 pub use self::active::{Active, PROGRAM_MODE, STAGING_MODE};
@@ -170,6 +173,32 @@ impl Agent {
         file: OwnedFd,
         library: &'static CStr,
     ) -> Result<(), Errno> {
+        let (agent, home) = Self::lay_out(session, process)?;
+        core::mem::forget(home);
+        agent.announces.store(announces, Ordering::Relaxed);
+        agent.session_holders.begin(place, &file);
+        agent.library.store(library.as_ptr().cast_mut(), Ordering::Relaxed);
+        agent.note_program();
+        let agent_pid = agent.spawn_process(crate::monitor::process_main)?;
+        if agent.session_holders.handed_down().is_some() {
+            // Where the session was handed down nobody else can open it.
+            agent.wait_for_process(agent_pid);
+            agent.session_holders.note_handed_on();
+        }
+        drop(file);
+        AGENT.store(ptr::from_ref(agent).cast_mut(), Ordering::Release);
+        agent.announce_what_there_is();
+        Ok(())
+    }
+
+    /// An agent in memory of its own, which it must not outlive.
+    ///
+    /// # Errors
+    /// What the kernel says when there is no address space.
+    pub(crate) fn lay_out(
+        session: &'static Session,
+        process: &'static Process,
+    ) -> Result<(&'static Agent, Reservation), Errno> {
         let bytes = AGENT_OFFSET
             + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
             + 2 * compress_scratch_bytes(session)
@@ -184,10 +213,8 @@ impl Agent {
         let alive = home.as_ptr().wrapping_add(home.len() - PAGE_SIZE);
         // SAFETY: a committed page that holds nothing else.
         unsafe { madvise(alive.cast(), PAGE_SIZE, Advice::LinuxWipeOnFork) }?;
-        // SAFETY: committed above, page-aligned, zeroed, and leaked below; zeroed memory is a
-        // valid agent.
+        // SAFETY: committed above, page-aligned and zeroed; zeroed memory is a valid agent.
         let agent = unsafe { &mut *home.as_ptr().add(AGENT_OFFSET).cast::<Agent>() };
-        core::mem::forget(home);
         agent.home_start = guarded.start;
         agent.home_end = guarded.end;
         agent.user.store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
@@ -197,21 +224,7 @@ impl Agent {
         agent.turn.store(process.turn(), Ordering::Relaxed);
         agent.alive.store(alive.cast(), Ordering::Relaxed);
         agent.set_alive();
-        agent.announces.store(announces, Ordering::Relaxed);
-        agent.session_holders.begin(place, &file);
-        agent.library.store(library.as_ptr().cast_mut(), Ordering::Relaxed);
-        agent.note_program();
-        let agent: &'static Agent = agent;
-        let agent_pid = agent.spawn_process(crate::monitor::process_main)?;
-        if agent.session_holders.handed_down().is_some() {
-            // Where the session was handed down nobody else can open it.
-            agent.wait_for_process(agent_pid);
-            agent.session_holders.note_handed_on();
-        }
-        drop(file);
-        AGENT.store(ptr::from_ref(agent).cast_mut(), Ordering::Release);
-        agent.announce_what_there_is();
-        Ok(())
+        Ok((agent, home))
     }
 
     /// Before the program begins: where it has been given more memory than it may touch unasked, the
@@ -260,6 +273,15 @@ impl Agent {
     /// Something happened that must not happen. The program must not go on with wrong data, nor
     /// hang: it is ended.
     pub fn fail(&self, what: core::fmt::Arguments<'_>) -> ! {
+        // A simulation, in the test's own process.
+        #[cfg(test)]
+        panic!("{what}");
+        #[cfg(not(test))]
+        self.end_program(what)
+    }
+
+    #[cfg(not(test))]
+    fn end_program(&self, what: core::fmt::Arguments<'_>) -> ! {
         self.session().say(
             Once::Other,
             format_args!(

@@ -13,6 +13,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 use crate::agent::{Active, Agent, Context};
 use crate::cost;
 use crate::handler::zero_page;
+use crate::kernel::Kernel;
 use crate::page;
 use crate::session::Process;
 
@@ -151,14 +152,15 @@ pub fn guard(context: &Context<'_>) {
     let Context { agent, active, .. } = *context;
     let copies = &agent.copies;
     let ranges = || context.core.regions.as_slice().iter().map(|region| region.start..region.end);
-    let changes = ranges().any(|range| active.uffd.write_protect(range, true) == Err(Errno::AGAIN));
+    let changes =
+        ranges().any(|range| active.kernel.write_protect(range, true) == Err(Errno::AGAIN));
     // The kernel writes there when a thread ends, and waits for nobody then.
     let ends = core::iter::once(agent.watched_page()).chain(agent.ends.iter());
     let open = copies.open.iter().map(|address| page::number_of(address.load(Ordering::SeqCst)));
     for page in ends.chain(open.filter(|&page| page != 0)) {
         let start = page::address_of(page);
         // Others may be none of the program's.
-        let _ = active.uffd.write_protect(start..start + PAGE_SIZE, false);
+        let _ = active.kernel.write_protect(start..start + PAGE_SIZE, false);
     }
     copies.is_guarded.store(!changes, Ordering::Relaxed);
 }
@@ -168,7 +170,7 @@ pub fn leave_unguarded(context: &Context<'_>) {
     let Context { agent, active, .. } = *context;
     for region in context.core.regions.as_slice() {
         // What stays protected is asked for, and is a fault too many.
-        let _ = active.uffd.write_protect(region.start..region.end, false);
+        let _ = active.kernel.write_protect(region.start..region.end, false);
         zero_page::protect(active, region.start..region.end);
     }
     agent.copies.is_guarded.store(false, Ordering::Relaxed);
@@ -186,7 +188,7 @@ pub fn let_write(
 ) -> Result<(), Errno> {
     let range = address..address + pages * PAGE_SIZE;
     let zeros = zero_page::count(active, range.clone());
-    active.uffd.write_protect(range, false)?;
+    active.kernel.write_protect(range, false)?;
     agent.add_cost((zeros * PAGE_SIZE) as u64);
     if agent.shares_memory.load(Ordering::Relaxed) {
         let copied = (pages - zeros) as u64;

@@ -28,6 +28,7 @@ use rustix::thread::{Timespec, futex, sched_yield};
 use crate::agent::{Active, Agent, Context, Core, PROGRAM_MODE, STAGING_MODE};
 use crate::cost;
 use crate::handler::zero_page;
+use crate::kernel::{Host, Kernel};
 use crate::monitor::Monitor;
 use crate::monitor::privileges;
 use crate::page;
@@ -190,15 +191,14 @@ pub(super) fn begin_child(agent: &'static Agent) {
 
 /// In the child's monitor: registers the memory again, with a descriptor of the child's own.
 pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
-    let (uffd, told_of_forks) = crate::monitor::open_uffd_or_fail(agent);
-    let pagemap = match agent.take_pagemap() {
-        Ok(pagemap) => pagemap,
-        Err(errno) => agent.fail(format_args!("a forked child: /proc/self/pagemap: {errno}")),
+    let (kernel, told_of_forks) = match Host::open(agent) {
+        Ok(opened) => opened,
+        Err(error) => agent.fail(format_args!("a forked child: {error:?}")),
     };
     let Some(active) = agent.active() else { return };
     let spill_file = active.spill.is_some().then(|| inherit_spill_file(agent, active));
     // SAFETY: this is the child's monitor, and there is no handler yet.
-    unsafe { agent.replace_files(uffd, told_of_forks, pagemap, spill_file) };
+    unsafe { agent.replace_files(kernel, told_of_forks, spill_file) };
     let deadline = time::monotonic_ns() + HAND_OVER_NS;
     let all = monitor.anonymous_bytes();
     let guards = copies::must_be_guarded(agent, all, all);
@@ -266,7 +266,7 @@ fn inherit_spill_file(agent: &Agent, active: &Active) -> DirectFile {
 /// made for the child, the range counts as taken.
 fn register(agent: &Agent, active: &Active, range: Range<usize>, mode: u64, deadline: u64) {
     loop {
-        match active.uffd.register(range.clone(), mode) {
+        match active.kernel.register(range.clone(), mode) {
             Ok(()) => return,
             Err(Errno::BUSY) if time::monotonic_ns() < deadline => sched_yield(),
             Err(errno) => agent.fail(format_args!(

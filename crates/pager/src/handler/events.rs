@@ -14,6 +14,7 @@ use ramfold_sys::uffd::Event;
 
 use crate::agent::{Active, Context, Core};
 use crate::page::pages_of;
+use crate::take::regions::Regions;
 
 /// Makes staging, store and regions agree with what happened.
 pub fn handle(context: &mut Context<'_>, event: Event) {
@@ -43,9 +44,9 @@ pub fn handle(context: &mut Context<'_>, event: Event) {
             if let Err(error) = active.store.rekey_range(first, target, count) {
                 agent.fail(format_args!("mremap of {len} bytes from {from:#x}: {error}"));
             }
-            // The mapping went along with its registration, and is found by the next look at the
-            // mappings. Where it was is told as unmapped next, and can count as taken until then,
-            // or is still there (MREMAP_DONTUNMAP).
+            // The mapping went along with its registration. Where it was is told as unmapped next,
+            // and can count as taken until then, or is still there (MREMAP_DONTUNMAP).
+            move_regions(&mut context.core.regions, from, to, len);
             context.core.rescan_wanted = true;
         }
         // The handler's own business: they need its buffers.
@@ -67,6 +68,20 @@ pub fn follows(event: &Event, of: &Event) -> bool {
     match (event, of) {
         (Event::Unmap(range), Event::Remap { from, len, .. }) => *range == (*from..*from + *len),
         _ => false,
+    }
+}
+
+/// What was registered at the old place is so at the new one.
+fn move_regions(regions: &mut Regions, from: usize, to: usize, len: usize) {
+    let mut at = from;
+    while let Some(region) = regions.at_or_after(at).filter(|region| region.start < from + len) {
+        let (start, end) = (region.start.max(at), region.end.min(from + len));
+        // Where there is no room for one more the next look at the mappings finds it.
+        regions.insert(start - from + to..end - from + to);
+        at = end;
+        if at >= from + len {
+            break;
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::page_in::{room_ahead, settle};
 use super::zero_page;
 use super::{Handler, Served};
 use crate::agent::{Active, Context, Core};
+use crate::kernel::Kernel;
 use crate::page::{self};
 use crate::session::Counters;
 use crate::take::sweep::{self};
@@ -57,7 +58,7 @@ impl Handler {
         }
         // SAFETY: the pages were never touched, so zeros are their content.
         let copied =
-            unsafe { active.uffd.copy(address, self.buffers.zeros.as_ptr(), pages * PAGE_SIZE) };
+            unsafe { active.kernel.copy(address, self.buffers.zeros.as_ptr(), pages * PAGE_SIZE) };
         let filled = match copied {
             Ok(()) => pages,
             Err(partial) => partial.done / PAGE_SIZE,
@@ -83,7 +84,7 @@ fn let_go(context: &mut Context<'_>, address: usize) -> bool {
     };
     let start = (address & !(LET_GO_MIN as usize - 1)).max(region.start);
     let end = (start + (bytes as usize & !(LET_GO_MIN as usize - 1))).min(region.end);
-    if !(start..end).contains(&address) || active.uffd.unregister(start..end).is_err() {
+    if !(start..end).contains(&address) || active.kernel.unregister(start..end).is_err() {
         return false;
     }
     context.core.regions.remove(&(start..end));
@@ -97,7 +98,7 @@ fn pages_never_seen(active: &Active, core: &Core, address: usize, wanted: usize)
     if wanted == 1 {
         return 1;
     }
-    let wanted = active.pagemap.empty_pages(address, wanted).unwrap_or(1);
+    let wanted = active.kernel.empty_pages(address, wanted).unwrap_or(1);
     let first = page::number_of(address);
     let mut pages = 1;
     while pages < wanted

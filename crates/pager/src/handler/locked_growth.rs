@@ -9,6 +9,7 @@ use ramfold_sys::raw::nr;
 use ramfold_sys::{PAGE_SIZE, proc};
 
 use crate::agent::{Active, Core};
+use crate::kernel::Kernel;
 
 /// Is this what the fault of this thread at this address is? Then it has been seen to, and the
 /// thread goes on.
@@ -24,7 +25,7 @@ pub fn let_through(active: &Active, core: &mut Core, thread: u32, address: usize
         return false;
     }
     let start = address & !(PAGE_SIZE - 1);
-    let gone = active.uffd.unregister(start..start + (new_len - old_len)).is_ok();
+    let gone = active.kernel.unregister(start..start + (new_len - old_len)).is_ok();
     core.rescan_wanted |= gone;
     gone
 }

@@ -8,7 +8,6 @@ pub mod content;
 pub mod events;
 mod first_touch;
 pub mod locked_growth;
-pub mod misregistered;
 mod order;
 mod page_in;
 pub mod placement;
@@ -24,9 +23,9 @@ use ramfold_policy::memory::fault_rate::FaultRate;
 use ramfold_policy::memory::sequential::Sequential;
 use ramfold_policy::memory::stream::Streams;
 use ramfold_sys::sync::MutexGuard;
-use ramfold_sys::uffd::{Event, Uffd};
-use ramfold_sys::{PAGE_SIZE, time};
-use rustix::event::{PollFd, PollFlags, poll};
+use ramfold_sys::uffd::Event;
+use ramfold_sys::{Errno, PAGE_SIZE, time};
+use rustix::fd::AsFd;
 use rustix::thread::Timespec;
 
 use self::content::Found;
@@ -36,6 +35,7 @@ use self::page_in::{BATCH_PAGES, room_ahead};
 use crate::agent::{Active, Agent, Context, Core, LOCK_PATIENCE_NS, Stack};
 use crate::fork::copies;
 use crate::handler::placement::Placement;
+use crate::kernel::{Host, Kernel};
 use crate::monitor::privileges::Privileges;
 use crate::page::{self};
 use crate::reclaim::Reclaimer;
@@ -66,7 +66,7 @@ pub struct HandlerBuffers {
 }
 
 /// What the handler's thread alone uses.
-struct Handler {
+pub struct Handler {
     buffers: &'static mut HandlerBuffers,
     /// Faults that came during a fork.
     aside: Aside,
@@ -113,11 +113,20 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
     let Some(active) = agent.active() else {
         agent.fail(format_args!("the fault handler started before the agent was active"));
     };
-    // SAFETY: the cell is the handler thread's, of which there is one.
-    Handler::new(unsafe { &mut *agent.handler_buffers.get() }).run(agent, active)
+    // SAFETY: this is the handler's thread.
+    unsafe { Handler::of(agent) }.run(agent, active)
 }
 
 impl Handler {
+    /// The agent's handler.
+    ///
+    /// # Safety
+    /// There is one.
+    pub unsafe fn of(agent: &'static Agent) -> Handler {
+        // SAFETY: by the caller's word.
+        Handler::new(unsafe { &mut *agent.handler_buffers.get() })
+    }
+
     fn new(buffers: &'static mut HandlerBuffers) -> Handler {
         Handler {
             buffers,
@@ -140,22 +149,27 @@ impl Handler {
 
     fn run(&mut self, agent: &'static Agent, active: &'static Active) -> ! {
         loop {
-            // Delayed messages are due at once: a forked child may wait for its descriptor to go.
-            if !agent.fork_copy.has_delayed() {
-                if !self.wait_for_message(active, IDLE) {
-                    self.rest(agent);
-                }
-                self.stall_over_cap(agent, active);
+            self.turn(agent, active);
+        }
+    }
+
+    /// Waits for a message, makes room, and acts on the message.
+    pub fn turn(&mut self, agent: &'static Agent, active: &'static Active) {
+        // Delayed messages are due at once: a forked child may wait for its descriptor to go.
+        if !agent.fork_copy.has_delayed() {
+            if !self.wait_for_message(active, IDLE) {
+                self.rest(agent);
             }
-            if agent.fork_copy.is_copying() {
-                self.read_during_copy(agent, active);
-            } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
-                self.release_chunk(&mut core);
-                let context = &mut Context { agent, active, core: &mut core };
-                self.handle_delayed(context);
-                self.finish_reads(context);
-                self.handle_next(agent, active, core);
-            }
+            self.stall_over_cap(agent, active);
+        }
+        if agent.fork_copy.is_copying() {
+            self.read_during_copy(agent, active);
+        } else if let Some(mut core) = agent.core.lock_within(LOCK_PATIENCE_NS) {
+            self.release_chunk(&mut core);
+            let context = &mut Context { agent, active, core: &mut core };
+            self.handle_delayed(context);
+            self.finish_reads(context);
+            self.handle_next(agent, active, core);
         }
     }
 
@@ -166,7 +180,7 @@ impl Handler {
         active: &'static Active,
         mut core: MutexGuard<'_, Core>,
     ) {
-        let Some(event) = read(agent, &active.uffd) else {
+        let Some(event) = read(agent, &active.kernel) else {
             drop(core);
             return self.privileges.follow(agent, time::monotonic_ns());
         };
@@ -211,7 +225,7 @@ impl Handler {
         drop(core);
         if let Some(range) = self.wake_later.take() {
             // It fails only for ranges that cannot be.
-            let _ = active.uffd.wake(range);
+            let _ = active.kernel.wake(range);
         }
         self.placement.follow(agent, thread, took + KERNEL_NS);
         if let Some(until_ns) = self.fault_rate.note_fault(started) {
@@ -222,16 +236,21 @@ impl Handler {
 
     /// A write to memory that a fork has made shared, or to the page of zeros. One that goes on page by
     /// page is let write to the following pages along with it.
-    fn let_write(&mut self, context: &Context<'_>, address: usize) {
+    fn let_write(&mut self, context: &mut Context<'_>, address: usize) {
         let Context { agent, active, .. } = *context;
         let wanted =
             self.protected_writes.pages(address, room_ahead(agent).clamp(1, ZERO_AHEAD_MAX));
         let range = address..address + wanted * PAGE_SIZE;
         let pages = if context.core.regions.contains(&range) { wanted } else { 1 };
         self.protected_writes.note_done(address, pages);
-        if copies::let_write(agent, active, address, pages).is_err() {
-            // It tries again: by then the event that stands in the way is read, or the memory gone.
-            wake(&active.uffd, address);
+        match copies::let_write(agent, active, address, pages) {
+            Ok(()) => {}
+            // Were it only to try again, its next fault could be read before the event each time.
+            Err(Errno::AGAIN) => {
+                self.read_until_event(context, address);
+            }
+            // The memory is gone.
+            Err(_) => wake(&active.kernel, address),
         }
     }
 
@@ -253,11 +272,7 @@ impl Handler {
         if self.reads.is_done() {
             return true;
         }
-        let message = PollFd::new(&active.uffd, PollFlags::IN);
-        match self.reads.ring() {
-            Some(ring) => wait_for(&mut [message, PollFd::new(ring, PollFlags::IN)], patience),
-            None => wait_for(&mut [message], patience),
-        }
+        active.kernel.wait(self.reads.ring().map(AsFd::as_fd), patience)
     }
 }
 
@@ -275,24 +290,18 @@ fn made<'a>(
     })
 }
 
-fn read(agent: &Agent, uffd: &Uffd) -> Option<Event> {
-    match uffd.read_event() {
+fn read(agent: &Agent, kernel: &Host) -> Option<Event> {
+    match kernel.read_event() {
         Ok(event) => event,
         Err(errno) => agent.fail(format_args!("cannot read from the userfaultfd: {errno}")),
     }
 }
 
-fn wake(uffd: &Uffd, address: usize) {
+fn wake(kernel: &Host, address: usize) {
     // It fails only for ranges that cannot be.
-    let _ = uffd.wake(page_range(address));
+    let _ = kernel.wake(page_range(address));
 }
 
 fn page_range(address: usize) -> Range<usize> {
     address..address + PAGE_SIZE
-}
-
-/// Sleeps until one of these can be read, or patience ends: `false`.
-fn wait_for(descriptors: &mut [PollFd<'_>], patience: Timespec) -> bool {
-    // An error only means another look.
-    poll(descriptors, Some(&patience)) != Ok(0)
 }

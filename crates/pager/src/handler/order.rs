@@ -5,17 +5,19 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use ramfold_sys::uffd::{Event, Uffd};
-use rustix::event::{PollFd, PollFlags};
-use rustix::thread::{Timespec, sched_yield};
+use ramfold_sys::uffd::Event;
+use rustix::thread::Timespec;
 
-use super::{Handler, made, page_range, read, wait_for};
+use super::{Handler, made, page_range, read};
 use super::{events, locked_growth};
 use crate::agent::{Active, Agent, Context};
+use crate::kernel::{Host, Kernel};
 
 /// Messages that can wait while a fork copies the process.
 const DELAYED_MAX: usize = 512;
 
+/// Threads that move memory to places which others have just left.
+const EARLY_MAX: usize = 128;
 const DURING_COPY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// Messages but faults, in the order in which they came.
@@ -73,7 +75,7 @@ pub unsafe fn act_on_inherited(context: &mut Context<'_>) {
 impl Handler {
     /// The next message: one that was set aside during a fork, or one that is read now.
     fn next_message(&mut self, agent: &Agent, active: &Active) -> Option<Event> {
-        self.buffers.delayed.take().or_else(|| read(agent, &active.uffd))
+        self.buffers.delayed.take().or_else(|| read(agent, &active.kernel))
     }
 
     /// A fault could not be answered because an event waits to be read. The kernel hands out
@@ -93,34 +95,47 @@ impl Handler {
         if let Some(event) = event {
             self.handle_event(context, event);
         }
-        aside.wake(&active.uffd);
+        aside.wake(&active.kernel);
         has_come
     }
 
-    /// Acts on an event that was read too early: first on those that must come before it.
+    /// Acts on a move that was read too early: first on what vacated the place that it goes to. That
+    /// may be told late by a thread whose own move was told early, and so on.
     fn catch_up(&mut self, context: &mut Context<'_>, early: Event) {
         let Context { agent, active, .. } = *context;
-        agent.process().counters.events_early.fetch_add(1, Ordering::Relaxed);
         let mut aside = Aside::default();
-        let mut follow_up = None;
-        while events::is_early(context.core, &early) {
+        let mut waiting = EarlyMoves { list: [const { None }; EARLY_MAX] };
+        waiting.push(agent, early);
+        while !waiting.is_empty() {
+            if let Some(moved) = waiting.take(|event| !events::is_early(context.core, event)) {
+                moved.act(context);
+                continue;
+            }
             match self.next_message(agent, active) {
                 Some(Event::Pagefault { address, thread, .. }) => {
                     if !locked_growth::let_through(active, context.core, thread, address) {
                         aside.put(address);
                     }
                 }
-                Some(event) if events::follows(&event, &early) => follow_up = Some(event),
-                Some(event) => self.handle_event(context, event),
+                Some(event) => {
+                    let Some(event) = waiting.follow_up(event) else { continue };
+                    if events::is_early(context.core, &event) {
+                        waiting.push(agent, event);
+                    } else {
+                        self.handle_event(context, event);
+                    }
+                }
                 // The thread that made the change is about to tell of it.
-                None if active.uffd.is_changing() => sched_yield(),
-                None => break,
+                None if active.kernel.is_changing() => active.kernel.yield_now(),
+                // Nobody is: they are in the order in which they were told.
+                None => {
+                    while let Some(moved) = waiting.take(|_| true) {
+                        moved.act(context);
+                    }
+                }
             }
         }
-        for event in [Some(early), follow_up].into_iter().flatten() {
-            events::handle(context, event);
-        }
-        aside.wake(&active.uffd);
+        aside.wake(&active.kernel);
     }
 
     /// While a fork copies the process nothing here may change, but its message must be read, or
@@ -129,8 +144,8 @@ impl Handler {
         agent.fork_copy.begin_delay();
         while agent.fork_copy.is_copying() {
             // What was read can wait as well.
-            wait_for(&mut [PollFd::new(&active.uffd, PollFlags::IN)], DURING_COPY);
-            match read(agent, &active.uffd) {
+            active.kernel.wait(None, DURING_COPY);
+            match read(agent, &active.kernel) {
                 None => {}
                 Some(Event::Pagefault { address, .. }) => self.aside.put(address),
                 Some(event) => self.buffers.delayed.put(agent, event),
@@ -141,7 +156,7 @@ impl Handler {
     pub(super) fn handle_delayed(&mut self, context: &mut Context<'_>) {
         let Context { agent, active, .. } = *context;
         // They are read again when what was told before them is known.
-        self.aside.wake(&active.uffd);
+        self.aside.wake(&active.kernel);
         // The child has an agent of its own and waits for this descriptor to close. With several
         // it cannot be told which is which, and what one of them is given too much does no harm.
         let forks =
@@ -171,6 +186,63 @@ impl Handler {
     }
 }
 
+/// A move that was told before what vacated its target.
+struct EarlyMove {
+    event: Event,
+    /// That its old place is unmapped was told meanwhile.
+    follow_up: Option<Event>,
+}
+
+impl EarlyMove {
+    fn act(self, context: &mut Context<'_>) {
+        for event in [Some(self.event), self.follow_up].into_iter().flatten() {
+            events::handle(context, event);
+        }
+    }
+}
+
+/// The moves that wait, in the order in which they were told.
+struct EarlyMoves {
+    list: [Option<EarlyMove>; EARLY_MAX],
+}
+
+impl EarlyMoves {
+    fn is_empty(&self) -> bool {
+        self.list.iter().all(Option::is_none)
+    }
+
+    fn push(&mut self, agent: &Agent, event: Event) {
+        agent.process().counters.events_early.fetch_add(1, Ordering::Relaxed);
+        // In order, which taking keeps.
+        let Some(place) = self.list.iter_mut().find(|place| place.is_none()) else {
+            agent.fail(format_args!("more than {EARLY_MAX} moves were told too early"));
+        };
+        *place = Some(EarlyMove { event, follow_up: None });
+    }
+
+    /// Takes the first for which this holds.
+    fn take(&mut self, holds: impl Fn(&Event) -> bool) -> Option<EarlyMove> {
+        let index = { self.list.iter() }
+            .position(|place| place.as_ref().is_some_and(|moved| holds(&moved.event)))?;
+        self.list[index..].rotate_left(1);
+        self.list[EARLY_MAX - 1].take()
+    }
+
+    /// Keeps an event that belongs to one of them; another is returned.
+    fn follow_up(&mut self, event: Event) -> Option<Event> {
+        let belongs = |moved: &&mut EarlyMove| {
+            moved.follow_up.is_none() && events::follows(&event, &moved.event)
+        };
+        match self.list.iter_mut().flatten().find(belongs) {
+            Some(moved) => {
+                moved.follow_up = Some(event);
+                None
+            }
+            None => Some(event),
+        }
+    }
+}
+
 /// Where threads wait whose faults cannot be answered yet, however many. All of them try again at a
 /// time, with others that wait between them: as long as one tries again before the event that all
 /// wait for is read, the kernel hands out faults and not the event. All zero is none.
@@ -190,11 +262,11 @@ impl Aside {
     }
 
     /// They try again.
-    pub(super) fn wake(&mut self, uffd: &Uffd) {
+    pub(super) fn wake(&mut self, kernel: &Host) {
         let Aside { start, end } = core::mem::take(self);
         if start < end {
             // It fails only for ranges that cannot be.
-            let _ = uffd.wake(start..end);
+            let _ = kernel.wake(start..end);
         }
     }
 }

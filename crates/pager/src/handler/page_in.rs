@@ -9,11 +9,12 @@ use ramfold_policy::memory::victims::VictimKind;
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE};
 
+use super::content;
 use super::content::Found;
 use super::{Handler, Served, made, wake};
-use super::{content, misregistered};
 use crate::agent::{Active, Agent, Context};
 use crate::cost;
+use crate::kernel::Kernel;
 use crate::page::{self, PageNumber};
 use crate::take::retained;
 
@@ -47,7 +48,7 @@ impl Handler {
         let address = page::address_of(page);
         // SAFETY: the buffer was filled with the content of the page.
         let copied =
-            unsafe { active.uffd.copy(address, self.buffers.pages[0].as_ptr(), PAGE_SIZE) };
+            unsafe { active.kernel.copy(address, self.buffers.pages[0].as_ptr(), PAGE_SIZE) };
         let served = settle(agent, active, address, copied);
         if served == Served::Done {
             note_returned(context, page, is_streamed);
@@ -71,7 +72,7 @@ impl Handler {
         if most > 1 {
             let ahead = if stride.abs() <= NEAR_STRIDE { 2 * most } else { most } - 1;
             let address = page::address_of(page);
-            let empty = active.pagemap.empty_ahead(address, stride as isize, ahead);
+            let empty = active.kernel.empty_ahead(address, stride as isize, ahead);
             places |= empty.unwrap_or(0) << 1;
         }
         let (mut brought, mut place) = (0, 0);
@@ -145,7 +146,7 @@ impl Handler {
         let source = self.buffers.pages[place..place + pages].as_ptr().cast();
         let (address, len) = (page::address_of(first), pages * PAGE_SIZE);
         // SAFETY: the buffer was filled with the content of these pages.
-        let done = match unsafe { active.uffd.copy_without_wake(address, source, len) } {
+        let done = match unsafe { active.kernel.copy_without_wake(address, source, len) } {
             Ok(()) => pages,
             Err(partial) => partial.done / PAGE_SIZE,
         };
@@ -210,7 +211,7 @@ pub(super) fn settle(
         Ok(()) => Served::Done,
         // The thread finds out by trying again.
         Err(Partial { errno: errno @ (Errno::EXIST | Errno::NOENT), .. }) => {
-            wake(&active.uffd, address);
+            wake(&active.kernel, address);
             if errno == Errno::EXIST { Served::Done } else { Served::Gone }
         }
         Err(Partial { errno: Errno::AGAIN, .. }) => Served::Again,
@@ -219,12 +220,10 @@ pub(super) fn settle(
         // No memory at all, not even for one page: what is freed meanwhile may do.
         Err(Partial { errno: Errno::NOMEM, .. }) => {
             agent.process().wake_agent();
-            wake(&active.uffd, address);
+            wake(&active.kernel, address);
             Served::Gone
         }
-        Err(Partial { errno: Errno::INVAL, .. })
-            if misregistered::release(&active.uffd, address) =>
-        {
+        Err(Partial { errno: Errno::INVAL, .. }) if active.kernel.release_other(address) => {
             Served::Gone
         }
         Err(partial) => agent.fail(format_args!(

@@ -12,6 +12,7 @@ use super::content;
 use super::page_in::{note_returned, room_ahead, settle};
 use super::{Handler, KERNEL_NS, made, wake};
 use crate::agent::{Agent, Context};
+use crate::kernel::Kernel;
 use crate::page::{self, PageNumber};
 use crate::spill::{self};
 
@@ -33,7 +34,7 @@ impl Handler {
         }
         let Some(read) = self.reads.begin((page, spilled), started_ns) else {
             if !self.reads.wait(page::address_of(page)) {
-                wake(&active.uffd, page::address_of(page));
+                wake(&active.kernel, page::address_of(page));
             }
             return;
         };
@@ -98,7 +99,7 @@ impl Handler {
                     self.bring_object(context, page, spilled.encoding(), object, is_streamed);
                 }
                 // Where nothing was brought in, whoever waits finds out by trying again.
-                wake(&active.uffd, page::address_of(page));
+                wake(&active.kernel, page::address_of(page));
                 is_streamed = true;
             }
             if let Some(started_ns) = finished.started_ns {
@@ -108,7 +109,7 @@ impl Handler {
                 agent.process().fault_ns.record(took);
             }
             for address in self.reads.take_waiting() {
-                wake(&active.uffd, address);
+                wake(&active.kernel, address);
             }
             self.publish_reads(agent);
         }
@@ -131,7 +132,7 @@ impl Handler {
         }
         let (address, source) = (page::address_of(page), buffers.pages[0].as_ptr());
         // SAFETY: the buffer was filled with the content of the page.
-        match unsafe { active.uffd.copy_without_wake(address, source, PAGE_SIZE) } {
+        match unsafe { active.kernel.copy_without_wake(address, source, PAGE_SIZE) } {
             Ok(()) => {
                 let counters = &agent.process().counters;
                 counters.spill_hits.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use ramfold_sys::{PAGE_SIZE, time};
 use super::Handler;
 use crate::agent::{Active, Agent, Context, Core, LOCK_PATIENCE_NS};
 use crate::cost;
+use crate::kernel::Kernel;
 use crate::reclaim::{By, Chunk, Reclaimer};
 use crate::spill::{self};
 use crate::staging::CHUNK_PAGES;
@@ -116,7 +117,7 @@ impl Handler {
                     agent.progress.wait(seen, WAIT_NS);
                     // Who makes room may wait for an event to be read. Where others have the processors
                     // it only takes its time.
-                    if agent.progress.seen() == seen && active.uffd.is_changing() {
+                    if agent.progress.seen() == seen && active.kernel.is_changing() {
                         break;
                     }
                 }

@@ -11,6 +11,7 @@ use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::uffd::Partial;
 
 use crate::agent::Active;
+use crate::kernel::Kernel;
 
 const RUNS_MAX: usize = 16;
 
@@ -19,16 +20,16 @@ const RUNS_MAX: usize = 16;
 /// # Errors
 /// As [`Uffd::copy`](ramfold_sys::uffd::Uffd::copy), where the first page could not be mapped.
 pub fn map(active: &Active, address: usize, pages: usize) -> Result<usize, Partial> {
-    let mapped = match active.uffd.zeropage_without_wake(address, pages * PAGE_SIZE) {
+    let mapped = match active.kernel.zeropage_without_wake(address, pages * PAGE_SIZE) {
         Err(partial) if partial.done == 0 => return Err(partial),
         Err(partial) => partial.done,
         Ok(()) => pages * PAGE_SIZE,
     };
     let range = address..address + mapped;
     // Where that is refused because an event waits to be read, a page or some grow unseen.
-    let _ = active.uffd.write_protect(range.clone(), true);
+    let _ = active.kernel.write_protect(range.clone(), true);
     // It fails only for ranges that cannot be.
-    let _ = active.uffd.wake(range);
+    let _ = active.kernel.wake(range);
     Ok(mapped / PAGE_SIZE)
 }
 
@@ -37,13 +38,13 @@ pub fn protect(active: &Active, range: Range<usize>) {
     let mut at = range.start;
     while at < range.end {
         let mut runs = [PageRegion::default(); RUNS_MAX];
-        let Ok(found) = active.pagemap.present(at..range.end, usize::MAX, &mut runs, Pages::Zeros)
+        let Ok(found) = active.kernel.present(at..range.end, usize::MAX, &mut runs, Pages::Zeros)
         else {
             return;
         };
         for run in &runs[..found.runs] {
             // What has changed since is told by an event.
-            let _ = active.uffd.write_protect(run.start as usize..run.end as usize, true);
+            let _ = active.kernel.write_protect(run.start as usize..run.end as usize, true);
         }
         at = found.end.max(at + PAGE_SIZE);
     }
@@ -52,7 +53,7 @@ pub fn protect(active: &Active, range: Range<usize>) {
 /// At how many of these pages, few of them, the page of zeros is mapped.
 pub fn count(active: &Active, range: Range<usize>) -> usize {
     let mut runs = [PageRegion::default(); RUNS_MAX];
-    let found = active.pagemap.present(range, usize::MAX, &mut runs, Pages::Zeros);
+    let found = active.kernel.present(range, usize::MAX, &mut runs, Pages::Zeros);
     let runs = &runs[..found.map_or(0, |found| found.runs)];
     runs.iter().map(|run| (run.end - run.start) as usize / PAGE_SIZE).sum()
 }

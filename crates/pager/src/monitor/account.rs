@@ -12,6 +12,7 @@ use ramfold_sys::{PAGE_SIZE, time};
 use super::Monitor;
 use crate::cost;
 use crate::fork::copies;
+use crate::kernel::Kernel;
 use crate::session::Once;
 use crate::spill::{self};
 
@@ -189,7 +190,7 @@ impl Monitor {
         let (mut at, mut bytes) = (range.start, 0);
         while at < range.end {
             let range = at..range.end;
-            let Ok(found) = active.pagemap.present(range, usize::MAX, &mut runs, Pages::All) else {
+            let Ok(found) = active.kernel.present(range, usize::MAX, &mut runs, Pages::All) else {
                 break;
             };
             bytes += runs[..found.runs].iter().map(|run| run.end - run.start).sum::<u64>();

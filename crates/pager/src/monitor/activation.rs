@@ -4,10 +4,8 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use ramfold_store::{Config, Recorder, Store};
-use ramfold_sys::keep_open::keep_open;
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::thread;
-use ramfold_sys::uffd::{Uffd, feature};
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::thread::{Timespec, sched_getaffinity};
 
@@ -15,18 +13,11 @@ use super::{GROWING_NS, Monitor};
 use crate::agent::{Active, Agent, STAGING_MODE, Stack};
 use crate::cost;
 use crate::fork;
+use crate::kernel::{Host, Kernel, OpenError};
 use crate::monitor::privileges::Privileges;
 use crate::session::Once;
 use crate::spill::{self, SpillAccess};
 use crate::staging::{CHUNK_PAGES, CHUNKS_MAX};
-
-/// What the kernel must tell and do for memory to be looked after safely.
-pub const NEEDED_FEATURES: u64 = feature::EVENT_REMAP
-    | feature::EVENT_REMOVE
-    | feature::EVENT_UNMAP
-    | feature::PAGEFAULT_FLAG_WP
-    | feature::THREAD_ID
-    | feature::MOVE;
 
 /// A process that costs less than this is not looked after.
 const PROCESS_BYTES_MIN: u64 = 4 << 20;
@@ -45,8 +36,7 @@ const CAP_BYTES_MIN: u64 = 4 << 20;
 
 /// Why the agent does not look after this process.
 pub(super) enum GiveUp {
-    Open(ramfold_sys::uffd::OpenError),
-    Features(u64),
+    Kernel(OpenError),
     System(&'static str, Errno),
     Cap(u64),
     /// A child would find zeros where its parent had evicted pages.
@@ -94,11 +84,10 @@ impl Monitor {
             return Err(GiveUp::Cap(marks.cap));
         }
         let mut core = agent.lock_core();
-        let (uffd, told_of_forks) = open_uffd(agent)?;
+        let (kernel, told_of_forks) = Host::open(agent).map_err(GiveUp::Kernel)?;
         if !fork::CAN_TAKE_OVER && !told_of_forks {
             return Err(GiveUp::Forks);
         }
-        let pagemap = agent.take_pagemap().map_err(|e| GiveUp::System("/proc/self/pagemap", e))?;
         let staging_pages = marks.cap as usize / STAGING_SHARE / PAGE_SIZE;
         let chunks = (staging_pages / CHUNK_PAGES).clamp(CHUNKS_MIN, CHUNKS_MAX);
         let chunk_pages = (staging_pages / chunks).clamp(CHUNK_PAGES_MIN, CHUNK_PAGES);
@@ -116,12 +105,13 @@ impl Monitor {
         })
         .map_err(|_| GiveUp::System("address space for the pool", Errno::NOMEM))?;
         let start = staging_memory.as_ptr() as usize;
-        uffd.register(start..start + staging_bytes, STAGING_MODE)
+        kernel
+            .register(start..start + staging_bytes, STAGING_MODE)
             .map_err(|e| GiveUp::System("registering staging", e))?;
         store.record_objects(Recorder::of(&agent.session().object_ring));
         // SAFETY: this is the monitor, and the agent is not active.
         unsafe {
-            agent.set_active(Active { uffd, told_of_forks, pagemap, store, staging_memory, spill });
+            agent.set_active(Active { kernel, told_of_forks, store, staging_memory, spill });
         }
         core.staging.set_size(chunks, chunk_pages);
         // The monitor has not been sent anywhere yet.
@@ -141,10 +131,9 @@ impl Monitor {
     pub fn start_handler(&mut self) {
         let agent = self.agent;
         // Should this process be killed, the program's faults must not be answered by the kernel with
-        // zeros before the launcher ends it. Where the system has none of what it takes, that risk is
-        // all there is.
+        // zeros before the launcher ends it.
         if let Some(active) = agent.active() {
-            let _ = keep_open(&active.uffd);
+            active.kernel.keep_open();
         }
         self.start_thread(Stack::Watch, watch_main);
         self.program = None;
@@ -178,20 +167,20 @@ impl Monitor {
         let session = agent.session();
         let hint = "`ramfold doctor` says what works here";
         match reason {
-            GiveUp::Open(error) => session.say(
+            GiveUp::Kernel(OpenError::Userfaultfd(error)) => session.say(
                 Once::NoUserfaultfd,
                 format_args!(
                     "runs without ramfold: userfaultfd is not permitted (/dev/userfaultfd: {}, system call: {}); {hint}",
                     error.device, error.system_call
                 ),
             ),
-            GiveUp::Features(missing) => session.say(
+            GiveUp::Kernel(OpenError::Features(missing)) => session.say(
                 Once::NoUserfaultfd,
                 format_args!(
                     "runs without ramfold: this kernel's userfaultfd lacks features {missing:#x} (Linux 6.8 has them); {hint}"
                 ),
             ),
-            GiveUp::System(what, errno) => session.say(
+            GiveUp::Kernel(OpenError::System(what, errno)) | GiveUp::System(what, errno) => session.say(
                 Once::NoAddressSpace,
                 format_args!("runs without ramfold: {what}: {errno}; {hint}"),
             ),
@@ -208,35 +197,5 @@ impl Monitor {
                 ),
             ),
         }
-    }
-}
-
-/// Opens a userfaultfd that tells all that must be known; whether it tells of forks too depends
-/// on privilege.
-fn open_uffd(agent: &Agent) -> Result<(Uffd, bool), GiveUp> {
-    let open = || match agent.userfaultfd_device() {
-        Some(device) => Uffd::open_by_device(device).map_err(|e| GiveUp::System("userfaultfd", e)),
-        None => Uffd::open().map(|(uffd, _)| uffd).map_err(GiveUp::Open),
-    };
-    let offered = open()?.enable(0).map_err(|e| GiveUp::System("userfaultfd", e))?;
-    if offered & NEEDED_FEATURES != NEEDED_FEATURES {
-        return Err(GiveUp::Features(NEEDED_FEATURES & !offered));
-    }
-    for forks in [feature::EVENT_FORK, 0] {
-        let uffd = open()?;
-        match uffd.enable(NEEDED_FEATURES | forks) {
-            Ok(_) => return Ok((uffd, forks != 0)),
-            Err(Errno::PERM | Errno::INVAL) if forks != 0 => {}
-            Err(errno) => return Err(GiveUp::System("userfaultfd", errno)),
-        }
-    }
-    Err(GiveUp::System("userfaultfd", Errno::PERM))
-}
-
-/// Opens a userfaultfd for a forked child, which must have one.
-pub fn open_uffd_or_fail(agent: &Agent) -> (Uffd, bool) {
-    match open_uffd(agent) {
-        Ok(opened) => opened,
-        Err(_) => agent.fail(format_args!("a forked child got no userfaultfd")),
     }
 }

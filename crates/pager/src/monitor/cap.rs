@@ -6,12 +6,12 @@ use core::sync::atomic::Ordering;
 use ramfold_policy::memory::growth::{self, Growth};
 use ramfold_store::Kind;
 use ramfold_sys::proc::{Memory, Statm};
-use ramfold_sys::{PAGE_SIZE, time};
-use rustix::mm::{Advice, madvise};
+use ramfold_sys::time;
 
 use super::{GROWING_NS, Monitor};
 use crate::agent::{Active, Agent, Context};
 use crate::cost;
+use crate::kernel::Kernel;
 use crate::monitor::unheld::Unheld;
 use crate::page;
 use crate::reclaim::Step;
@@ -197,10 +197,8 @@ impl Monitor {
             if matches!(kind, Kind::Ghost | Kind::Damaged) || !agent_brings_back(agent) {
                 return;
             }
-            let address = page::address_of(page) as *mut _;
             // What cannot be touched now (no access) comes when it can be.
-            // SAFETY: populating changes no content; what is gone gives an error.
-            let _ = unsafe { madvise(address, PAGE_SIZE, Advice::LinuxPopulateRead) };
+            let _ = active.kernel.populate(page::address_of(page), false);
         });
         self.look();
     }

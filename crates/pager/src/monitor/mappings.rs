@@ -11,6 +11,7 @@ use super::Monitor;
 use crate::agent::{Active, Agent, PROGRAM_MODE};
 use crate::cost;
 use crate::handler::zero_page;
+use crate::kernel::Kernel;
 use crate::session::Once;
 
 /// Mappings smaller than this are left alone: they hold little, and each costs a registration.
@@ -136,7 +137,7 @@ impl Monitor {
 ///
 /// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has changed
 /// since the look is registered as what it has become, or not.
-pub(super) fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+pub fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
     if range.len() < MAPPING_BYTES_MIN {
         return false;
     }
@@ -149,15 +150,15 @@ pub(super) fn register(agent: &Agent, active: &Active, range: Range<usize>) -> b
     // be gone since the look: registering passes over the hole, and what the program maps there next
     // would be taken from it and never brought back. So the kernel is asked; from then on any change is
     // an event, which waits for the lock.
-    if active.uffd.is_changing() {
+    if active.kernel.is_changing() {
         core.rescan_wanted = true;
         return false;
     }
     // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
-    if active.uffd.register(range.clone(), PROGRAM_MODE).is_err() {
+    if active.kernel.register(range.clone(), PROGRAM_MODE).is_err() {
         return false;
     }
-    if active.uffd.is_registered_anonymous(range.clone()) != Ok(true) {
+    if active.kernel.is_registered_anonymous(range.clone()) != Ok(true) {
         core.rescan_wanted = true;
         return false;
     }

@@ -37,8 +37,10 @@ use crate::reclaim::Reclaimer;
 use crate::reclaim::recompress::Recompress;
 use crate::take::proactive::Proactive;
 
-pub use self::activation::{NEEDED_FEATURES, open_uffd_or_fail};
+#[cfg(test)]
+pub use self::mappings::register;
 pub use self::sleep::run_soon;
+pub use crate::kernel::NEEDED_FEATURES;
 
 /// How long such a program is watched closely, and room is kept for what it grows by unnoticed. A
 /// program that fills blocks of 30 MB passed caps of 24 to 96 MB by 0 to 15 % with a tenth of this.

@@ -7,12 +7,12 @@ use ramfold_policy::memory::reuse::Reuse;
 use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE, time};
 use rustix::mm::munlock;
-use rustix::thread::sched_yield;
 
 use super::compress::Compressed;
 use super::{By, Chunk, Reclaimer};
 use crate::agent::{Active, Core, STAGING_MODE};
 use crate::fork::copies;
+use crate::kernel::Kernel;
 use crate::page::{self, PageNumber};
 use crate::spill;
 use crate::staging::Slot;
@@ -87,11 +87,11 @@ impl Reclaimer {
         let source = active.slot_address(slot);
         // SAFETY: the slot holds the content due at this address; the address is registered or
         // the call fails.
-        let moved = unsafe { active.uffd.move_pages(&active.pagemap, address, source, PAGE_SIZE) };
+        let moved = unsafe { active.kernel.move_pages(address, source, PAGE_SIZE) };
         let returned = match moved {
             Err(Partial { errno: Errno::INVAL | Errno::BUSY, .. }) => {
                 // SAFETY: as above.
-                unsafe { active.uffd.copy(address, source as *const u8, PAGE_SIZE) }
+                unsafe { active.kernel.copy(address, source as *const u8, PAGE_SIZE) }
             }
             moved => moved,
         };
@@ -133,11 +133,11 @@ impl Reclaimer {
                 }
             }
             // Not with the lock held: the event that stands in the way could never be read.
-            sched_yield();
+            active.kernel.yield_now();
         }
         let range = active.chunk_range(chunk);
         let offset = range.start - active.staging_memory.as_ptr() as usize;
-        let freed = active.uffd.unregister(range.clone()).and_then(|()| {
+        let freed = active.kernel.unregister(range.clone()).and_then(|()| {
             // SAFETY: no slot of the chunk is live, so nobody reads its frames.
             match unsafe { active.staging_memory.release(offset, range.len()) } {
                 // The program has locked all its memory (mlockall), and this with it.
@@ -148,7 +148,7 @@ impl Reclaimer {
                 },
                 released => released,
             }?;
-            active.uffd.register(range.clone(), STAGING_MODE)
+            active.kernel.register(range.clone(), STAGING_MODE)
         });
         if let Err(errno) = freed {
             agent.fail(format_args!("cannot free the frames of staging: {errno}"));

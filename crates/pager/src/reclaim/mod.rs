@@ -16,12 +16,11 @@ use ramfold_codec::{Aim, Chosen, Decompressor, Page};
 use ramfold_policy::memory::objective::Outcome;
 use ramfold_sys::sync::MutexGuard;
 use ramfold_sys::{PAGE_SIZE, time};
-use rustix::mm::{Advice, madvise};
-use rustix::thread::sched_yield;
 
 use self::compress::{Compressed, OBJECT_BYTES_MAX, OTHER_START};
 use crate::agent::{Active, Agent, Context, Core, LOCK_PATIENCE_NS};
 use crate::cost;
+use crate::kernel::Kernel;
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::take::sweep::{self, Taken};
 
@@ -164,7 +163,7 @@ impl Reclaimer {
                 Taken::Pages | Taken::Passed | Taken::Looked => took = true,
                 Taken::Busy(page) => took |= self.take_busy(active, page),
                 Taken::Changing => {
-                    sched_yield();
+                    active.kernel.yield_now();
                     return true;
                 }
                 Taken::Full | Taken::Nothing => return took,
@@ -179,10 +178,9 @@ impl Reclaimer {
         let counters = &self.agent.process().counters;
         if self.agent.copies.is_guarded() {
             // It is nobody else's: no copy.
-            let _ = active.uffd.write_protect(address..address + PAGE_SIZE, false);
+            let _ = active.kernel.write_protect(address..address + PAGE_SIZE, false);
         }
-        // SAFETY: populating changes no content; a range that is gone gives an error.
-        let unshared = unsafe { madvise(address as *mut _, PAGE_SIZE, Advice::LinuxPopulateWrite) };
+        let unshared = active.kernel.populate(address, true);
         let core = &mut *self.agent.lock_core();
         if unshared.is_ok() {
             match sweep::take_next(&mut Context { agent: self.agent, active, core }) {

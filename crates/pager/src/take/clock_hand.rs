@@ -6,6 +6,7 @@ use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::{PAGE_SIZE, time};
 
 use crate::agent::Active;
+use crate::kernel::Kernel;
 use crate::take::regions::Regions;
 
 const RUNS_MAX: usize = 64;
@@ -47,7 +48,7 @@ impl Place {
         let reach = self.reach.max(REACH_MIN);
         let end = region.end.min(start.saturating_add(reach));
         let started = time::monotonic_ns();
-        let Ok(found) = active.pagemap.present(start..end, most, runs, pages) else {
+        let Ok(found) = active.kernel.present(start..end, most, runs, pages) else {
             self.at = end;
             return Some(0);
         };

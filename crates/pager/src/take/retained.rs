@@ -12,6 +12,7 @@ use ramfold_policy::memory::reuse::Reuse;
 use ramfold_sys::pagemap::{PageRegion, Pages};
 
 use crate::agent::{Active, Agent};
+use crate::kernel::Kernel;
 use crate::page::{self, PageNumber};
 use crate::take::clock_hand::{LOOK_PAGES, Place};
 
@@ -46,7 +47,7 @@ pub fn drop_unneeded(agent: &Agent, active: &Active) {
             return;
         };
         // What is present there may have come after what the list and the store still speak of.
-        if active.uffd.is_changing() {
+        if active.kernel.is_changing() {
             continue;
         }
         for run in &runs[..found] {

@@ -16,6 +16,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, time};
 
 use crate::agent::{Active, Context, Core};
 use crate::cost;
+use crate::kernel::Kernel;
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
 use crate::take::clock_hand::{ClockHand, Place};
@@ -291,7 +292,7 @@ fn try_page(context: &mut Context<'_>, cap_pages: usize, choice: VictimChoice) -
 pub fn stop_thread(context: &mut Context<'_>, stack: Range<usize>) {
     let Context { agent, active, .. } = *context;
     let mut runs = [PageRegion::default()];
-    if let Ok(found) = active.pagemap.present(stack, STACK_PAGES_MAX, &mut runs, Pages::All)
+    if let Ok(found) = active.kernel.present(stack, STACK_PAGES_MAX, &mut runs, Pages::All)
         && found.runs > 0
     {
         let run = runs[0].start as usize..runs[0].end as usize;
@@ -378,7 +379,7 @@ pub fn move_start(context: &mut Context<'_>, run: Range<usize>, pages: usize) ->
     loop {
         // SAFETY: the range is registered, as the list under the lock says, so faults on it come
         // to the handler; the slots are registered and free.
-        match unsafe { active.uffd.move_pages(&active.pagemap, slot, range.start, bytes) } {
+        match unsafe { active.kernel.move_pages(slot, range.start, bytes) } {
             Ok(()) => {}
             Err(Partial { errno: Errno::IO, .. }) => {
                 agent.fail(format_args!("cannot tell what was taken of {:#x}", range.start))
@@ -418,7 +419,7 @@ fn refused(context: &mut Context<'_>, errno: Errno, run: Range<usize>) -> (Taken
     let counters = &agent.process().counters;
     match errno {
         // A relative still has the page: taking it would free nothing.
-        Errno::BUSY if !active.pagemap.is_exclusive(run.start) => {
+        Errno::BUSY if !active.kernel.is_exclusive(run.start) => {
             let bytes = run.len().min(REFUSED_SKIP_BYTES);
             let pages = (bytes / PAGE_SIZE) as u64;
             counters.refused_shared.fetch_add(pages, Ordering::Relaxed);
