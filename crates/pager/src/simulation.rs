@@ -3,6 +3,7 @@
 //! `RAMFOLD_SEED=N cargo test -p ramfold-pager simulation` runs one seed, `RAMFOLD_SEEDS=N` the first
 //! N of them.
 
+use core::ptr;
 use core::sync::atomic::Ordering;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -48,7 +49,7 @@ impl Simulation {
         let mut random = Random::new(seed);
         let session = Box::new(OwnedSession::create(CAP_BYTES, Choice::Auto).unwrap());
         // SAFETY: the box lives as long as the simulation.
-        let shared: &'static Session = unsafe { &*(&raw const **session) };
+        let shared: &'static Session = unsafe { &*ptr::from_ref(&**session) };
         let process: &'static Process = shared.claim(std::process::id()).unwrap();
         let (agent, home) = Agent::lay_out(shared, process).unwrap();
         let bytes = CHUNKS * CHUNK_PAGES * PAGE_SIZE;

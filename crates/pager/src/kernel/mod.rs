@@ -5,8 +5,7 @@
 //! of the kernel's side can take Linux's place in tests: there the order in which things happen is a
 //! matter of a seed.
 
-// In tests the model takes its place.
-#[cfg_attr(test, expect(dead_code))]
+#[cfg_attr(test, allow(dead_code, reason = "in tests the model takes its place"))]
 mod linux;
 mod misregistered;
 #[cfg(test)]
@@ -35,7 +34,7 @@ pub type Host = model::Model;
 
 /// Why the program's memory cannot be looked after.
 #[derive(Debug)]
-#[cfg_attr(test, expect(dead_code))]
+#[cfg_attr(test, allow(dead_code, reason = "in tests the model takes its place"))]
 pub enum OpenError {
     /// Neither way to open a userfaultfd is open to this user.
     Userfaultfd(ramfold_sys::uffd::OpenError),

@@ -531,7 +531,7 @@ impl Model {
             changing: 0,
             staged: vec![false; staging.len() / PAGE_SIZE],
             staging,
-            changes_often: seed % 2 == 0,
+            changes_often: seed.is_multiple_of(2),
             accesses: 0,
             faults_read: 0,
             yields: 0,
