@@ -4,12 +4,13 @@
 //! N of them.
 
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::cell::RefCell;
+use std::fs::File;
 use std::rc::Rc;
 
 use ramfold_codec::Choice;
-use ramfold_store::{Config, Store};
+use ramfold_store::{Choose, Config, Store};
 use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::mem::Reservation;
 
@@ -19,11 +20,14 @@ use crate::kernel::model::{AREA_PAGES, Model, Random};
 use crate::monitor;
 use crate::reclaim::{By, Reclaimer};
 use crate::session::{OwnedSession, Process, Session};
+use crate::spill::{self, SpillAccess, Writer};
 use crate::staging::CHUNK_PAGES;
 
 const CHUNKS: usize = 4;
 const CHUNK_PAGES_USED: usize = 16;
 const CAP_BYTES: u64 = 64 << 20;
+const SEGMENT_BYTES: u64 = 64 << 10;
+const SEGMENTS: u64 = 64;
 const STEPS: usize = 600;
 /// Steps in which every thread must have come to an end.
 const END_STEPS: usize = 100_000;
@@ -39,6 +43,8 @@ struct Simulation {
     scans_often: bool,
     /// The program is to keep so many pages at most.
     goal_pages: usize,
+    writer: Option<Writer>,
+    _spill_file: Option<File>,
     // What the agent lies in, and what it refers to, which go after it.
     _home: Reservation,
     _session: Box<OwnedSession>,
@@ -47,6 +53,7 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64) -> (Simulation, Reclaimer) {
         let mut random = Random::new(seed);
+        let spills = seed % 8 > 5;
         let session = Box::new(OwnedSession::create(CAP_BYTES, Choice::Auto).unwrap());
         // SAFETY: the box lives as long as the simulation.
         let shared: &'static Session = unsafe { &*ptr::from_ref(&**session) };
@@ -57,27 +64,29 @@ impl Simulation {
         staging_memory.commit(0, bytes).unwrap();
         let start = staging_memory.as_ptr() as usize;
         let model = Model::new(seed, 1 + random.below(4), start..start + bytes);
+        let spill_file = spills.then(|| lend_spill_file(&session));
+        let spill = SpillAccess::open(agent);
+        assert_eq!(spill.is_some(), spills);
         let store = Store::new(&Config {
             pool_bytes_max: 16 << 20,
             reserve_bytes: 256 << 10,
             metadata_bytes_max: 16 << 20,
-            spill: None,
+            spill: spill::shape(shared),
         })
         .unwrap();
         let kernel = model.clone();
         // SAFETY: this thread is the monitor, and the agent is not active.
         unsafe {
-            agent.set_active(Active {
-                kernel,
-                told_of_forks: false,
-                store,
-                staging_memory,
-                spill: None,
-            });
+            agent.set_active(Active { kernel, told_of_forks: false, store, staging_memory, spill });
         }
         let active = agent.active().unwrap();
         agent.lock_core().staging.set_size(CHUNKS, CHUNK_PAGES_USED);
-        // SAFETY: there is one handler and one reclaimer.
+        // SAFETY: there is one of each.
+        let writer = spills.then(|| unsafe { spill::make(agent, active) });
+        agent.spill_works.store(spills, Ordering::Relaxed);
+        // Objects are kept while their pages are in memory.
+        agent.shares_memory.store(seed % 4 == 3, Ordering::Relaxed);
+        // SAFETY: as above.
         let (handler, reclaimer) =
             unsafe { (Handler::of(agent), Reclaimer::make(agent, By::Monitor)) };
         let goal_pages = random.below(3 * AREA_PAGES);
@@ -97,6 +106,8 @@ impl Simulation {
             handler,
             scans_often: seed % 4 < 2,
             goal_pages,
+            writer,
+            _spill_file: spill_file,
             _home: home,
             _session: session,
         };
@@ -133,10 +144,19 @@ impl Simulation {
         self.random.next();
     }
 
+    /// The spill writer has its turn.
+    fn spill(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            let choose = if self.random.once_in(2) { Choose::Oldest } else { Choose::Raw };
+            spill::write(self.agent, self.active, writer, choose).unwrap();
+        }
+    }
+
     fn step(&mut self, reclaimer: &mut Reclaimer) {
         match self.random.below(8) {
             0 if self.scans_often || self.random.once_in(16) => self.scan(),
             1 => self.reclaim(reclaimer),
+            2 if self.random.once_in(4) => self.spill(),
             2..4 => self.handle(),
             _ => drop(self.model.state().step()),
         }
@@ -162,20 +182,49 @@ impl Simulation {
     }
 }
 
+/// A spill file for the session, which the caller keeps open.
+fn lend_spill_file(session: &OwnedSession) -> File {
+    let file = tempfile::tempfile_in("/var/tmp").unwrap();
+    let area = &session.spill;
+    area.segment_bytes.store(SEGMENT_BYTES, Ordering::Relaxed);
+    area.file.lend(&file).unwrap();
+    session.draw_spill_key().unwrap();
+    area.segment_count.store(SEGMENTS, Ordering::Release);
+    file
+}
+
 impl Drop for Simulation {
     fn drop(&mut self) {
         self.model.set_others(None);
+        self.writer = None;
         // SAFETY: nobody uses the agent any more.
         unsafe { self.agent.drop_active() };
     }
 }
 
-fn run(seed: u64) -> (usize, usize, u64) {
-    let (mut simulation, mut reclaimer) = Simulation::new(seed);
-    simulation.run(&mut reclaimer);
-    let state = simulation.model.state();
-    let staged = &simulation.agent.process().counters.pages_staged;
-    (state.accesses, state.faults_read, staged.load(Ordering::Relaxed))
+/// What happened in some runs.
+#[derive(Debug, Default)]
+struct Sums {
+    accesses: u64,
+    faults: u64,
+    pages_staged: u64,
+    spill_hits: u64,
+    events_early: u64,
+}
+
+impl Sums {
+    fn add_run(&mut self, seed: u64) {
+        let (mut simulation, mut reclaimer) = Simulation::new(seed);
+        simulation.run(&mut reclaimer);
+        let counters = &simulation.agent.process().counters;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let state = simulation.model.state();
+        self.accesses += state.accesses;
+        self.faults += state.faults_read;
+        self.pages_staged += count(&counters.pages_staged);
+        self.spill_hits += count(&counters.spill_hits);
+        self.events_early += count(&counters.events_early);
+    }
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -184,18 +233,19 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn every_byte_is_right_whatever_the_order() {
+    let mut sums = Sums::default();
     if let Some(seed) = number("RAMFOLD_SEED") {
-        run(seed);
-        return;
+        return sums.add_run(seed);
     }
     let seeds = number("RAMFOLD_SEEDS").unwrap_or(2_000);
-    let mut sums = (0, 0, 0);
     for seed in 0..seeds {
-        let outcome = std::panic::catch_unwind(|| run(seed));
-        let (accesses, faults, staged) =
-            outcome.unwrap_or_else(|_| panic!("seed {seed}: RAMFOLD_SEED={seed} repeats it"));
-        sums = (sums.0 + accesses, sums.1 + faults, sums.2 + staged);
+        let run = std::panic::AssertUnwindSafe(|| sums.add_run(seed));
+        if std::panic::catch_unwind(run).is_err() {
+            panic!("seed {seed}: RAMFOLD_SEED={seed} repeats it");
+        }
     }
-    println!("{seeds} seeds: {} accesses, {} faults, {} pages taken", sums.0, sums.1, sums.2);
-    assert!(sums.1 > 10 * seeds as usize && sums.2 > 10 * seeds, "{sums:?}");
+    println!("{seeds} seeds: {sums:?}");
+    let Sums { faults, pages_staged, spill_hits, events_early, .. } = sums;
+    assert!(faults > 10 * seeds && pages_staged > 10 * seeds, "{sums:?}");
+    assert!(spill_hits > seeds && events_early > seeds / 50, "{sums:?}");
 }

@@ -19,6 +19,7 @@ use std::rc::Rc;
 use ramfold_sys::pagemap::{PageRegion, Pages, Scanned};
 use ramfold_sys::uffd::{Event, Partial, count_all_moved};
 use ramfold_sys::{Errno, PAGE_SIZE};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::thread::Timespec;
 
@@ -155,8 +156,8 @@ pub struct State {
     staged: Vec<bool>,
     changes_often: bool,
     /// Accesses that were made, and faults that were read.
-    pub accesses: usize,
-    pub faults_read: usize,
+    pub accesses: u64,
+    pub faults_read: u64,
     /// Times a thread of the agent had to let others go on.
     yields: usize,
     /// The program is to come to an end: no thread begins anything new.
@@ -577,9 +578,16 @@ impl Kernel for Model {
         Ok(Some(event))
     }
 
-    fn wait(&self, _other: Option<BorrowedFd<'_>>, _patience: Timespec) -> bool {
+    fn wait(&self, other: Option<BorrowedFd<'_>>, _patience: Timespec) -> bool {
         let state = self.enter();
-        state.faults.iter().any(|fault| !fault.is_read) || !state.events.is_empty()
+        let has_message =
+            state.faults.iter().any(|fault| !fault.is_read) || !state.events.is_empty();
+        // A read of the spill file takes the time that it takes.
+        let short = Timespec { tv_sec: 0, tv_nsec: 100_000 };
+        has_message
+            || other.is_some_and(|other| {
+                poll(&mut [PollFd::new(&other, PollFlags::IN)], Some(&short)) != Ok(0)
+            })
     }
 
     fn is_changing(&self) -> bool {

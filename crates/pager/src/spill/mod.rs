@@ -24,6 +24,8 @@ use crate::session::{Once, Session};
 
 pub use lent_file::LentFile;
 pub use reads::Reads;
+#[cfg(test)]
+pub use writer::{Writer, make, write};
 pub use writer::{thread_main, wake_if_wanted};
 
 /// The encoding of a page that is stored as it is.

@@ -17,7 +17,8 @@ use crate::cost;
 use crate::monitor::privileges::Privileges;
 use crate::session::Once;
 
-type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;
+/// Writes the store's objects to the session's file.
+pub type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;
 
 /// A few pages that do not compress wait so long for more: a write takes a segment, full or not.
 const GATHER_NS: u64 = 5_000_000;
@@ -32,22 +33,31 @@ const REST_NS: u64 = 1_000_000_000;
 pub extern "C" fn thread_main(agent: *mut ()) -> ! {
     // SAFETY: the monitor passes the agent, which lives for ever.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
-    if let Some(active) = agent.active()
-        && let Some(access) = &active.spill
-    {
-        let writer = SpillWriter::new(&access.file, true);
-        // SAFETY: the memory is this thread's, of which there is one.
-        let made =
-            unsafe { Spill::new(&active.store, &access.memory, writer, SessionClaims(agent)) };
-        match made {
-            Ok(mut spill) => {
-                spill.begin_child(&active.store);
-                run(agent, active, &mut spill);
-            }
-            Err(error) => agent.fail(format_args!("cannot use the spill file: {error}")),
+    let Some(active) = agent.active() else {
+        agent.fail(format_args!("the spill writer started before the agent was active"));
+    };
+    // SAFETY: this is that thread, of which there is one.
+    run(agent, active, &mut unsafe { make(agent, active) })
+}
+
+/// What writes the spill file.
+///
+/// # Safety
+/// There is one.
+pub unsafe fn make(agent: &'static Agent, active: &'static Active) -> Writer {
+    let Some(access) = &active.spill else {
+        agent.fail(format_args!("the spill writer started without a file"));
+    };
+    let writer = SpillWriter::new(&access.file, true);
+    // SAFETY: by the caller's word.
+    let made = unsafe { Spill::new(&active.store, &access.memory, writer, SessionClaims(agent)) };
+    match made {
+        Ok(mut spill) => {
+            spill.begin_child(&active.store);
+            spill
         }
+        Err(error) => agent.fail(format_args!("cannot use the spill file: {error}")),
     }
-    agent.fail(format_args!("the thread that writes the spill file started without one"));
 }
 
 /// Is there something to write, and the thread asleep: then it is woken.
@@ -143,7 +153,7 @@ fn is_little(agent: &Agent, spill: &Writer) -> bool {
 }
 
 /// Begins to write a batch, once the one before is done. `false` if nothing has come of it.
-fn write(
+pub fn write(
     agent: &Agent,
     active: &Active,
     spill: &mut Writer,
