@@ -17,7 +17,8 @@
 //! Without vector instructions WKv is slower than LZ4, which then takes its place.
 
 use crate::backend::Backend;
-use crate::codec::{Encoding, ZstdLevel};
+use crate::codec::ZstdLevel;
+use crate::encodings::Encoding;
 use crate::error::{DoesNotFit, ScratchError};
 use crate::page_lz::Effort;
 use crate::wkv::Prediction;
@@ -50,7 +51,7 @@ const CODEC_BYTES: usize = page_lz::COMPRESS_SCRATCH_BYTES;
 const ZSTD_LEVEL: ZstdLevel = ZstdLevel::FASTEST;
 
 /// Bytes of working memory that [`Auto::new`] needs. Contents do not matter.
-pub fn scratch_bytes() -> usize {
+pub(crate) fn scratch_bytes() -> usize {
     CODEC_BYTES + PAGE_SIZE + zstd::compress_scratch_bytes(ZSTD_LEVEL)
 }
 

@@ -6,8 +6,9 @@ use core::str::FromStr;
 use crate::Page;
 use crate::auto::{self, Aim, Auto};
 use crate::backend::Backend;
-use crate::codec::{Codec, Encoding};
+use crate::codec::Codec;
 use crate::compressor::{Compressor, compress_scratch_bytes};
+use crate::encodings::Encoding;
 use crate::error::{DoesNotFit, ScratchError, UnknownCodec};
 
 /// How pages are compressed.

@@ -9,7 +9,8 @@
 
 use core::fmt;
 
-use crate::codec::{Codec, Encoding, ZstdLevel};
+use crate::codec::{Codec, ZstdLevel};
+use crate::encodings::Encoding;
 use crate::error::{DecodeError, DoesNotFit, ScratchError};
 use crate::{PAGE_SIZE, lz4, zstd};
 

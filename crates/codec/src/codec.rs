@@ -1,9 +1,10 @@
-//! The codecs by the names users type, and the encodings by the numbers entries record.
+//! The codecs, by the names that users type.
 
 use core::fmt;
 use core::str::FromStr;
 
-use crate::error::{UnknownCodec, UnknownEncoding};
+use crate::encodings::Encoding;
+use crate::error::UnknownCodec;
 use crate::page_lz::Effort;
 use crate::pbpm::Alignment;
 use crate::wkv::Prediction;
@@ -164,75 +165,6 @@ impl ZstdLevel {
     }
 }
 
-/// The format of an object. The numbers are stable, fit four bits, and 0 is never used.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Encoding {
-    /// Raw LZ4 block.
-    Lz4 = 1,
-    /// Length and content of one zstd compressed block; see [`zstd`](crate::zstd).
-    Zstd = 2,
-    /// See [`wkdm`](crate::wkdm).
-    Wkdm = 3,
-    /// See [`pbpm`](crate::pbpm).
-    Pbpm = 4,
-    /// LZO1X stream; see [`lzo`](crate::lzo).
-    Lzo = 5,
-    /// See [`lzrw`](crate::lzrw).
-    Lzrw = 6,
-    /// See [`wk4x4`](crate::wk4x4).
-    Wk4x4 = 7,
-    /// See [`wkv`](crate::wkv).
-    Wkv = 8,
-    /// See [`page_lz`](crate::page_lz).
-    PageLz = 9,
-}
-
-impl Encoding {
-    /// Every encoding, by number.
-    pub const ALL: &[Encoding] = &[
-        Encoding::Lz4,
-        Encoding::Zstd,
-        Encoding::Wkdm,
-        Encoding::Pbpm,
-        Encoding::Lzo,
-        Encoding::Lzrw,
-        Encoding::Wk4x4,
-        Encoding::Wkv,
-        Encoding::PageLz,
-    ];
-
-    /// The format's name, without a level.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Encoding::Lz4 => "lz4",
-            Encoding::Zstd => "zstd",
-            Encoding::Wkdm => "wkdm",
-            Encoding::Pbpm => "pbpm",
-            Encoding::Lzo => "lzo",
-            Encoding::Lzrw => "lzrw1-a",
-            Encoding::Wk4x4 => "wk4x4",
-            Encoding::Wkv => "wkv",
-            Encoding::PageLz => "page-lz",
-        }
-    }
-}
-
-impl TryFrom<u8> for Encoding {
-    type Error = UnknownEncoding;
-
-    fn try_from(number: u8) -> Result<Self, UnknownEncoding> {
-        let known = Encoding::ALL.iter().find(|&&encoding| encoding as u8 == number);
-        known.copied().ok_or(UnknownEncoding(number))
-    }
-}
-
-impl From<Encoding> for u8 {
-    fn from(encoding: Encoding) -> u8 {
-        encoding as u8
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,20 +203,5 @@ mod tests {
         for codec in Codec::ALL {
             assert!(message.contains(codec.name()), "{message}");
         }
-    }
-
-    #[test]
-    fn encodings_keep_their_numbers() {
-        assert_eq!(
-            Encoding::ALL.iter().map(|&e| u8::from(e)).collect::<std::vec::Vec<_>>(),
-            [1, 2, 3, 4, 5, 6, 7, 8, 9]
-        );
-        for number in 0..=255u8 {
-            match Encoding::try_from(number) {
-                Ok(encoding) => assert_eq!(u8::from(encoding), number),
-                Err(error) => assert_eq!(error, UnknownEncoding(number)),
-            }
-        }
-        assert!(Encoding::try_from(0).is_err() && Encoding::try_from(10).is_err());
     }
 }

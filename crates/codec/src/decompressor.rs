@@ -1,7 +1,7 @@
 //! Decompressing any encoding, over scratch that the caller owns.
 
 use crate::backend::Backend;
-use crate::codec::Encoding;
+use crate::encodings::Encoding;
 use crate::error::{DecodeError, ScratchError};
 use crate::{Page, lz4, lzo, lzrw, page_lz, pbpm, wk4x4, wkdm, wkv, zstd};
 

@@ -3,7 +3,8 @@
 use core::error::Error;
 use core::fmt;
 
-use crate::codec::{Codec, Encoding};
+use crate::codec::Codec;
+use crate::encodings::Encoding;
 
 /// The object would be larger than the room the caller gave for it; the page is worth storing raw.
 ///

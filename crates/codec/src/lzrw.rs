@@ -13,7 +13,7 @@ use crate::lz::{Output, Table, bytes_at, common_length, copy};
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const SCRATCH_BYTES: usize = 2 * ENTRIES;
+pub(crate) const SCRATCH_BYTES: usize = 2 * ENTRIES;
 
 const ENTRIES: usize = 1 << 12;
 
@@ -35,7 +35,7 @@ fn hash_of([first, second, third]: [u8; 3]) -> usize {
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     scratch: &mut [u8; SCRATCH_BYTES],
     out: &mut [u8],
@@ -108,7 +108,7 @@ fn find(page: &Page, table: &mut Table<'_, ENTRIES>, at: usize) -> Option<(usize
 /// # Errors
 /// [`DecodeError`] when the object does not hold exactly a page, or a bit of the last control word
 /// that belongs to no item is set.
-pub fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+pub(crate) fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
     let (&flag, items) = object.split_first().ok_or(DecodeError::Truncated)?;
     match flag {
         FLAG_COMPRESSED => decompress_items(items, page),

@@ -21,7 +21,7 @@ const fn block_bytes_max(size: usize) -> usize {
 const HEADER: usize = 2;
 
 /// Bytes of scratch that [`Encoder::new`] needs at `level`.
-pub fn compress_scratch_bytes(level: ZstdLevel) -> usize {
+pub(crate) fn compress_scratch_bytes(level: ZstdLevel) -> usize {
     cluster_scratch_bytes(level, PAGE_SIZE)
 }
 
@@ -32,12 +32,12 @@ pub(crate) fn cluster_scratch_bytes(level: ZstdLevel, size: usize) -> usize {
 }
 
 /// Bytes of scratch that [`Decoder::new`] needs.
-pub fn decompress_scratch_bytes() -> usize {
+pub(crate) fn decompress_scratch_bytes() -> usize {
     libzstd::CONTEXT_ALIGN - 1 + libzstd::decompress_context_bytes()
 }
 
 /// Compresses pages, or clusters of one size, at one level.
-pub struct Encoder<'a> {
+pub(crate) struct Encoder<'a> {
     context: CompressContext<'a>,
     /// libzstd's entropy coders want room to spare. With a block of full size to write to, whether
     /// an object fits depends on its length alone, and so does every byte of it.
@@ -49,7 +49,10 @@ impl<'a> Encoder<'a> {
     ///
     /// # Errors
     /// [`ScratchError::TooSmall`] if `scratch` is shorter.
-    pub fn new(level: ZstdLevel, scratch: &'a mut [u8]) -> Result<Encoder<'a>, ScratchError> {
+    pub(crate) fn new(
+        level: ZstdLevel,
+        scratch: &'a mut [u8],
+    ) -> Result<Encoder<'a>, ScratchError> {
         Encoder::of_clusters(level, PAGE_SIZE, scratch)
     }
 
@@ -74,7 +77,7 @@ impl<'a> Encoder<'a> {
     /// # Errors
     /// [`DoesNotFit`] when the object would be longer than `out`, when libzstd finds that the page does
     /// not compress, or when it is not of the encoder's size.
-    pub fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Result<usize, DoesNotFit> {
+    pub(crate) fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Result<usize, DoesNotFit> {
         let length = self.context.compress(page, self.block)?;
         // libzstd gives up on a page before its block is as long as the page.
         if length >= page.len() {
@@ -90,7 +93,7 @@ impl<'a> Encoder<'a> {
 }
 
 /// Decompresses pages, or clusters, of any level.
-pub struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     context: DecompressContext<'a>,
 }
 
@@ -99,7 +102,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`ScratchError::TooSmall`] if `scratch` is shorter.
-    pub fn new(scratch: &'a mut [u8]) -> Result<Decoder<'a>, ScratchError> {
+    pub(crate) fn new(scratch: &'a mut [u8]) -> Result<Decoder<'a>, ScratchError> {
         let given_bytes = scratch.len();
         let needed_bytes = decompress_scratch_bytes();
         if given_bytes < needed_bytes {
@@ -113,7 +116,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`DecodeError`] unless `object` is one valid block of the length it states, and decodes to
     /// exactly as much as `page` holds.
-    pub fn decompress(&mut self, object: &[u8], page: &mut [u8]) -> Result<(), DecodeError> {
+    pub(crate) fn decompress(&mut self, object: &[u8], page: &mut [u8]) -> Result<(), DecodeError> {
         let (header, block) = object.split_first_chunk::<HEADER>().ok_or(DecodeError::Truncated)?;
         let length = usize::from(u16::from_le_bytes(*header));
         if length >= page.len() {

@@ -49,5 +49,5 @@ pub type Key = u64;
 /// Longest object, in bytes: a page stored raw.
 pub const OBJECT_BYTES_MAX: usize = 4096;
 
-/// Largest encoding number; 0 is not one.
-pub const ENCODING_MAX: u8 = 15;
+/// Largest number of an encoding that an object is stored under; 0 is the store's own.
+pub(crate) const ENCODING_MAX: u8 = (1 << ramfold_codec::encodings::BITS) - 1;

@@ -3,7 +3,9 @@
 //! A front end that keeps several pages as one object cuts it into pieces of at most a page, each under
 //! the key of one of those pages. Whoever reads them must find all pieces of one object, or none.
 
-use crate::index::{Content, LEAF_ENTRIES, Locked, View, WORD_ENCODING};
+use ramfold_codec::encodings::WORD;
+
+use crate::index::{Content, LEAF_ENTRIES, Locked, View};
 use crate::store::{Loaded, Store};
 use crate::{ENCODING_MAX, Key, LoadError, OBJECT_BYTES_MAX, StoreError};
 
@@ -31,7 +33,7 @@ impl Neighbours<'_> {
             return None;
         }
         match self.locked.view() {
-            View::Object { encoding, .. } if encoding != WORD_ENCODING => Some(encoding),
+            View::Object { encoding, .. } if encoding != WORD => Some(encoding),
             _ => None,
         }
     }

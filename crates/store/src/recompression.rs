@@ -5,7 +5,9 @@
 //! An object is copied under its lock, and what it has become is put in its place if nothing was stored
 //! in its leaf meanwhile: no load waits for compression.
 
-use crate::index::{Content, LEAF_ENTRIES, Stamp, View, WORD_ENCODING};
+use ramfold_codec::encodings::WORD;
+
+use crate::index::{Content, LEAF_ENTRIES, Stamp, View};
 use crate::{Key, OBJECT_BYTES_MAX, Store};
 
 /// When so many objects of a leaf did not become smaller and none did, the others of it are not tried:
@@ -133,7 +135,7 @@ impl Recompression {
         store.index.visit_leaf(self.leaf, self.entry..LEAF_ENTRIES, |key, bits, view| {
             self.entry = key as usize % LEAF_ENTRIES + 1;
             if let View::Object { object, encoding } = view
-                && encoding != WORD_ENCODING
+                && encoding != WORD
                 && with.applies_to(encoding)
                 // One that is damaged stays, for whoever loads it to be told.
                 && let Some(bytes) = store.checked(key, encoding, object)

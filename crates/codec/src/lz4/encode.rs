@@ -6,7 +6,7 @@ use crate::lz::{Output, Table, bytes_at, common_length, hash_of_five};
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const SCRATCH_BYTES: usize = scratch_bytes(PAGE_SIZE);
+pub(crate) const SCRATCH_BYTES: usize = scratch_bytes(PAGE_SIZE);
 
 /// Bytes of working memory that [`compress_block`] needs for blocks of `size` bytes: two for each place
 /// of its table. A page has a place for each of its bytes; longer blocks make do with fewer.
@@ -40,7 +40,7 @@ fn hash_at<const ENTRIES: usize, const SIZE: usize>(block: &[u8; SIZE], at: usiz
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     scratch: &mut [u8; SCRATCH_BYTES],
     out: &mut [u8],

@@ -22,8 +22,8 @@
 mod decode;
 mod encode;
 
-pub use decode::decompress;
-pub use encode::{SCRATCH_BYTES, compress};
+pub(crate) use decode::decompress;
+pub(crate) use encode::{SCRATCH_BYTES, compress};
 
 /// What the first byte of a stream is above the length of a literal run.
 const FIRST_RUN: usize = 17;

@@ -15,7 +15,8 @@ use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`decompress`] needs. Contents do not matter.
-pub const DECOMPRESS_SCRATCH_BYTES: usize = LITERALS_ROOM + OBJECT_ROOM + size_of::<Sequences>();
+pub(crate) const DECOMPRESS_SCRATCH_BYTES: usize =
+    LITERALS_ROOM + OBJECT_ROOM + size_of::<Sequences>();
 
 /// Runs of literals are copied by pieces, past their end.
 pub(crate) const PIECE: usize = SHORT_RUN;
@@ -44,7 +45,7 @@ pub(crate) static SCALAR: Decoder = |object, scratch, page| {
 ///
 /// # Errors
 /// [`DecodeError`] unless `object` is one page, to its last byte.
-pub fn decompress(
+pub(crate) fn decompress(
     object: &[u8],
     backend: Backend,
     scratch: &mut [u8; DECOMPRESS_SCRATCH_BYTES],

@@ -29,11 +29,11 @@ mod sequence;
 mod sets;
 mod symbols;
 
-pub use decode::{DECOMPRESS_SCRATCH_BYTES, decompress};
+pub(crate) use decode::{DECOMPRESS_SCRATCH_BYTES, decompress};
 pub(crate) use decode::{Decoder, SCALAR};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use decode::{PIECE, Plan, Progress, decompress_with, follow};
-pub use encode::{COMPRESS_SCRATCH_BYTES, compress};
+pub(crate) use encode::{COMPRESS_SCRATCH_BYTES, compress};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use sequence::Sequence;
 

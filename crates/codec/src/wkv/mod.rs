@@ -70,13 +70,13 @@ pub(crate) type Padded = [u8; PADDED_BYTES];
 const PADDED_BYTES: usize = PAGE_SIZE + WORDS_BYTES;
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const COMPRESS_SCRATCH_BYTES: usize = size_of::<Signatures>()
+pub(crate) const COMPRESS_SCRATCH_BYTES: usize = size_of::<Signatures>()
     + 3 * WORDS_BYTES
     + size_of::<Values>()
     + 3 * size_of::<Masks>()
     + nibbles::BUFFERS_BYTES;
 /// Bytes of working memory that [`decompress`] needs. Contents do not matter.
-pub const DECOMPRESS_SCRATCH_BYTES: usize = PADDED_BYTES + 2 * WORDS_BYTES;
+pub(crate) const DECOMPRESS_SCRATCH_BYTES: usize = PADDED_BYTES + 2 * WORDS_BYTES;
 
 /// Whether words are predicted from a stride back, or all words are literals or zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -235,7 +235,7 @@ struct Layout {
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     prediction: Prediction,
     backend: Backend,
@@ -343,7 +343,7 @@ fn bits_of(mut mask: u64) -> impl Iterator<Item = usize> {
 /// # Errors
 /// [`DecodeError`] when header, masks and classes do not call for exactly the bytes that are there,
 /// or padding is not zero.
-pub fn decompress(
+pub(crate) fn decompress(
     object: &[u8],
     backend: Backend,
     scratch: &mut [u8; DECOMPRESS_SCRATCH_BYTES],

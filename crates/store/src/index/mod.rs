@@ -22,7 +22,7 @@ use ramfold_sys::sync::{Mutex, MutexGuard};
 
 use counts::{Counts, LeafCounts};
 use entry::Entry;
-pub(crate) use entry::{CHECK_BITS, Content, Holding, SPILLED_CHECK_BITS, View, WORD_ENCODING};
+pub(crate) use entry::{CHECK_BITS, Content, Holding, SPILLED_CHECK_BITS, View};
 pub(crate) use leaves::LEAF_ENTRIES;
 use leaves::{LeafId, Leaves, PausedLeaves};
 pub(crate) use locked::Locked;

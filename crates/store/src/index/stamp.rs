@@ -2,8 +2,10 @@
 
 use core::sync::atomic::Ordering;
 
+use ramfold_codec::encodings::WORD;
+
 use super::Index;
-use super::entry::{Content, WORD_ENCODING};
+use super::entry::Content;
 use super::leaves::LeafId;
 
 /// What is known of the objects of a leaf: the age in which one was last stored; whether one that
@@ -88,7 +90,7 @@ impl Index {
     #[inline]
     pub(super) fn stamp(&self, leaf: LeafId, content: &Content) {
         if let Content::Object { object, encoding } = content
-            && *encoding != WORD_ENCODING
+            && *encoding != WORD
             && let Some(stamp) = self.leaves.stamp(leaf.number())
         {
             let before = Stamp(stamp.load(Ordering::Relaxed));

@@ -2,7 +2,9 @@
 
 use core::ops::Range;
 
-use super::entry::{Content, Entry, View, WORD_ENCODING};
+use ramfold_codec::encodings::WORD;
+
+use super::entry::{Content, Entry, View};
 use super::leaves::LeafId;
 use super::removed::Removed;
 use super::{GROUP_SHIFT, Group, Index, LEAF_ENTRIES, Shard};
@@ -49,7 +51,7 @@ impl Index {
             match unsafe { entry.view() } {
                 View::Empty => {}
                 View::Ghost => each(key, Kind::Ghost),
-                View::SameFilled { .. } | View::Object { encoding: WORD_ENCODING, .. } => {
+                View::SameFilled { .. } | View::Object { encoding: WORD, .. } => {
                     each(key, Kind::SameFilled);
                 }
                 View::Object { object, encoding } => {

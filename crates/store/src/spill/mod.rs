@@ -21,6 +21,7 @@ mod space;
 
 use core::ops::Range;
 
+use ramfold_codec::encodings::WORD;
 use ramfold_sys::Errno;
 use thiserror::Error;
 
@@ -32,7 +33,7 @@ pub(crate) use extent::{COUNT_BITS, Extent, FIRST_BITS, Place};
 pub use file::SpillWriter;
 pub(crate) use space::{PausedSpace, Space};
 
-use crate::index::{LEAF_ENTRIES, Stamp, View, WORD_ENCODING};
+use crate::index::{LEAF_ENTRIES, Stamp, View};
 use crate::{OBJECT_BYTES_MAX, Store, StoreError};
 
 /// Segments have at least so many bytes: a few objects.
@@ -440,7 +441,7 @@ impl<'m, D: Disk, C: Claims> Spill<'m, D, C> {
             let offsets = first..(first + ENTRIES_AT_ONCE).min(LEAF_ENTRIES);
             store.index.visit_leaf(number, offsets, |key, bits, view| {
                 let View::Object { object, encoding } = view else { return true };
-                if encoding == WORD_ENCODING || !(all || object.len() == OBJECT_BYTES_MAX) {
+                if encoding == WORD || !(all || object.len() == OBJECT_BYTES_MAX) {
                     return true;
                 }
                 found = true;

@@ -15,7 +15,9 @@ pub use fork::Paused;
 pub use ranges::Kind;
 pub use verbs::Loaded;
 
-use crate::index::{Content, Holding, Index, Locked, NoEntry, View, WORD_ENCODING};
+use ramfold_codec::encodings::WORD;
+
+use crate::index::{Content, Holding, Index, Locked, NoEntry, View};
 use crate::object_trace::Recorder;
 use crate::pool::{Checksum, NoSpan, Object, ObjectRef, Pool};
 use crate::seal::{moved, pattern_check, pattern_moved, seal, spilled_check, spilled_moved};
@@ -272,7 +274,7 @@ impl Store {
         if computed != stored {
             return Err(LoadError::Checksum { key, encoding, len: bytes.len(), stored, computed });
         }
-        Ok(Some(if encoding == WORD_ENCODING {
+        Ok(Some(if encoding == WORD {
             let word = bytes.try_into().map_err(|_| damaged())?;
             Loaded::SameFilled(u64::from_le_bytes(word))
         } else {

@@ -1,7 +1,9 @@
 //! The verbs for one page: store, load, take, invalidate; and its mark.
 
+use ramfold_codec::encodings::WORD;
+
 use super::Store;
-use crate::index::{Content, View, WORD_ENCODING};
+use crate::index::{Content, View};
 use crate::seal::pattern_check;
 use crate::spill::Spilled;
 use crate::{Key, LoadError, StoreError};
@@ -58,8 +60,8 @@ impl Store {
             return self.set(key, Content::SameFilled { pattern, check });
         }
         let bytes = word.to_le_bytes();
-        let object = self.put(key, WORD_ENCODING, &bytes)?;
-        self.set(key, Content::Object { object, encoding: WORD_ENCODING })
+        let object = self.put(key, WORD, &bytes)?;
+        self.set(key, Content::Object { object, encoding: WORD })
     }
 
     /// Lends a page's content to `f`, verified, and returns what `f` does; `None` if the page is
