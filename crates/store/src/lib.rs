@@ -14,19 +14,25 @@
 //! `docs/store.md` has the layouts.
 
 #![cfg_attr(not(test), no_std)]
+#![deny(unsafe_code)]
+#![warn(missing_docs, unreachable_pub, clippy::too_many_lines)]
 
 mod allocator;
 mod error;
+#[allow(unsafe_code)]
 mod index;
 mod neighbours;
 mod object_trace;
+#[allow(unsafe_code)]
 mod pool;
 mod recompression;
 mod seal;
+#[allow(unsafe_code)]
 mod spill;
 mod statistics;
 mod store;
 #[cfg(test)]
+#[allow(unsafe_code)]
 mod tests;
 
 pub use allocator::{Allocator, Footprint};

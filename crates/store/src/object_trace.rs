@@ -205,13 +205,12 @@ pub fn events(
     let mut at = 0;
     core::iter::from_fn(move || {
         let word = words.next()?;
-        // SAFETY: looked at only, never for what it names.
-        let object = |bits: u64| unsafe { ObjectRef::from_bits(bits & !KIND) };
-        let place = |bits| object(bits).map(ObjectRef::location);
+        let object = |bits: u64| Object::parts(bits & !KIND);
+        let place = |bits| object(bits).map(|(place, _)| place);
         let event = match word & KIND {
             KIND_PUT => object(word)
-                .filter(|object| object.len() <= crate::OBJECT_BYTES_MAX)
-                .map(|object| Event::Put { place: object.location(), len: object.len() }),
+                .filter(|&(_, len)| len <= crate::OBJECT_BYTES_MAX)
+                .map(|(place, len)| Event::Put { place, len }),
             KIND_FREE => place(word).map(|place| Event::Free { place }),
             KIND_MOVE => {
                 let to = words.next()?;

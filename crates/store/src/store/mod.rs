@@ -3,6 +3,7 @@
 mod accounts;
 mod compaction;
 mod config;
+#[allow(unsafe_code)]
 mod fork;
 mod ranges;
 mod verbs;
