@@ -16,9 +16,9 @@ pub enum Codec {
     Lz4,
     /// zstd at a level.
     Zstd(ZstdLevel),
-    /// ramfold's own: a word codec, with strides or without.
+    /// WKv, ramfold's word codec, with strides or without.
     Wkv(Prediction),
-    /// ramfold's own for cold pages: copies and literals in codes made beforehand.
+    /// The page LZ, ramfold's codec for cold pages: copies and literals in codes of fixed tables.
     PageLz(Effort),
     /// LZO1X-1 (Oberhumer).
     Lzo,
@@ -79,10 +79,10 @@ impl Codec {
         Codec::with_every_level().find(|codec| codec.name() == name)
     }
 
-    /// A number for each codec, which [`Codec::from_number`] reads back: the encoding's, and in the
-    /// upper byte the level of zstd, the alignment of PBPM, the prediction of WKv or the effort of the
-    /// page LZ.
-    pub const fn number(self) -> u16 {
+    /// The codec's number, which [`Codec::from_number`] reads back: that of its encoding, and in
+    /// the upper byte the level of zstd, the alignment of PBPM, the prediction of WKv or the effort
+    /// of the page LZ.
+    pub(crate) const fn number(self) -> u16 {
         let variant = match self {
             Codec::Zstd(level) => level.get() as u16,
             Codec::Pbpm(alignment) => alignment as u16,
@@ -94,7 +94,7 @@ impl Codec {
     }
 
     /// The codec with that number, or `None`.
-    pub fn from_number(number: u16) -> Option<Codec> {
+    pub(crate) fn from_number(number: u16) -> Option<Codec> {
         Codec::with_every_level().find(|codec| codec.number() == number)
     }
 
@@ -103,7 +103,7 @@ impl Codec {
         Codec::ALL.iter().copied().chain(levels)
     }
 
-    /// The format this codec writes.
+    /// The format of the objects.
     pub const fn encoding(self) -> Encoding {
         match self {
             Codec::Lz4 => Encoding::Lz4,
@@ -148,7 +148,7 @@ impl ZstdLevel {
     /// Level 1, what `zstd` without a number means.
     pub const FASTEST: ZstdLevel = ZstdLevel(1);
     /// Level 3, libzstd's own default.
-    pub const DENSER: ZstdLevel = ZstdLevel(3);
+    pub(crate) const DENSER: ZstdLevel = ZstdLevel(3);
 
     /// The level of that number, or `None` outside 1 to 19.
     pub const fn new(level: u8) -> Option<ZstdLevel> {
@@ -156,7 +156,7 @@ impl ZstdLevel {
     }
 
     /// The number.
-    pub const fn get(self) -> u8 {
+    pub(crate) const fn get(self) -> u8 {
         self.0
     }
 

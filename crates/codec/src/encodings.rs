@@ -1,15 +1,15 @@
 //! The registry of encodings: every number that says in which form bytes are stored, and its name.
 //!
-//! A store of compressed pages keeps a number of [`BITS`] bits beside each object. The codecs' formats
-//! ([`Encoding`]) have such numbers, and so have forms that the store and its front ends give to what
-//! they keep. All of them are here, so that no number has two meanings. A number that was in use once
-//! keeps its meaning.
+//! A store of compressed pages keeps a number of [`BITS`] bits beside each object. The codecs'
+//! formats ([`Encoding`]) have such numbers, and so have forms that the store and its front ends
+//! give to what they keep. All of them are here, so that no number has two meanings. A number that
+//! was in use once keeps its meaning.
 //!
 //! | number | form | written by |
 //! |---|---|---|
 //! | 0 | [`WORD`] | the store |
 //! | 1 to 9 | [`Encoding`] | the codecs |
-//! | 10, 11, 12 | [`CLUSTER_OF_1`], [`CLUSTER_OF_4`], [`CLUSTER_OF_16`] | the file cache |
+//! | 10, 11, 12 | first piece of a cluster of 1, 4 or 16 pages ([`of_cluster`]) | the file cache |
 //! | 13 | [`CLUSTER_REST`] | the file cache |
 //! | 14 | free | |
 //! | 15 | [`RAW`] | the pager |
@@ -20,21 +20,21 @@
 use crate::cluster::ClusterSize;
 use crate::error::UnknownEncoding;
 
-/// Bits of an encoding's number wherever one is stored: in an entry of the store's index, which has no
-/// room for more. The header of an object in the spill file and that of a cluster have 8.
+/// Bits of an encoding's number wherever one is stored: in an entry of the store's index, which has
+/// no room for more. The header of an object in the spill file and that of a cluster have 8.
 pub const BITS: u32 = 4;
 
 /// Eight bytes: a little-endian word of 64 bits that the page or cluster consists of.
 pub const WORD: u8 = 0;
 
 /// First piece of a cluster of one page: a header, then an object or a part of it.
-pub const CLUSTER_OF_1: u8 = 10;
+pub(crate) const CLUSTER_OF_1: u8 = 10;
 
 /// First piece of a cluster of 4 pages, 16 KiB.
-pub const CLUSTER_OF_4: u8 = 11;
+pub(crate) const CLUSTER_OF_4: u8 = 11;
 
 /// First piece of a cluster of 16 pages, 64 KiB.
-pub const CLUSTER_OF_16: u8 = 12;
+pub(crate) const CLUSTER_OF_16: u8 = 12;
 
 /// A later piece of a cluster: bytes that continue the piece before.
 pub const CLUSTER_REST: u8 = 13;

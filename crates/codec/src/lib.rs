@@ -27,7 +27,8 @@
 
 #![no_std]
 #![deny(unsafe_code)]
-#![warn(missing_docs, unreachable_pub, clippy::too_many_lines)]
+#![warn(missing_docs, unreachable_pub)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 // Where there is no vector code, what is made for it is left over.
 #![cfg_attr(
     not(any(

@@ -24,7 +24,7 @@ const ITEMS_A_GROUP: usize = 16;
 const COPY_MIN: usize = 3;
 const COPY_MAX: usize = 18;
 
-/// Of three bytes, as the format's author has it.
+/// The hash of three bytes, as the format's author defined it.
 #[inline]
 fn hash_of([first, second, third]: [u8; 3]) -> usize {
     let mixed = (u32::from(first) << 8) ^ (u32::from(second) << 4) ^ u32::from(third);
@@ -40,7 +40,7 @@ pub(crate) fn compress(
     scratch: &mut [u8; SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Result<usize, DoesNotFit> {
-    // As many bytes as the stored form takes are one too many.
+    // A compressed form as long as the stored one has no use.
     let worth = out.len().min(PAGE_SIZE);
     match compress_items(page, scratch, &mut out[..worth]) {
         Ok(length) => Ok(length),
@@ -88,7 +88,7 @@ fn compress_items(
     Ok(out.len())
 }
 
-/// A copy for what is at `at`, as distance and length.
+/// A copy of the bytes at `at`: distance and length.
 #[inline]
 fn find(page: &Page, table: &mut Table<'_, ENTRIES>, at: usize) -> Option<(usize, usize)> {
     if at + COPY_MAX > PAGE_SIZE {

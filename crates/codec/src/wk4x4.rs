@@ -1,10 +1,11 @@
 //! WK4x4: WKdm with a dictionary of four sets of four ways (Wilson, Kaplan and Smaragdakis, USENIX
 //! 1999), in the format of `wk`.
 //!
-//! A word's set is [`SLOT`] of its bits 10 to 17, modulo 4. Within a set the entries are ordered from
-//! the latest to the one longest unused. The way that differs least from the word is compared, as
-//! exclusive or, the latest of equal ones; a slot number is 4 * set + way. Then the word, or on a
-//! miss the word in the place of the last entry, moves to the front. The decoder replays the moves.
+//! A word's set is [`SLOT`] of its bits 10 to 17, modulo 4. Within a set the entries are ordered
+//! from the latest to the one longest unused. The way that differs least from the word is compared,
+//! as exclusive or, the latest of equal ones; a slot number is 4 * set + way. Then the word, or on
+//! a miss the word in the place of the last entry, moves to the front. The decoder replays the
+//! moves.
 
 use crate::Page;
 use crate::error::{DecodeError, DoesNotFit};

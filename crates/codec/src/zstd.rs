@@ -1,17 +1,18 @@
 //! zstd: a length, then the content of one compressed block (RFC 8878, section 3.1.1.2.3), without
 //! frame or block header, without dictionary and without history.
 //!
-//! The two bytes in front hold the content's length, which is less than the page's (or the
-//! [cluster](crate::cluster)'s) own. A block alone does not tell where it ends: its last bit stream is read from its end backwards, and
-//! with bytes appended it may well decode to another page. That costs two bytes where a frame with
-//! a block would cost ten.
+//! The two bytes in front hold the content's length, which is less than that of the page (or of the
+//! [cluster](crate::cluster)). A block does not tell where it ends: its last bit stream is read
+//! from the end backwards, and with bytes appended it may decode to another page. The length costs
+//! two bytes, a frame with a block would cost ten.
 
 use crate::PAGE_SIZE;
 use crate::arch::libzstd::{self, CompressContext, DecompressContext};
 use crate::codec::ZstdLevel;
 use crate::error::{DecodeError, DoesNotFit, ScratchError};
 
-/// The longest block libzstd may write on its way to an object of `size` bytes (`ZSTD_COMPRESSBOUND`).
+/// The longest block libzstd may write on its way to an object of `size` bytes
+/// (`ZSTD_COMPRESSBOUND`).
 const fn block_bytes_max(size: usize) -> usize {
     const { assert!(crate::cluster::BYTES_MAX < 128 << 10) };
     size + (size >> 8) + (((128 << 10) - size) >> 11)
@@ -39,8 +40,8 @@ pub(crate) fn decompress_scratch_bytes() -> usize {
 /// Compresses pages, or clusters of one size, at one level.
 pub(crate) struct Encoder<'a> {
     context: CompressContext<'a>,
-    /// libzstd's entropy coders want room to spare. With a block of full size to write to, whether
-    /// an object fits depends on its length alone, and so does every byte of it.
+    /// libzstd's entropy coders need spare room. With a block of full size to write to, whether an
+    /// object fits depends on its length alone, and its bytes do not depend on the room.
     block: &'a mut [u8],
 }
 
@@ -75,8 +76,8 @@ impl<'a> Encoder<'a> {
     /// Compresses `page` into `out` and returns the object's length.
     ///
     /// # Errors
-    /// [`DoesNotFit`] when the object would be longer than `out`, when libzstd finds that the page does
-    /// not compress, or when it is not of the encoder's size.
+    /// [`DoesNotFit`] when the object would be longer than `out`, when libzstd finds that the page
+    /// does not compress, or when it is not of the encoder's size.
     pub(crate) fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Result<usize, DoesNotFit> {
         let length = self.context.compress(page, self.block)?;
         // libzstd gives up on a page before its block is as long as the page.

@@ -1,21 +1,23 @@
-//! Where compressed pages live: a [`Store`] maps a page's [`Key`] to a same-filled word or to an
-//! object (compressed bytes and the number of the encoding they are in).
+//! Where compressed pages are kept: a [`Store`] maps a page's [`Key`] to a same-filled word or to
+//! an object (compressed bytes and the number of their encoding).
 //!
 //! The store runs inside other people's processes, on threads that libc does not know. It therefore
 //! has no heap, no libc and no thread-local storage: its memory comes from address space of its
 //! own, its locks are futex words, and nothing it does while it holds a lock can panic.
 //!
-//! From the bottom up: `pool` cuts 64 KiB spans into equal slots and hands them out by size;
-//! `index` finds a page's entry; `seal` is the checksum that ties the two together; `store`
-//! joins them under the verbs store, load and invalidate; `neighbours` are pages that change together;
-//! `recompression` makes old objects smaller;
-//! `spill` moves the oldest to a file. `object_trace` records what becomes of objects, for other
-//! allocators to be given the same.
-//! `docs/store.md` has the layouts.
+//! From the bottom up: `pool` cuts spans of 64 KiB into equal slots and hands them out by size;
+//! `index` finds a page's entry; `seal` is the checksum that ties the two together; `store` joins
+//! them under the verbs store, load and invalidate; `neighbours` reads and changes the pages of a
+//! group together; `recompression` makes old objects smaller; `spill` moves the oldest to a file.
+//! `object_trace` records what becomes of objects, for [`Allocator`]s to replay. `docs/store.md`
+//! has the layouts.
+//!
+//! `unsafe` is in `pool`, `index` and `spill`, and in the reset of locks after a fork.
 
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
-#![warn(missing_docs, unreachable_pub, clippy::too_many_lines)]
+#![warn(missing_docs, unreachable_pub)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod allocator;
 mod error;
@@ -48,8 +50,8 @@ pub use spill::{
 pub use statistics::{Rejects, Statistics};
 pub use store::{Config, Kind, Loaded, MemoryRanges, Paused, SpillShape, Store};
 
-/// Names a page. Neighbouring pages should have neighbouring keys: 64 of them share a leaf of the
-/// index. A page number (address / 4096) is a good key.
+/// The name of a page. Neighbouring pages should have neighbouring keys: 64 of them share a leaf of
+/// the index. A page number (address / 4096) is a good key.
 pub type Key = u64;
 
 /// Longest object, in bytes: a page stored raw.

@@ -230,8 +230,9 @@ mod tests {
     fn what_a_status_file_says_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("status");
-        let text = "Name:\tUid:\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t24 30 \n\
-                    CapInh:\t0000000000000001\nCapPrm:\t000001ffffffffff\nCapEff:\t00000000a80425fb\n";
+        let text = "Name:\tUid:\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n\
+                    Groups:\t24 30 \nCapInh:\t0000000000000001\nCapPrm:\t000001ffffffffff\n\
+                    CapEff:\t00000000a80425fb\n";
         std::fs::write(&path, text).unwrap();
         let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         let credentials = Credentials::read(&path).unwrap();

@@ -63,7 +63,7 @@ pub(crate) fn decompress<const SIZE: usize>(
     if from < object.len() { Err(DecodeError::TrailingBytes) } else { Ok(()) }
 }
 
-/// What of a length is over its field of four bits.
+/// The part of a length above its field of four bits.
 #[inline]
 fn length_rest(object: &[u8], from: &mut usize) -> Result<usize, DecodeError> {
     let mut length = 0;

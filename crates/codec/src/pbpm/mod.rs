@@ -33,9 +33,9 @@
 //! the three [`Alignment`]s of section 4.4; the others are packed as figure 3 shows and appended.
 //! `docs/codecs.md` has the byte layout.
 //!
-//! What a word finds depends on those of its set before it, all else of a page on the word alone. So
-//! there are two ways: one word after the other ([`sequential`]), and by vectors (in `arch`), which
-//! leave no more than the dictionary to a loop over words ([`chain`]).
+//! What a word finds depends on those of its set before it, all else of a page on the word alone.
+//! So there are two ways: one word after the other (`sequential`), and by vectors (in `arch`),
+//! which leave no more than the dictionary to a loop over words (`chain`).
 
 mod chain;
 mod codes;

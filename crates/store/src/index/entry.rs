@@ -5,7 +5,7 @@
 //! +------+--------+----------+---+-----------------------------+-----------+
 //! | kind |  mark  | encoding | 0 | location (35, units of 16)  | length 13 |  object in the pool
 //! +------+--------+----------+---+-----+-----+-----------------+------------+
-//! | kind |  mark  | encoding | 1 |check|count|  first unit of 64 bytes (32) |  object in the spill file
+//! | kind |  mark  | encoding | 1 |check|count|  first unit of 64 bytes (32) |  object, spilled
 //! +------+--------+----------+---+-----+--+--+------------------------------+
 //! | kind |  mark  |    check (21)    |             pattern (32)             |  same-filled
 //! +------+--------+------------------+--------------------------------------+
@@ -48,7 +48,7 @@ pub(crate) enum Content {
     },
 }
 
-/// What was an entry's and is to be freed.
+/// What an entry had, to be freed.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Holding {
@@ -208,7 +208,7 @@ impl Entry {
         self.0
     }
 
-    /// Whether it says the same, whatever the marks are.
+    /// Whether the bits are equal but for the mark.
     pub(super) fn says(self, bits: u64) -> bool {
         (self.0 ^ bits) & !MARK_MASK == 0
     }
@@ -278,7 +278,7 @@ impl Entry {
 }
 
 impl Content {
-    /// What it holds beside the entry, if anything.
+    /// The slot or extent that the content has, if any.
     #[inline]
     pub(crate) fn into_holding(self) -> Option<Holding> {
         match self {

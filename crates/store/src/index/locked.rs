@@ -79,7 +79,8 @@ impl Locked<'_> {
         unsafe { old.into_content() }
     }
 
-    /// Goes on to another entry of the group, under the same lock; `false` for a key of another group.
+    /// Goes on to another entry of the group, under the same lock; `false` for a key of another
+    /// group.
     pub(crate) fn turn_to(&mut self, key: Key) -> bool {
         let is_here = key >> GROUP_SHIFT == self.group.number;
         if is_here {
@@ -123,9 +124,10 @@ impl Locked<'_> {
         Ok(self.put(at, leaf, old, Entry::new(content, old.mark())))
     }
 
-    /// Replaces an entry that is as [`Index::visit_leaf`] showed it (`bits`). For an object in the pool
-    /// equal bits are not enough, since another object can have taken the same slot: with `since`,
-    /// nothing may have been stored in the entry's leaf since that age began. Returns what was there.
+    /// Replaces an entry that is as [`Index::visit_leaf`] showed it (`bits`). For an object in the
+    /// pool equal bits are not enough, since another object can have taken the same slot: with
+    /// `since`, nothing may have been stored in the entry's leaf since that age began. Returns what
+    /// was there.
     ///
     /// # Errors
     /// With `content`, if the entry is another by now.
@@ -172,8 +174,8 @@ impl Locked<'_> {
         self.entry().mark()
     }
 
-    /// Sets the mark, and returns the one before. An empty entry becomes a ghost, unless the mark is 0
-    /// or there is no room for the entry.
+    /// Sets the mark, and returns the one before. An empty entry becomes a ghost, unless the mark
+    /// is 0 or there is no room for the entry.
     pub(crate) fn set_mark(&mut self, mark: u8) -> u8 {
         let old = self.entry();
         if old.is_empty() && (mark == 0 || self.set(Content::Ghost).is_err()) {

@@ -76,8 +76,8 @@ impl Index {
         Stamp(self.leaves.stamp(number).map_or(0, |stamp| stamp.load(Ordering::Relaxed)))
     }
 
-    /// Changes the stamp of a leaf after a look at its objects (none is in the pool, or none fills a
-    /// page, or none can be made smaller), if the stamp is the same as before that look.
+    /// Changes the stamp of a leaf after a look at its objects (none is in the pool, or none fills
+    /// a page, or none can be made smaller), if the stamp is the same as before that look.
     pub(crate) fn change_stamp(&self, number: u32, seen: Stamp, to: Stamp) {
         if let Some(stamp) = self.leaves.stamp(number) {
             // If it fails an object was stored meanwhile, and the leaf is to be looked at again.

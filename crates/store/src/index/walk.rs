@@ -12,9 +12,9 @@ use crate::pool::{Object, ObjectRef};
 use crate::{Key, Kind};
 
 impl Index {
-    /// The groups of the keys from `first` to `last`, both included, that may have a leaf. For a small
-    /// range all its groups are visited; for a large one all leaves of the index, so that the cost
-    /// follows what is stored.
+    /// The groups of the keys from `first` to `last`, both included, that may have a leaf. For a
+    /// small range all its groups are visited; for a large one all leaves of the index, so that the
+    /// cost follows what is stored.
     pub(crate) fn groups_between(&self, first: Key, last: Key) -> Groups<'_> {
         let (first, last) = (first >> GROUP_SHIFT, last >> GROUP_SHIFT);
         let leaves_end = self.leaves.end();
@@ -30,8 +30,8 @@ impl Index {
         0..self.leaves.end()
     }
 
-    /// The first key of the group that has the next leaf, from the leaf of a number on, and the number
-    /// to go on with.
+    /// The first key of the group that has the next leaf, from the leaf of a number on, and the
+    /// number to go on with.
     pub(crate) fn group_from(&self, number: u32) -> Option<(Key, u32)> {
         (number..self.leaves.end())
             .find_map(|number| Some((self.leaves.group(number)? << GROUP_SHIFT, number + 1)))
@@ -63,8 +63,9 @@ impl Index {
         }
     }
 
-    /// Calls `each` with key, bits and view of the entries at some offsets of a leaf, under its shard's
-    /// lock, until `each` returns `false`. [`Locked::replace`](super::Locked::replace) takes the bits.
+    /// Calls `each` with key, bits and view of the entries at some offsets of a leaf, under its
+    /// shard's lock, until `each` returns `false`. [`Locked::replace`](super::Locked::replace)
+    /// takes the bits.
     pub(crate) fn visit_leaf(
         &self,
         number: u32,
@@ -85,8 +86,8 @@ impl Index {
         });
     }
 
-    /// Offers the objects at some offsets of a leaf to `better`, which may return a copy to replace the
-    /// object. The replaced ones go into `removed`. Returns how many there were.
+    /// Offers the objects at some offsets of a leaf to `better`, which may return a copy to replace
+    /// the object. The replaced ones go into `removed`. Returns how many there were.
     pub(crate) fn replace_in_leaf(
         &self,
         number: u32,
@@ -115,32 +116,6 @@ impl Index {
             replaced
         });
         replaced.map_or(0, |(_, replaced)| replaced)
-    }
-
-    /// Removes the ghosts of a leaf, and returns how many there were.
-    pub(crate) fn forget_ghosts_in_leaf(&self, number: u32) -> u64 {
-        let mut emptied = None;
-        let forgotten = self.leaf_by_number(number, |shard, group, leaf| {
-            let mut forgotten = 0;
-            for offset in 0..LEAF_ENTRIES {
-                // SAFETY: the shard is locked.
-                if unsafe { self.leaves.get(leaf) }[offset].is_ghost()
-                    && let Some((at, _)) = self.find_leaf(shard, group)
-                {
-                    self.put(shard, at, leaf, offset, Entry::EMPTY);
-                    forgotten += 1;
-                    if self.remove_if_empty(shard, at) {
-                        emptied = Some(leaf);
-                        break;
-                    }
-                }
-            }
-            forgotten
-        });
-        if let Some(leaf) = emptied {
-            self.leaves.free(leaf);
-        }
-        forgotten.map_or(0, |(_, forgotten)| forgotten)
     }
 
     /// Calls `f` with the leaf of this number, if there is one, under its shard's lock, and returns

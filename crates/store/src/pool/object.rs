@@ -33,8 +33,8 @@ impl Object {
         Object(unsafe { NonZeroU64::new_unchecked(location << LEN_BITS | len as u64) })
     }
 
-    /// Location and length of the object that has these bits; `None` for bits that no object has. Unlike
-    /// an object they are no right to the slot.
+    /// Location and length of the object that has these bits; `None` for bits that no object has.
+    /// Unlike an object they are no right to the slot.
     #[inline]
     pub(crate) fn parts(bits: u64) -> Option<(u64, usize)> {
         let (location, len) = (bits >> LEN_BITS, (bits & LEN_MASK) as usize);

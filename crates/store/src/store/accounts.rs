@@ -53,14 +53,14 @@ impl Store {
         self.pool.spans().writable_bytes() + self.metadata_bytes()
     }
 
-    /// Replaces [`Config::reserve_bytes`].
+    /// Replaces [`Config::reserve_bytes`](crate::Config::reserve_bytes).
     pub fn set_reserve(&self, bytes: usize) {
         self.pool.spans().set_reserve(bytes);
     }
 
     /// Bytes of the pool that the kernel has copied since the last call, because they were shared
-    /// after a fork and were written to. An estimate: the store does not see what a relative by fork
-    /// has copied or freed.
+    /// after a fork and were written to. An estimate: the store does not see what a relative by
+    /// fork has copied or freed.
     pub fn take_copied_bytes(&self) -> usize {
         self.pool.spans().take_copied_pages() * PAGE_SIZE
     }

@@ -15,11 +15,11 @@ const COMPACTION_PASSES: usize = 3;
 const _: () = assert!(LEAF_ENTRIES.is_multiple_of(COMPACTED_AT_ONCE));
 
 impl Store {
-    /// Moves objects of each class together, so that spans become empty and their memory goes back to
-    /// the system. Returns how many objects moved. It goes over the index until there is nothing to
-    /// gain, three times at most, and stops when `go_on`, asked after each 64 pages, says `false`. It
-    /// pays when [`Statistics::pool_fragmentation_bytes`](crate::Statistics) has grown. A load of one
-    /// of these pages waits no longer than eight objects take to be copied.
+    /// Moves objects of each class together, so that spans become empty and their memory goes back
+    /// to the system. Returns how many objects moved. It goes over the index until there is nothing
+    /// to gain, three times at most, and stops when `go_on`, asked after each 64 pages, says
+    /// `false`. It pays when [`Statistics::pool_fragmentation_bytes`](crate::Statistics) has grown.
+    /// A load of one of these pages waits no longer than eight objects take to be copied.
     pub fn compact(&self, mut go_on: impl FnMut() -> bool) -> u64 {
         self.pool.recorder.compact();
         let mut total = 0;

@@ -185,8 +185,9 @@ impl Store {
         (seal(key, encoding, self.checksum.of(bytes)) == stored).then_some(bytes)
     }
 
-    /// Puts an object in the spill file in the place of one that [`Index::visit_leaf`] showed; or frees
-    /// its extent, if something else has been stored meanwhile. Returns whether it is in place.
+    /// Puts an object in the spill file in the place of one that [`Index::visit_leaf`] showed; or
+    /// frees its extent, if something else has been stored meanwhile. Returns whether it is in
+    /// place.
     pub(crate) fn settle(
         &self,
         key: Key,
@@ -199,9 +200,9 @@ impl Store {
         self.replace(key, bits, since, Content::Spilled { extent, encoding, check })
     }
 
-    /// Replaces what a key had by `content`, if the entry is as [`Index::visit_leaf`] showed it and, for
-    /// an object in the pool, nothing has been stored in its leaf since the age `since` began.
-    /// Otherwise frees `content`. Returns whether it is in place.
+    /// Replaces what a key had by `content`, if the entry is as [`Index::visit_leaf`] showed it
+    /// and, for an object in the pool, nothing has been stored in its leaf since the age `since`
+    /// began. Otherwise frees `content`. Returns whether it is in place.
     pub(crate) fn replace(
         &self,
         key: Key,

@@ -105,10 +105,4 @@ impl Store {
             self.index.read_leaf(number, &mut f);
         }
     }
-
-    /// Forgets all ghosts, and returns how many there were. Leaves without live pages go back to
-    /// the system.
-    pub fn forget_ghosts(&self) -> u64 {
-        self.index.leaf_numbers().map(|number| self.index.forget_ghosts_in_leaf(number)).sum()
-    }
 }

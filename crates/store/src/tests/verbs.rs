@@ -1,6 +1,6 @@
 //! What each verb promises, one by one.
 
-use super::{MIB, Page, store_of};
+use super::{MIB, Page, forget_ghosts, store_of};
 use crate::{Config, Key, Kind, Loaded, Rejects, Store, StoreError};
 
 fn word(store: &Store, key: Key) -> Option<u64> {
@@ -118,7 +118,7 @@ fn forgotten_ghosts_free_their_leaves() {
         }
     }
     assert_eq!(store.statistics().leaves, 5);
-    assert_eq!(store.forget_ghosts(), 299);
+    assert_eq!(forget_ghosts(&store), 299);
     let s = store.statistics();
     assert_eq!((s.leaves, s.ghosts, s.same_filled), (1, 0, 1));
     store.audit();

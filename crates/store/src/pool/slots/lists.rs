@@ -122,8 +122,8 @@ impl Lists {
         None
     }
 
-    /// If all objects of a span lie before its free slots, and there is memory behind those: takes all
-    /// of them, so that the span counts as full, and returns the number of the first.
+    /// Takes all free slots of a span, if all objects lie before them and there is memory behind
+    /// them, so that the span counts as full. Returns the number of the first.
     ///
     /// # Safety
     /// `span` is in the list of its fullness.
@@ -170,8 +170,8 @@ impl Lists {
         left == 0
     }
 
-    /// Notes how many slots of a span are in use, and moves it to the list of its fullness: to none
-    /// when it is full or empty.
+    /// Notes how many slots of a span are in use, and moves it to the list of its fullness; to no
+    /// list when it is full or empty.
     ///
     /// # Safety
     /// `span` is in use by this list's class, and in the list of its fullness unless it is full.

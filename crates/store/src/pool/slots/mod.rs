@@ -11,7 +11,7 @@ use lists::Lists;
 use super::classes::{Class, FULLNESS_STEPS};
 use super::spans::{NONE, NoSpan, Spans};
 
-/// How many spans are looked at for one to move an object to.
+/// How many spans are considered as the target of an object.
 const CANDIDATES: usize = 8;
 
 /// A slot: its span and its number in it.
@@ -27,7 +27,7 @@ pub(crate) struct SlotList {
     lists: Mutex<Lists>,
 }
 
-/// What a slot list works on: where its spans come from, and what its class is.
+/// What a slot list works on: its class, and where its spans come from.
 #[derive(Clone, Copy)]
 pub(crate) struct Ground<'a> {
     pub spans: &'a Spans,
@@ -107,10 +107,11 @@ impl SlotList {
         Some(unsafe { lists.take_slot(on, span) })
     }
 
-    /// Takes a slot for an object of `than` that would serve better: in a fuller span (at equal
-    /// fullness: that has a lower number); or, if its span is the fullest, nearer to the span's start
-    /// than the objects there need, so that [`Self::trim`] finds the end free. Each move leaves the spans
-    /// less alike or the object nearer to the start, so moving ends.
+    /// Takes a slot that is better for the object of `than`: in a fuller span (of equally full
+    /// ones, in one with a lower number); or, if its span is the fullest and the object lies behind
+    /// as many slots as are in use, nearer to the span's start, so that [`Self::trim`] finds the
+    /// end free. Each move makes the spans less alike or brings the object nearer to the start, so
+    /// moving comes to an end.
     ///
     /// # Safety
     /// As [`Self::alloc`], and `than` must be a used slot of this list, of the caller's.
@@ -141,8 +142,8 @@ impl SlotList {
         (than.number >= end).then(|| unsafe { lists.take_freed_below(on, best, end) }).flatten()
     }
 
-    /// Gives back the memory behind free slots at the ends of spans, where no object lies between them.
-    /// Holds the lock for one span at a time, and not during the call into the system.
+    /// Gives back the memory behind the free slots at the end of each span whose objects all lie
+    /// before them. Holds the lock for one span at a time, and not during the system call.
     ///
     /// # Safety
     /// As [`Self::alloc`].

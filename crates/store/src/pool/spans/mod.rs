@@ -96,11 +96,11 @@ pub(crate) struct Spans {
     release_failures: AtomicU64,
     /// Number of the last fork, from 1 on; its upper half is zero. Zero: there was none.
     fork: AtomicU32,
-    /// A relative has pages of that time still.
+    /// Whether a relative by fork still has pages of that time.
     sharing: AtomicBool,
-    /// Spans that may be taken for no other reason than to spare copies.
+    /// Spans that may still be taken only to avoid copies.
     spare_spans: AtomicU32,
-    /// Pages that the kernel has copied since, and nobody has asked for yet.
+    /// Pages that the kernel has copied since [`Spans::take_copied_pages`] was last called.
     copied_pages: AtomicUsize,
 }
 

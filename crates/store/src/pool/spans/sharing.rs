@@ -41,8 +41,8 @@ impl Spans {
         self.spare_spans.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// Whether no page of the span is shared: it was taken into use after the last fork, or no page of
-    /// the pool is shared.
+    /// Whether no page of the span is shared: it was taken into use after the last fork, or no page
+    /// of the pool is shared.
     ///
     /// # Safety
     /// As [`Self::header`].
@@ -52,8 +52,8 @@ impl Spans {
         !self.is_sharing() || u32::from(since) == self.fork.load(Ordering::Relaxed)
     }
 
-    /// Whether a write to these bytes makes the kernel copy a page that a relative shares. `len` is 1
-    /// to [`PAGE_SIZE`].
+    /// Whether a write to these bytes makes the kernel copy a page that a relative shares. `len` is
+    /// 1 to [`PAGE_SIZE`].
     ///
     /// # Safety
     /// As [`Self::header`].

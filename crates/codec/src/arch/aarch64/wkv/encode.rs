@@ -212,8 +212,8 @@ fn any_of([a, b, c, d]: Vector) -> u32 {
 
 #[target_feature(enable = "neon")]
 pub(super) fn highest(counts: &Counts, sampled: u16) -> (ByteSet, ByteSet) {
-    // No count is compared with what is not far below 255: a sample has some 500 bytes at most, and a
-    // sixteenth of them is the most that is looked for. So larger counts may all be 255.
+    // No count is compared with what is not far below 255: a sample has some 500 bytes at most, and
+    // a sixteenth of them is the most that is looked for. So larger counts may all be 255.
     debug_assert!(sampled < 16 * 255);
     let (sixteens, _) = counts.as_chunks::<16>();
     let counts: [[_; 4]; 4] = from_fn(|quarter| {

@@ -1,5 +1,5 @@
-//! WKv's kernels with NEON: a vector of the page is four registers, and shuffles by tables close gaps
-//! and open them: sixteen masks of four words, 256 of eight narrower elements.
+//! WKv's kernels with NEON: a vector of the page is four registers, and shuffles by tables close
+//! gaps and open them: sixteen masks of four words, 256 of eight narrower elements.
 
 mod decode;
 mod encode;

@@ -1,5 +1,5 @@
-//! Registers of NEON: to load and store them, with bounds checked; masks of lanes, and shuffles that
-//! close and open gaps.
+//! Registers of NEON: to load and store them, with bounds checked; masks of lanes, and shuffles
+//! that close and open gaps.
 
 use core::arch::aarch64::*;
 use core::array::from_fn;
@@ -167,8 +167,8 @@ pub(super) fn lanes_of_quarter(mask: u16) -> uint32x4_t {
     vtstq_u32(vdupq_n_u32(u32::from(mask)), bits)
 }
 
-/// How many bits are set in each four. In plain registers: there is an instruction only for vectors,
-/// and going there and back would take longer.
+/// How many bits are set in each four. In plain registers: there is an instruction only for
+/// vectors, and going there and back would take longer.
 #[inline]
 pub(super) fn counts_of_quarters(mask: u16) -> [usize; 4] {
     let twos = mask - (mask >> 1 & 0x5555);
@@ -183,8 +183,8 @@ pub(super) fn shuffled(words: uint8x16_t, table: &WordShuffles, mask: u16) -> ui
     vqtbl1q_u8(words, load(&table[usize::from(mask) % table.len()], 0))
 }
 
-/// Stores the words whose bits are set side by side, the first as the word number `count`. Returns the
-/// number of the next.
+/// Stores the words whose bits are set side by side, the first as the word number `count`. Returns
+/// the number of the next.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(super) fn close(words: Vector, mask: u16, to: &mut [u8], mut count: usize) -> usize {
@@ -197,8 +197,8 @@ pub(super) fn close(words: Vector, mask: u16, to: &mut [u8], mut count: usize) -
     count
 }
 
-/// Words that lie side by side, the first of them number `count`, to where bits are set; zeros between
-/// them. Counts them.
+/// Words that lie side by side, the first of them number `count`, to where bits are set; zeros
+/// between them. Counts them.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(super) fn open(from: &[u8], count: &mut usize, mask: u16) -> Vector {
