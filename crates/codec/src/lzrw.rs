@@ -24,6 +24,13 @@ const ITEMS_A_GROUP: usize = 16;
 const COPY_MIN: usize = 3;
 const COPY_MAX: usize = 18;
 
+const _: () = {
+    // A copy's length has four bits,
+    assert!(COPY_MAX - COPY_MIN < 1 << 4);
+    // and its distance, which is less than a page, twelve.
+    assert!(PAGE_SIZE <= 1 << 12);
+};
+
 /// The hash of three bytes, as the format's author defined it.
 #[inline]
 fn hash_of([first, second, third]: [u8; 3]) -> usize {

@@ -20,6 +20,8 @@ const fn block_bytes_max(size: usize) -> usize {
 
 /// Bytes in front of the block.
 const HEADER: usize = 2;
+/// They hold a length that is less than the largest cluster's.
+const _: () = assert!(crate::cluster::BYTES_MAX - 1 < 1 << (8 * HEADER));
 
 /// Bytes of scratch that [`Encoder::new`] needs at `level`.
 pub(crate) fn compress_scratch_bytes(level: ZstdLevel) -> usize {

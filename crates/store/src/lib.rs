@@ -57,5 +57,10 @@ pub type Key = u64;
 /// Longest object, in bytes: a page stored raw.
 pub const OBJECT_BYTES_MAX: usize = 4096;
 
+/// The codecs' pages are the system's, and fit an object as they are.
+const _: () = assert!(
+    OBJECT_BYTES_MAX == ramfold_codec::PAGE_SIZE && OBJECT_BYTES_MAX == ramfold_sys::PAGE_SIZE
+);
+
 /// Largest number of an encoding that an object is stored under; 0 is the store's own.
 pub(crate) const ENCODING_MAX: u8 = (1 << ramfold_codec::encodings::BITS) - 1;

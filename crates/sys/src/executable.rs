@@ -24,6 +24,8 @@ const SEGMENTS_END: usize = LINE_BYTES + SEGMENTS_MAX * SEGMENT_BYTES;
 /// Bytes that [`look`] works in. They are not on the stack, which may be a small one of the
 /// program's.
 pub const WORK_BYTES: usize = 8192;
+/// The start of the file and the program headers leave half of it for the dynamic section.
+const _: () = assert!(SEGMENTS_END <= WORK_BYTES / 2);
 /// What [`look`] works in. Its content does not matter.
 pub type Work = [u8; WORK_BYTES];
 

@@ -29,6 +29,8 @@ pub struct FileHandle(Form);
 /// Bytes of a handle that is held without memory of its own: ext4, XFS, tmpfs and F2FS have 8 to
 /// 12, Btrfs 20.
 const SHORT_MAX: usize = 21;
+/// The length of a short handle is kept in a byte.
+const _: () = assert!(SHORT_MAX <= u8::MAX as usize && SHORT_MAX <= HANDLE_MAX);
 
 /// A handle always has the same form. What a short one does not use is zero.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -158,12 +160,21 @@ pub fn unshare_umask() -> Result<(), Errno> {
 /// the size of its extents and its project.
 pub type FileFlags = [u8; 28];
 
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+const _: () = {
+    // The size of the structure is part of the numbers.
+    const SIZE_MASK: u32 = (1 << 14) - 1;
+    assert!(FS_IOC_FSGETXATTR >> 16 & SIZE_MASK == size_of::<FileFlags>() as u32);
+    assert!(FS_IOC_FSSETXATTR >> 16 & SIZE_MASK == size_of::<FileFlags>() as u32);
+};
+
 /// Reads the flags of a file.
 ///
 /// # Errors
 /// `ENOTTY` where the file system has none; else what the file system says.
 pub fn file_flags(file: impl AsFd) -> Result<FileFlags, Errno> {
-    const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
     let mut flags = FileFlags::default();
     // SAFETY: the call writes a structure of this size.
     unsafe { raw::ioctl(file.as_fd(), FS_IOC_FSGETXATTR, &raw mut flags) }?;
@@ -175,7 +186,6 @@ pub fn file_flags(file: impl AsFd) -> Result<FileFlags, Errno> {
 /// # Errors
 /// `ENOTTY` where the file system has none; else what the file system says.
 pub fn set_file_flags(file: impl AsFd, mut flags: FileFlags) -> Result<(), Errno> {
-    const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
     // SAFETY: the call reads a structure of this size.
     unsafe { raw::ioctl(file.as_fd(), FS_IOC_FSSETXATTR, &raw mut flags) }.map(drop)
 }

@@ -49,6 +49,8 @@ const YIELDS: u32 = 16;
 /// some 20 us. After [`YIELDS_MAX`] the caller sleeps.
 const YIELDS_FIRST: u32 = 64;
 const YIELDS_MAX: u32 = 1 << 16;
+/// The distance doubles, so that the last look before sleep comes.
+const _: () = assert!(0 < YIELDS_FIRST && YIELDS_FIRST <= YIELDS_MAX && YIELDS_MAX < u32::MAX / 2);
 
 /// What the process in between is to do.
 struct Between {

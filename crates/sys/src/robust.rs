@@ -12,6 +12,8 @@ use crate::{Errno, proc, raw};
 const OWNER_DIED: u32 = 0x4000_0000;
 /// No thread's number: the kernel has none above 2^22.
 const LEFT: u32 = 0x3fff_ffff;
+/// An owner that has left does not look as if it had died, nor like a thread.
+const _: () = assert!(LEFT & OWNER_DIED == 0 && LEFT > 1 << 22);
 
 /// Zeroed memory is a word that nobody has owned yet.
 #[repr(C)]

@@ -18,6 +18,8 @@ const PLACES: usize = 16;
 const LEAST_BYTES: usize = 4 * PAGE_SIZE;
 /// A larger mapping is not kept for the next caller.
 const KEPT_BYTES_MAX: usize = 64 * PAGE_SIZE;
+/// A mapping of the least size is kept.
+const _: () = assert!(LEAST_BYTES <= KEPT_BYTES_MAX);
 
 /// Memory that is taken, used and given back, and taken again. The words must stay in RAM: the
 /// kernel clears them for threads that cannot wait for a page any more.

@@ -43,5 +43,9 @@ const COPY_FAR: usize = 0b0001_0000;
 /// From here on an opcode is a short copy by one byte of distance.
 const COPY_SHORT: usize = 0b0100_0000;
 
+/// A copy within a page never reaches as far back as [`COPY_FAR`] does, so that opcode only ends
+/// streams.
+const _: () = assert!(crate::PAGE_SIZE < 16_384);
+
 /// The end of each stream: a copy from 16,384 back.
 const END: [u8; 3] = [0x11, 0, 0];

@@ -115,14 +115,19 @@ pub(crate) fn last_key(first: Key, count: u64) -> Option<Key> {
     first.checked_add(count.checked_sub(1)?)
 }
 
+/// The part of an index's memory that leaves get, in bytes: the rest is for what stands beside
+/// them. A leaf of 512 bytes has 8 of group number and some of table: a place takes 16, and a table
+/// that grows when 3/4 full is at least 3/16 full afterwards (growing by four, as small ones do).
+/// That is 18 % of the leaves, and 80 KiB of smallest tables.
+pub(crate) const fn leaves_bytes(bytes_max: usize) -> usize {
+    bytes_max / 16 * 13
+}
+
 impl Index {
     /// An index whose leaves, group numbers and tables stay within `bytes_max`. Takes 16 KiB of
     /// memory for the smallest tables.
     pub(crate) fn new(bytes_max: usize, reserve_bytes: usize) -> Result<Index, Errno> {
-        // Beside each leaf of 512 bytes stand 8 of group number and some of table: a place takes
-        // 16, and a table that grows when 3/4 full is at least 3/16 full afterwards (growing by
-        // four, as small ones do). That is 18 % of the leaves, and 80 KiB of smallest tables.
-        let leaves = Leaves::new(bytes_max / 16 * 13, reserve_bytes)?;
+        let leaves = Leaves::new(leaves_bytes(bytes_max), reserve_bytes)?;
         let leaf_count_max = leaves.spans().bytes_max() / leaves::LEAF_BYTES;
         Ok(Index {
             shards: core::array::from_fn(|number| {

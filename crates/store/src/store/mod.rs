@@ -27,6 +27,8 @@ use crate::{Key, LoadError, StoreError};
 
 /// Least memory for the index, in bytes.
 const METADATA_BYTES_MIN: usize = 1 << 20;
+/// It has room for a span of leaves, of which an index needs at least one.
+const _: () = assert!(crate::index::leaves_bytes(METADATA_BYTES_MIN) >= crate::pool::SPAN_BYTES);
 
 /// The index's share of the reserve. A page of 64 neighbours costs 8 bytes of leaf to about 1,200
 /// of object, a lonely one 512.
