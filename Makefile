@@ -26,6 +26,8 @@ demo:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	scripts/deny
+	scripts/oldest-rust
 
 test:
 	scripts/setup test

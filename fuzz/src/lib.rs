@@ -96,8 +96,8 @@ pub fn decode(codec: Codec, data: &[u8]) {
     }
 }
 
-/// Decodes a cluster made from `data`: as it is, or what a codec makes of pages with a few bytes changed.
-/// If that gives a cluster, the cluster must come back from a round trip of its own.
+/// Decodes a cluster made from `data`: as it is, or what a codec makes of pages with a few bytes
+/// changed. If that gives a cluster, the cluster must come back from a round trip of its own.
 pub fn decode_cluster(data: &[u8]) {
     let Some((&how, data)) = data.split_first() else { return };
     let codec = [ClusterCodec::Lz4, ClusterCodec::Zstd(ZstdLevel::FASTEST)][usize::from(how & 1)];

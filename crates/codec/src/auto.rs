@@ -3,21 +3,23 @@
 //! | aim | most pages | others | how much smaller they must be |
 //! |---|---|---|---|
 //! | [`Aim::Speed`] | WKv | LZ4: what repeats, but not by words | 256 bytes |
-//! | [`Aim::Density`] | the page LZ, fast | zstd: text that none of its sets of codes is for | 64 bytes |
+//! | [`Aim::Density`] | the page LZ, fast | zstd: text that fits no set of its codes | 64 bytes |
 //!
 //! What neither WKv nor LZ4 can shrink is compressed for density.
 //!
-//! To try two codecs on each page would take two to three times as long. So which does better is
-//! learned from the pages before, which are mostly of the same region and alike: the length of the
-//! first codec's object says what manner of page it is, and of each such length it is remembered
-//! whether the second did better; what keeps failing is tried ever more seldom, up to every 64th time.
-//! Where the second does much better time after time it comes first, and the other is asked every
-//! eighth time. Where nothing shrinks, a page whose bytes look random is given up for a sample of them.
+//! Trying two codecs on each page would take two to three times as long. So the choice is learned
+//! from the pages before, which are mostly of the same region and alike. Pages are classed by the
+//! length of the first codec's object, and for each class it is remembered whether the second did
+//! better. A second codec that keeps failing is tried less and less often, down to every 64th time.
+//! One that does much better several times in a row comes first, and the other is tried every
+//! eighth time. While nothing shrinks, a page is given up without a codec if a sample of its bytes
+//! looks random.
 //!
 //! Without vector instructions WKv is slower than LZ4, which then takes its place.
 
 use crate::backend::Backend;
-use crate::codec::{Encoding, ZstdLevel};
+use crate::codec::ZstdLevel;
+use crate::encodings::Encoding;
 use crate::error::{DoesNotFit, ScratchError};
 use crate::page_lz::Effort;
 use crate::wkv::Prediction;
@@ -26,15 +28,16 @@ use crate::{PAGE_SIZE, Page, lz4, page_lz, wkv, zstd};
 /// What a page is compressed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Aim {
-    /// Soon done, and soon made again.
+    /// Fast compression and decompression.
     #[default]
     Speed,
-    /// Small, at several times the time.
+    /// A small object, which takes several times as long to make.
     Density,
 }
 
 impl Aim {
-    /// What the codec that writes this encoding is chosen for, if it is one of those that are.
+    /// The aim for which `auto` chooses the codec that writes this encoding; `None` if it never
+    /// does.
     pub fn of(encoding: Encoding) -> Option<Aim> {
         match encoding {
             Encoding::Wkv | Encoding::Lz4 => Some(Aim::Speed),
@@ -44,31 +47,32 @@ impl Aim {
     }
 }
 
-/// Shared by all but zstd, which keeps a context; the page LZ needs most.
+/// Bytes that all codecs share but zstd, which keeps a context; the page LZ needs most.
 const CODEC_BYTES: usize = page_lz::COMPRESS_SCRATCH_BYTES;
 
 const ZSTD_LEVEL: ZstdLevel = ZstdLevel::FASTEST;
 
-/// Bytes of working memory that [`Auto::new`] needs. Contents do not matter.
-pub fn scratch_bytes() -> usize {
+/// Bytes of scratch that [`Auto::new`] needs. Contents do not matter.
+pub(crate) fn scratch_bytes() -> usize {
     CODEC_BYTES + PAGE_SIZE + zstd::compress_scratch_bytes(ZSTD_LEVEL)
 }
 
 /// Chooses a codec for each page, and compresses with it.
 pub struct Auto<'a> {
     codecs: Codecs<'a>,
-    /// Where the second codec tries while the first one's object waits.
+    /// Where the second codec writes while the first one's object is kept.
     rival: &'a mut Page,
     speed: Duel<'a>,
     density: Duel<'a>,
-    /// Whether any codec shrinks what looks random.
+    /// Whether codecs are tried on pages that look random.
     any: Trial,
 }
 
 type Written = Result<(Encoding, usize), DoesNotFit>;
 
 impl<'a> Auto<'a> {
-    /// One that works in the first [`scratch_bytes`] of `scratch`.
+    /// An encoder that works in the first bytes of `scratch`, as many as
+    /// [`Choice::scratch_bytes`](crate::Choice::scratch_bytes) of [`Choice::Auto`](crate::Choice).
     ///
     /// # Errors
     /// [`ScratchError::TooSmall`] if `scratch` is shorter than that.
@@ -87,7 +91,7 @@ impl<'a> Auto<'a> {
         Ok(Auto { codecs, rival, speed, density, any: Trial::default() })
     }
 
-    /// The same, with these instructions instead of the best there are.
+    /// The same with other instructions than the best available.
     pub fn with_backend(self, backend: Backend) -> Self {
         Auto { codecs: Codecs { backend, ..self.codecs }, ..self }
     }
@@ -95,7 +99,8 @@ impl<'a> Auto<'a> {
     /// Compresses `page` into the front of `out`: returns the object's encoding and length.
     ///
     /// # Errors
-    /// [`DoesNotFit`] when no object is as short as `out`, or that is expected.
+    /// [`DoesNotFit`] when no object is as short as `out`, or when none was tried because the page
+    /// looks random and such pages have not shrunk.
     pub fn compress(
         &mut self,
         page: &Page,
@@ -118,7 +123,7 @@ impl<'a> Auto<'a> {
     }
 }
 
-/// The codecs that are chosen from, one at work at a time.
+/// The codecs to choose from. One works at a time.
 struct Codecs<'a> {
     backend: Backend,
     scratch: &'a mut [u8; CODEC_BYTES],
@@ -146,7 +151,7 @@ impl Codecs<'_> {
         Ok((Encoding::Zstd, self.zstd.compress(page, out)?))
     }
 
-    /// As much of the scratch as a codec works with.
+    /// The part of the scratch that a codec works with.
     fn part<const BYTES: usize>(&mut self) -> Result<&mut [u8; BYTES], DoesNotFit> {
         const { assert!(BYTES <= CODEC_BYTES) };
         self.scratch.first_chunk_mut().ok_or(DoesNotFit)
@@ -155,22 +160,22 @@ impl Codecs<'_> {
 
 type Attempt<'a> = fn(&mut Codecs<'a>, &Page, &mut [u8]) -> Written;
 
-/// Two codecs, and what came of the pages before.
+/// Two codecs, and what was learned about them.
 struct Duel<'a> {
     first: Attempt<'a>,
     second: Attempt<'a>,
     /// Bytes that the second must save, since it takes longer to compress and decompress.
     worth: usize,
-    /// Of the second, by the length of the first one's object; the last: it had none.
+    /// Whether to try the second, by the length of the first one's object; the last: there is none.
     trials: [Trial; 17],
     lead: Lead,
 }
 
-/// The second leads after so many cases in a row in which it was worth it twice over.
+/// The second codec leads after so many pages in a row on which it saved twice what it must.
 const CASES: u8 = 4;
-/// While it leads, so many pages in a row are not tried with the first.
+/// While it leads, the first is not tried on so many pages in a row.
 const LED_MOST: u8 = 7;
-/// And its objects may be so much longer than they were.
+/// While it leads, its objects may be longer than usual by so many bytes.
 const LED_LONGER: usize = 256;
 
 impl<'a> Duel<'a> {
@@ -217,10 +222,10 @@ impl<'a> Duel<'a> {
     }
 }
 
-/// Something that is tried while it pays, and else ever more seldom.
+/// An attempt that is repeated while it pays, and less and less often while it does not.
 #[derive(Clone, Copy, Default)]
 struct Trial {
-    /// How often it is passed by before it is tried again.
+    /// How often it is skipped before it is made again.
     wait: u8,
     /// The next wait, as a power of two.
     backoff: u8,
@@ -260,7 +265,8 @@ impl Lead {
         taken
     }
 
-    /// Is an object of `len` bytes as good as they were? It may be that the first codec's is better.
+    /// Whether an object of `len` bytes is as short as usual. If not, the first codec may do
+    /// better.
     fn follows(&mut self, len: usize) -> bool {
         let follows = len <= self.len + LED_LONGER;
         if follows {
@@ -269,7 +275,7 @@ impl Lead {
         follows
     }
 
-    /// It was better, with so many bytes.
+    /// Notes that the second codec did better, with an object of `len` bytes; `clear`: much better.
     fn note(&mut self, clear: bool, len: usize) {
         if !clear {
             *self = Lead::default();
@@ -280,9 +286,9 @@ impl Lead {
     }
 }
 
-/// Has a sample of the page as many different bytes as random ones have? 256 random bytes have 162 on
-/// average, fewer than 144 once in thousands of times; text has fewer than 80, and an array of random
-/// floating-point numbers, of which a quarter of the bytes are alike, 140.
+/// Whether a sample of the page has as many different bytes as random bytes have. 256 random bytes
+/// have 162 on average, and fewer than 144 once in thousands of times; text has fewer than 80. An
+/// array of random floating-point numbers, a quarter of whose bytes are alike, has 140.
 fn looks_random(page: &Page) -> bool {
     const DIFFERENT: u32 = 144;
     let mut seen = [0u64; 4];

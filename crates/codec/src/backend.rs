@@ -1,4 +1,4 @@
-//! Which instructions a codec works with.
+//! The instructions that a codec works with.
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
 use crate::arch::aarch64;
@@ -6,7 +6,7 @@ use crate::arch::aarch64;
 use crate::arch::x86_64::{Avx2, Avx512};
 use crate::{lz, page_lz, pbpm, same_filled, wkv};
 
-/// The instructions that codecs with vector code use. All give the same bytes.
+/// The instructions that codecs with vector code use. The objects are the same with all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backend(Inner);
 
@@ -22,10 +22,10 @@ enum Inner {
 }
 
 impl Backend {
-    /// No vector instructions: what the others are checked against.
+    /// No vector instructions. The others are tested against this one.
     pub const SCALAR: Backend = Backend(Inner::Scalar);
 
-    /// All that work here, the best last.
+    /// All that this processor has, the best last.
     pub fn available() -> impl Iterator<Item = Backend> {
         [
             Some(Inner::Scalar),
@@ -45,12 +45,12 @@ impl Backend {
         .map(Backend)
     }
 
-    /// The best that works here.
+    /// The best that this processor has.
     pub fn best() -> Backend {
         Backend::available().last().unwrap_or(Backend::SCALAR)
     }
 
-    /// What the instructions are called.
+    /// A name for reports.
     pub const fn name(self) -> &'static str {
         match self.0 {
             Inner::Scalar => "scalar",

@@ -1,4 +1,4 @@
-//! What a user asks for by name: one codec for everything, or `auto`.
+//! What a user chooses by name: one codec for all pages, or `auto`.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,24 +6,25 @@ use core::str::FromStr;
 use crate::Page;
 use crate::auto::{self, Aim, Auto};
 use crate::backend::Backend;
-use crate::codec::{Codec, Encoding};
+use crate::codec::Codec;
 use crate::compressor::{Compressor, compress_scratch_bytes};
+use crate::encodings::Encoding;
 use crate::error::{DoesNotFit, ScratchError, UnknownCodec};
 
 /// How pages are compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Choice {
-    /// A codec for each page.
+    /// `auto`: a codec for each page.
     #[default]
     Auto,
-    /// This one.
+    /// This codec for all pages.
     Only(Codec),
 }
 
 impl Choice {
     const AUTO: &str = "auto";
 
-    /// The names to list in help texts.
+    /// The names, to list in help texts.
     pub fn names() -> impl Iterator<Item = &'static str> {
         core::iter::once(Choice::AUTO).chain(Codec::ALL.iter().map(|codec| codec.name()))
     }
@@ -75,7 +76,7 @@ impl FromStr for Choice {
     }
 }
 
-/// Compresses pages as was chosen.
+/// Compresses pages as chosen.
 pub enum Chosen<'a> {
     /// By [`Choice::Auto`].
     Auto(Auto<'a>),
@@ -84,7 +85,7 @@ pub enum Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    /// One that works in the first [`Choice::scratch_bytes`] of `scratch`.
+    /// An encoder that works in the first [`Choice::scratch_bytes`] of `scratch`.
     ///
     /// # Errors
     /// [`ScratchError::TooSmall`] if `scratch` is shorter than that.
@@ -95,7 +96,7 @@ impl<'a> Chosen<'a> {
         })
     }
 
-    /// The same, with these instructions instead of the best there are.
+    /// The same with other instructions than the best available.
     pub fn with_backend(self, backend: Backend) -> Self {
         match self {
             Chosen::Auto(auto) => Chosen::Auto(auto.with_backend(backend)),
@@ -103,7 +104,7 @@ impl<'a> Chosen<'a> {
         }
     }
 
-    /// Does it matter what a page is compressed for? A single codec has but one aim.
+    /// Whether the aim of [`Self::compress`] makes a difference: it does not for a single codec.
     pub fn has_aims(&self) -> bool {
         matches!(self, Chosen::Auto(_))
     }

@@ -1,9 +1,10 @@
-//! The codecs by the names users type, and the encodings by the numbers entries record.
+//! The codecs, by the names that users type.
 
 use core::fmt;
 use core::str::FromStr;
 
-use crate::error::{UnknownCodec, UnknownEncoding};
+use crate::encodings::Encoding;
+use crate::error::UnknownCodec;
 use crate::page_lz::Effort;
 use crate::pbpm::Alignment;
 use crate::wkv::Prediction;
@@ -15,9 +16,9 @@ pub enum Codec {
     Lz4,
     /// zstd at a level.
     Zstd(ZstdLevel),
-    /// ramfold's own: a word codec, with strides or without.
+    /// WKv, ramfold's word codec, with strides or without.
     Wkv(Prediction),
-    /// ramfold's own for cold pages: copies and literals in codes made beforehand.
+    /// The page LZ, ramfold's codec for cold pages: copies and literals in codes of fixed tables.
     PageLz(Effort),
     /// LZO1X-1 (Oberhumer).
     Lzo,
@@ -78,10 +79,10 @@ impl Codec {
         Codec::with_every_level().find(|codec| codec.name() == name)
     }
 
-    /// A number for each codec, which [`Codec::from_number`] reads back: the encoding's, and in the
-    /// upper byte the level of zstd, the alignment of PBPM, the prediction of WKv or the effort of the
-    /// page LZ.
-    pub const fn number(self) -> u16 {
+    /// The codec's number, which [`Codec::from_number`] reads back: that of its encoding, and in
+    /// the upper byte the level of zstd, the alignment of PBPM, the prediction of WKv or the effort
+    /// of the page LZ.
+    pub(crate) const fn number(self) -> u16 {
         let variant = match self {
             Codec::Zstd(level) => level.get() as u16,
             Codec::Pbpm(alignment) => alignment as u16,
@@ -93,7 +94,7 @@ impl Codec {
     }
 
     /// The codec with that number, or `None`.
-    pub fn from_number(number: u16) -> Option<Codec> {
+    pub(crate) fn from_number(number: u16) -> Option<Codec> {
         Codec::with_every_level().find(|codec| codec.number() == number)
     }
 
@@ -102,7 +103,7 @@ impl Codec {
         Codec::ALL.iter().copied().chain(levels)
     }
 
-    /// The format this codec writes.
+    /// The format of the objects.
     pub const fn encoding(self) -> Encoding {
         match self {
             Codec::Lz4 => Encoding::Lz4,
@@ -147,7 +148,7 @@ impl ZstdLevel {
     /// Level 1, what `zstd` without a number means.
     pub const FASTEST: ZstdLevel = ZstdLevel(1);
     /// Level 3, libzstd's own default.
-    pub const DENSER: ZstdLevel = ZstdLevel(3);
+    pub(crate) const DENSER: ZstdLevel = ZstdLevel(3);
 
     /// The level of that number, or `None` outside 1 to 19.
     pub const fn new(level: u8) -> Option<ZstdLevel> {
@@ -155,81 +156,12 @@ impl ZstdLevel {
     }
 
     /// The number.
-    pub const fn get(self) -> u8 {
+    pub(crate) const fn get(self) -> u8 {
         self.0
     }
 
     fn codec_name(self) -> &'static str {
         ZSTD_NAMES.get(usize::from(self.0).wrapping_sub(1)).copied().unwrap_or("zstd")
-    }
-}
-
-/// The format of an object. The numbers are stable, fit four bits, and 0 is never used.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Encoding {
-    /// Raw LZ4 block.
-    Lz4 = 1,
-    /// Length and content of one zstd compressed block; see [`zstd`](crate::zstd).
-    Zstd = 2,
-    /// See [`wkdm`](crate::wkdm).
-    Wkdm = 3,
-    /// See [`pbpm`](crate::pbpm).
-    Pbpm = 4,
-    /// LZO1X stream; see [`lzo`](crate::lzo).
-    Lzo = 5,
-    /// See [`lzrw`](crate::lzrw).
-    Lzrw = 6,
-    /// See [`wk4x4`](crate::wk4x4).
-    Wk4x4 = 7,
-    /// See [`wkv`](crate::wkv).
-    Wkv = 8,
-    /// See [`page_lz`](crate::page_lz).
-    PageLz = 9,
-}
-
-impl Encoding {
-    /// Every encoding, by number.
-    pub const ALL: &[Encoding] = &[
-        Encoding::Lz4,
-        Encoding::Zstd,
-        Encoding::Wkdm,
-        Encoding::Pbpm,
-        Encoding::Lzo,
-        Encoding::Lzrw,
-        Encoding::Wk4x4,
-        Encoding::Wkv,
-        Encoding::PageLz,
-    ];
-
-    /// The format's name, without a level.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Encoding::Lz4 => "lz4",
-            Encoding::Zstd => "zstd",
-            Encoding::Wkdm => "wkdm",
-            Encoding::Pbpm => "pbpm",
-            Encoding::Lzo => "lzo",
-            Encoding::Lzrw => "lzrw1-a",
-            Encoding::Wk4x4 => "wk4x4",
-            Encoding::Wkv => "wkv",
-            Encoding::PageLz => "page-lz",
-        }
-    }
-}
-
-impl TryFrom<u8> for Encoding {
-    type Error = UnknownEncoding;
-
-    fn try_from(number: u8) -> Result<Self, UnknownEncoding> {
-        let known = Encoding::ALL.iter().find(|&&encoding| encoding as u8 == number);
-        known.copied().ok_or(UnknownEncoding(number))
-    }
-}
-
-impl From<Encoding> for u8 {
-    fn from(encoding: Encoding) -> u8 {
-        encoding as u8
     }
 }
 
@@ -271,20 +203,5 @@ mod tests {
         for codec in Codec::ALL {
             assert!(message.contains(codec.name()), "{message}");
         }
-    }
-
-    #[test]
-    fn encodings_keep_their_numbers() {
-        assert_eq!(
-            Encoding::ALL.iter().map(|&e| u8::from(e)).collect::<std::vec::Vec<_>>(),
-            [1, 2, 3, 4, 5, 6, 7, 8, 9]
-        );
-        for number in 0..=255u8 {
-            match Encoding::try_from(number) {
-                Ok(encoding) => assert_eq!(u8::from(encoding), number),
-                Err(error) => assert_eq!(error, UnknownEncoding(number)),
-            }
-        }
-        assert!(Encoding::try_from(0).is_err() && Encoding::try_from(10).is_err());
     }
 }

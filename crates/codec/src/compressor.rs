@@ -30,8 +30,8 @@ pub fn compress_scratch_bytes(codec: Codec) -> usize {
 
 /// Compresses pages, one at a time, with one codec.
 ///
-/// The same page gives the same object whatever was compressed before and however much room there
-/// is beyond the object's length.
+/// Equal pages give equal objects, whatever was compressed before and however much room there is
+/// beyond the object's length.
 pub struct Compressor<'a> {
     codec: Codec,
     backend: Backend,
@@ -80,12 +80,12 @@ impl<'a> Compressor<'a> {
         Ok(Compressor { codec, backend: Backend::best(), engine })
     }
 
-    /// The same, with these instructions instead of the best there are. It writes the same objects.
+    /// The same with other instructions than the best available. The objects are the same.
     pub fn with_backend(self, backend: Backend) -> Self {
         Compressor { backend, ..self }
     }
 
-    /// The codec this compressor was built for.
+    /// The codec.
     pub fn codec(&self) -> Codec {
         self.codec
     }
@@ -93,8 +93,8 @@ impl<'a> Compressor<'a> {
     /// Compresses `page` into the front of `out` and returns the object's length in bytes. What
     /// `out` holds behind the object, or after an error, is unspecified.
     ///
-    /// `out` may have any length. Limit it to what is worth storing: encoders give up as soon as
-    /// they know that the object will be longer.
+    /// `out` may have any length. Limit it to the length that is worth storing: encoders give up as
+    /// soon as they know that the object will be longer.
     ///
     /// # Errors
     /// [`DoesNotFit`] when the object would be longer than `out`, and for pages that zstd finds

@@ -1,14 +1,15 @@
 //! Decompressing any encoding, over scratch that the caller owns.
 
 use crate::backend::Backend;
-use crate::codec::Encoding;
+use crate::encodings::Encoding;
 use crate::error::{DecodeError, ScratchError};
 use crate::{Page, lz4, lzo, lzrw, page_lz, pbpm, wk4x4, wkdm, wkv, zstd};
 
 /// Enough scratch for every encoding, for static arrays; [`decompress_scratch_bytes`] is exact.
 pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 120 << 10;
 
-/// Tapes of the word codecs and of the page LZ, at the front of the scratch; libzstd's context follows.
+/// Tapes of the word codecs and of the page LZ, at the front of the scratch; libzstd's context
+/// follows.
 const TAPE_BYTES: usize = pbpm::SCRATCH_BYTES;
 
 const _: () = assert!(
@@ -29,7 +30,7 @@ pub fn decompress_scratch_bytes(encoding: Encoding) -> usize {
     }
 }
 
-/// Decompresses objects of every encoding it has scratch for.
+/// Decompresses objects of every encoding that it has scratch for.
 pub struct Decompressor<'a> {
     backend: Backend,
     tapes: Option<&'a mut [u8; TAPE_BYTES]>,
@@ -46,7 +47,7 @@ impl<'a> Decompressor<'a> {
         let Some((tapes, rest)) = scratch.split_first_chunk_mut() else {
             return Ok(Decompressor { backend: Backend::best(), tapes: None, zstd: None });
         };
-        // Without any rest libzstd is not asked, which Miri could not do.
+        // Without scratch for it libzstd is not called: Miri could not.
         let zstd = if !rest.is_empty() && rest.len() >= zstd::decompress_scratch_bytes() {
             Some(zstd::Decoder::new(rest)?)
         } else {
@@ -55,7 +56,7 @@ impl<'a> Decompressor<'a> {
         Ok(Decompressor { backend: Backend::best(), tapes: Some(tapes), zstd })
     }
 
-    /// The same, with these instructions instead of the best there are.
+    /// The same with other instructions than the best available.
     pub fn with_backend(self, backend: Backend) -> Self {
         Decompressor { backend, ..self }
     }
@@ -64,7 +65,7 @@ impl<'a> Decompressor<'a> {
     ///
     /// # Errors
     /// [`DecodeError`] when `object` is not a page in `encoding`, or when there is no scratch for
-    /// `encoding`; `page` then holds anything.
+    /// `encoding`. The content of `page` is unspecified then.
     pub fn decompress(
         &mut self,
         encoding: Encoding,
@@ -94,7 +95,7 @@ impl<'a> Decompressor<'a> {
         }
     }
 
-    /// As much of the tapes as a codec works with.
+    /// The part of the tapes that a codec works with.
     fn tapes<const BYTES: usize>(&mut self) -> Option<&mut [u8; BYTES]> {
         self.tapes.as_mut()?.first_chunk_mut()
     }

@@ -3,9 +3,10 @@
 use core::error::Error;
 use core::fmt;
 
-use crate::codec::{Codec, Encoding};
+use crate::codec::Codec;
+use crate::encodings::Encoding;
 
-/// The object would be larger than the room the caller gave for it; the page is worth storing raw.
+/// The object would be larger than the room that the caller gave for it.
 ///
 /// Also returned for a page that zstd finds incompressible, whatever the room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +20,7 @@ impl fmt::Display for DoesNotFit {
 
 impl Error for DoesNotFit {}
 
-/// Working memory that a codec cannot start with.
+/// Why a codec cannot work in the memory it was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ScratchError {

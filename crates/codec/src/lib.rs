@@ -5,16 +5,18 @@
 //! memory is a byte slice that the caller owns, sized by [`compress_scratch_bytes`] and
 //! [`decompress_scratch_bytes`].
 //!
-//! | module | what it holds |
+//! | | |
 //! |---|---|
-//! | [`codec`] | [`Codec`] (what a user chooses by name) and [`Encoding`] (what an entry records) |
-//! | [`backend`] | which instructions the processor has |
-//! | [`compressor`], [`decompressor`] | the two entry points, each over a caller's scratch |
-//! | [`choice`], [`auto`] | one codec for everything, or one for each page |
-//! | [`same_filled`](mod@same_filled) | the test that comes before any codec |
-//! | [`lz4`], [`lzo`], [`lzrw`], [`zstd`], [`wkdm`], [`wk4x4`], [`pbpm`], [`wkv`], [`page_lz`] | one format each, as plain functions |
+//! | [`Codec`], [`Encoding`] | what a user chooses by name, and the format of an object |
+//! | [`Compressor`], [`Decompressor`] | the two entry points, each over a caller's scratch |
+//! | [`Choice`], [`Chosen`], [`Auto`] | one codec for all pages, or one for each page |
+//! | [`same_filled`] | the test that comes before any codec |
+//! | [`Backend`] | which instructions the processor has |
 //! | [`cluster`] | several pages of a file as one object |
-//! | [`error`] | what can go wrong, and with which values |
+//! | [`encodings`] | the numbers of all forms in which pages and clusters are stored |
+//!
+//! Each format has a module: LZ4, LZO1X, LZRW1-A, zstd, WKdm, WK4x4, PBPM, WKv and the page LZ.
+//! `docs/codecs.md` has their byte layouts.
 //!
 //! Whatever bytes a decoder is given, it returns a page or a [`DecodeError`]; it never panics and
 //! never reads or writes outside the slices it was handed. A page or an error is all that is
@@ -25,7 +27,8 @@
 
 #![no_std]
 #![deny(unsafe_code)]
-#![warn(missing_docs)]
+#![warn(missing_docs, unreachable_pub)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 // Where there is no vector code, what is made for it is left over.
 #![cfg_attr(
     not(any(
@@ -40,40 +43,41 @@ extern crate std;
 
 #[allow(unsafe_code)]
 mod arch;
-pub mod auto;
-pub mod backend;
+mod auto;
+mod backend;
 mod bits;
-pub mod choice;
+mod choice;
 pub mod cluster;
-pub mod codec;
-pub mod compressor;
-pub mod decompressor;
-pub mod error;
+mod codec;
+mod compressor;
+mod decompressor;
+pub mod encodings;
+mod error;
 mod lz;
-pub mod lz4;
-pub mod lzo;
-pub mod lzrw;
+mod lz4;
+mod lzo;
+mod lzrw;
 #[cfg(test)]
 mod numbers;
 pub mod page_lz;
 // The same for the one codec whose vector code is for one processor only.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 pub mod pbpm;
-pub mod same_filled;
+mod same_filled;
 mod scratch;
 mod wk;
-pub mod wk4x4;
+mod wk4x4;
 pub mod wkdm;
 pub mod wkv;
+mod zstd;
 
-pub mod zstd;
-
-pub use auto::Aim;
+pub use auto::{Aim, Auto};
 pub use backend::Backend;
 pub use choice::{Choice, Chosen};
-pub use codec::{Codec, Encoding, ZstdLevel};
+pub use codec::{Codec, ZstdLevel};
 pub use compressor::{Compressor, MAX_COMPRESS_SCRATCH_BYTES, compress_scratch_bytes};
 pub use decompressor::{Decompressor, MAX_DECOMPRESS_SCRATCH_BYTES, decompress_scratch_bytes};
+pub use encodings::Encoding;
 pub use error::{DecodeError, DoesNotFit, ScratchError, UnknownCodec, UnknownEncoding};
 pub use same_filled::same_filled;
 

@@ -1,7 +1,8 @@
-//! What the codecs of the Lempel-Ziv family share: finding copies, writing literals, making copies.
+//! Parts that the codecs of the Lempel-Ziv family share: finding copies, writing literals, making
+//! copies.
 //!
-//! What LZ4 needs is for a page or a [cluster](crate::cluster) of known size, so that bounds are
-//! constants; positions have 16 bits.
+//! The parts that LZ4 uses are generic over the size of the block, a page or a
+//! [cluster](crate::cluster), so that bounds are constants. Positions have 16 bits.
 
 use crate::Page;
 use crate::error::DoesNotFit;
@@ -55,18 +56,19 @@ pub(crate) fn word_at(page: &Page, place: usize) -> u32 {
     u32_at(page, 4 * place)
 }
 
-/// Equal bytes from an earlier and a later place in the page on, up to an end of the later ones.
+/// Counts the bytes that are equal from an earlier and from a later place in the page on, up to an
+/// end of the later ones.
 pub(crate) type Compare = fn(&Page, usize, usize, usize) -> usize;
 
 /// Without vector instructions.
 pub(crate) const SCALAR: Compare = compare;
 
-/// Bytes compared before a call for more. Most copies end within them, which the processor foresees
-/// well; for what comes from a vector it has to wait.
+/// Bytes compared inline before a call compares more. Most copies end within them, which the
+/// processor predicts well; a result from a vector register it has to wait for.
 const IN_PLACE: usize = 24;
 
-/// Equal bytes from `earlier` and `later` on, up to `end` of the later ones: the first of them eight at
-/// a time, those behind by `compare`.
+/// Counts the bytes that are equal from `earlier` and from `later` on, up to `end` of the later
+/// ones: the first of them eight at a time, the others by `compare`.
 #[inline]
 pub(crate) fn common_length_by(
     compare: Compare,
@@ -81,11 +83,11 @@ pub(crate) fn common_length_by(
     }
 }
 
-/// Where a comparison came to, in bytes.
+/// The result of a comparison, in bytes.
 enum Ended {
-    /// The next byte is not the same.
+    /// So many bytes are equal, and the next one differs.
     At(usize),
-    /// All are the same so far.
+    /// All bytes compared so far are equal, so many.
     NotBy(usize),
 }
 
@@ -116,7 +118,8 @@ fn first_byte(difference: u64) -> usize {
     (difference.trailing_zeros() / 8) as usize
 }
 
-/// The same in one loop, for encoders that take it in: a call in it makes LZ4's 7 % slower.
+/// Like [`common_length_by`] in one loop, for encoders that inline it: a call in the loop makes
+/// LZ4's 7 % slower.
 #[inline]
 pub(crate) fn common_length<const SIZE: usize>(
     page: &[u8; SIZE],
@@ -199,7 +202,8 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// What of a number is over its field, once the field is full: bytes of 255, then a smaller one.
+    /// The part of a number above its field, if the field is full: bytes of 255, then a smaller
+    /// one.
     #[inline]
     pub(crate) fn push_rest(&mut self, number: usize, field: usize) -> Result<(), DoesNotFit> {
         let Some(mut rest) = number.checked_sub(field) else { return Ok(()) };
@@ -210,7 +214,7 @@ impl<'a> Output<'a> {
         self.push(rest as u8)
     }
 
-    /// Fills in what was left open at `at`.
+    /// Writes over two bytes at `at`, which were left open.
     #[inline]
     pub(crate) fn set_u16(&mut self, at: usize, value: u16) {
         if let Some(place) = self.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
@@ -218,7 +222,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// What was written `back` bytes ago, to be completed.
+    /// The byte written `back` bytes ago, to be completed.
     #[inline]
     pub(crate) fn earlier(&mut self, back: usize) -> Option<&mut u8> {
         self.bytes.get_mut(self.len.checked_sub(back)?)
@@ -247,8 +251,10 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Where copies may be written a little past their end, which spares a call and a loop.
+/// Room behind a copy that is enough to write past its end, which saves a call and a loop.
 const PIECE: usize = 32;
+/// A step that begins within the copy ends within that room.
+const _: () = assert!(PIECE_STEP <= PIECE);
 
 /// Copies `length` bytes from `distance` before `to`. Both are inside the page, `distance` is at
 /// most `to` and not zero.

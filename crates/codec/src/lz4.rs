@@ -4,8 +4,8 @@
 mod decode;
 mod encode;
 
-pub use decode::decompress;
-pub use encode::{SCRATCH_BYTES, compress};
+pub(crate) use decode::decompress;
+pub(crate) use encode::{SCRATCH_BYTES, compress};
 pub(crate) use encode::{compress_block, scratch_bytes, table_entries};
 
 /// Shortest copy.

@@ -13,7 +13,7 @@ use crate::lz::{Output, Table, bytes_at, common_length, copy};
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const SCRATCH_BYTES: usize = 2 * ENTRIES;
+pub(crate) const SCRATCH_BYTES: usize = 2 * ENTRIES;
 
 const ENTRIES: usize = 1 << 12;
 
@@ -24,7 +24,14 @@ const ITEMS_A_GROUP: usize = 16;
 const COPY_MIN: usize = 3;
 const COPY_MAX: usize = 18;
 
-/// Of three bytes, as the format's author has it.
+const _: () = {
+    // A copy's length has four bits,
+    assert!(COPY_MAX - COPY_MIN < 1 << 4);
+    // and its distance, which is less than a page, twelve.
+    assert!(PAGE_SIZE <= 1 << 12);
+};
+
+/// The hash of three bytes, as the format's author defined it.
 #[inline]
 fn hash_of([first, second, third]: [u8; 3]) -> usize {
     let mixed = (u32::from(first) << 8) ^ (u32::from(second) << 4) ^ u32::from(third);
@@ -35,12 +42,12 @@ fn hash_of([first, second, third]: [u8; 3]) -> usize {
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     scratch: &mut [u8; SCRATCH_BYTES],
     out: &mut [u8],
 ) -> Result<usize, DoesNotFit> {
-    // As many bytes as the stored form takes are one too many.
+    // A compressed form as long as the stored one has no use.
     let worth = out.len().min(PAGE_SIZE);
     match compress_items(page, scratch, &mut out[..worth]) {
         Ok(length) => Ok(length),
@@ -88,7 +95,7 @@ fn compress_items(
     Ok(out.len())
 }
 
-/// A copy for what is at `at`, as distance and length.
+/// A copy of the bytes at `at`: distance and length.
 #[inline]
 fn find(page: &Page, table: &mut Table<'_, ENTRIES>, at: usize) -> Option<(usize, usize)> {
     if at + COPY_MAX > PAGE_SIZE {
@@ -108,7 +115,7 @@ fn find(page: &Page, table: &mut Table<'_, ENTRIES>, at: usize) -> Option<(usize
 /// # Errors
 /// [`DecodeError`] when the object does not hold exactly a page, or a bit of the last control word
 /// that belongs to no item is set.
-pub fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+pub(crate) fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
     let (&flag, items) = object.split_first().ok_or(DecodeError::Truncated)?;
     match flag {
         FLAG_COMPRESSED => decompress_items(items, page),

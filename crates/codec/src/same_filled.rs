@@ -1,20 +1,20 @@
-//! The test for a page that is one repeated word, which needs no object at all.
+//! The test for a page that is one repeated word. Such a page needs no object.
 
 use crate::Page;
 use crate::backend::Backend;
 
-/// Words whose differences are gathered before one branch. In four lanes, which become vector
-/// registers: with a single one the compiler goes back to a branch a word, at 60 % of the speed.
+/// Words whose differences are collected before one branch. They are in four lanes, which become
+/// vector registers: with one lane the compiler makes a branch for each word, at 60 % of the speed.
 const BLOCK: usize = 32;
 const LANES: usize = 4;
 
 /// Whether a page is a word repeated.
 pub(crate) type Compare = fn(&Page, u64) -> bool;
 
-/// The word, if the page is one 64-bit word repeated 512 times. Read as little-endian.
+/// The word, little-endian, if the page is one 64-bit word repeated 512 times.
 ///
-/// Most other pages are told apart by their first two words. 64 bits rather than 32 because arrays
-/// of `double` and of pointers repeat with that period; it covers every shorter period too.
+/// For most other pages the first two words decide. The word has 64 bits rather than 32 because
+/// arrays of `double` and of pointers repeat with that period, which covers all shorter ones.
 #[inline]
 pub fn same_filled(page: &Page) -> Option<u64> {
     let (words, _) = page.as_chunks::<8>();
@@ -25,7 +25,7 @@ pub fn same_filled(page: &Page) -> Option<u64> {
 }
 
 /// The same, with these instructions.
-pub fn same_filled_by(page: &Page, backend: Backend) -> Option<u64> {
+pub(crate) fn same_filled_by(page: &Page, backend: Backend) -> Option<u64> {
     let word = u64::from_le_bytes(page.as_chunks().0[0]);
     backend.same_filled()(page, word).then_some(word)
 }

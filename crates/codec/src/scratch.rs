@@ -1,6 +1,6 @@
 //! Dividing the working memory that a caller owns.
 
-/// Takes one buffer after the other from the front.
+/// Takes one buffer after another from the front.
 pub(crate) struct Carver<'a>(pub(crate) &'a mut [u8]);
 
 impl<'a> Carver<'a> {

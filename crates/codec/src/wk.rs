@@ -1,8 +1,8 @@
-//! The format that WKdm and WK4x4 share (Wilson, Kaplan and Smaragdakis, USENIX 1999). They differ in
-//! their [`Dictionary`] alone.
+//! The format that WKdm and WK4x4 share (Wilson, Kaplan and Smaragdakis, USENIX 1999). They differ
+//! in their [`Dictionary`] alone.
 //!
-//! The page is read as 1,024 little-endian words. Each gets a two-bit tag, against a dictionary of 16
-//! words seen before:
+//! The page is read as 1,024 little-endian words. Each gets a two-bit tag, against a dictionary of
+//! 16 words seen before:
 //!
 //! | tag | case | what else is stored |
 //! |---|---|---|

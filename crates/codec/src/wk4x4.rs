@@ -1,10 +1,11 @@
 //! WK4x4: WKdm with a dictionary of four sets of four ways (Wilson, Kaplan and Smaragdakis, USENIX
 //! 1999), in the format of `wk`.
 //!
-//! A word's set is [`SLOT`] of its bits 10 to 17, modulo 4. Within a set the entries are ordered from
-//! the latest to the one longest unused. The way that differs least from the word is compared, as
-//! exclusive or, the latest of equal ones; a slot number is 4 * set + way. Then the word, or on a
-//! miss the word in the place of the last entry, moves to the front. The decoder replays the moves.
+//! A word's set is [`SLOT`] of its bits 10 to 17, modulo 4. Within a set the entries are ordered
+//! from the latest to the one longest unused. The way that differs least from the word is compared,
+//! as exclusive or, the latest of equal ones; a slot number is 4 * set + way. Then the word, or on
+//! a miss the word in the place of the last entry, moves to the front. The decoder replays the
+//! moves.
 
 use crate::Page;
 use crate::error::{DecodeError, DoesNotFit};
@@ -12,7 +13,7 @@ use crate::wk::{self, Dictionary, key_of};
 use crate::wkdm::SLOT;
 
 /// Bytes of working memory that [`compress`] and [`decompress`] need. Contents do not matter.
-pub const SCRATCH_BYTES: usize = wk::SCRATCH_BYTES;
+pub(crate) const SCRATCH_BYTES: usize = wk::SCRATCH_BYTES;
 
 const SETS: usize = 4;
 const WAYS: usize = 4;
@@ -74,7 +75,7 @@ impl Dictionary for SetAssociative {
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     scratch: &mut [u8; SCRATCH_BYTES],
     out: &mut [u8],
@@ -87,7 +88,7 @@ pub fn compress(
 /// # Errors
 /// [`DecodeError`] when the sections do not have the lengths that tags and header call for, when
 /// padding is not zero, or when a sparse object's places are not in order.
-pub fn decompress(
+pub(crate) fn decompress(
     object: &[u8],
     scratch: &mut [u8; SCRATCH_BYTES],
     page: &mut Page,

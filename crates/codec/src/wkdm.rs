@@ -8,7 +8,7 @@ use crate::error::{DecodeError, DoesNotFit};
 use crate::wk::{self, Dictionary, key_of};
 
 /// Bytes of working memory that [`compress`] and [`decompress`] need. Contents do not matter.
-pub const SCRATCH_BYTES: usize = wk::SCRATCH_BYTES;
+pub(crate) const SCRATCH_BYTES: usize = wk::SCRATCH_BYTES;
 
 /// Dictionary slot of a word, by its bits 10 to 17.
 ///
@@ -67,7 +67,7 @@ impl Dictionary for DirectMapped {
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     scratch: &mut [u8; SCRATCH_BYTES],
     out: &mut [u8],
@@ -80,7 +80,7 @@ pub fn compress(
 /// # Errors
 /// [`DecodeError`] when the sections do not have the lengths that tags and header call for, when
 /// padding is not zero, or when a sparse object's places are not in order.
-pub fn decompress(
+pub(crate) fn decompress(
     object: &[u8],
     scratch: &mut [u8; SCRATCH_BYTES],
     page: &mut Page,

@@ -1,17 +1,18 @@
 //! zstd: a length, then the content of one compressed block (RFC 8878, section 3.1.1.2.3), without
 //! frame or block header, without dictionary and without history.
 //!
-//! The two bytes in front hold the content's length, which is less than the page's (or the
-//! [cluster](crate::cluster)'s) own. A block alone does not tell where it ends: its last bit stream is read from its end backwards, and
-//! with bytes appended it may well decode to another page. That costs two bytes where a frame with
-//! a block would cost ten.
+//! The two bytes in front hold the content's length, which is less than that of the page (or of the
+//! [cluster](crate::cluster)). A block does not tell where it ends: its last bit stream is read
+//! from the end backwards, and with bytes appended it may decode to another page. The length costs
+//! two bytes, a frame with a block would cost ten.
 
 use crate::PAGE_SIZE;
 use crate::arch::libzstd::{self, CompressContext, DecompressContext};
 use crate::codec::ZstdLevel;
 use crate::error::{DecodeError, DoesNotFit, ScratchError};
 
-/// The longest block libzstd may write on its way to an object of `size` bytes (`ZSTD_COMPRESSBOUND`).
+/// The longest block libzstd may write on its way to an object of `size` bytes
+/// (`ZSTD_COMPRESSBOUND`).
 const fn block_bytes_max(size: usize) -> usize {
     const { assert!(crate::cluster::BYTES_MAX < 128 << 10) };
     size + (size >> 8) + (((128 << 10) - size) >> 11)
@@ -19,9 +20,11 @@ const fn block_bytes_max(size: usize) -> usize {
 
 /// Bytes in front of the block.
 const HEADER: usize = 2;
+/// They hold a length that is less than the largest cluster's.
+const _: () = assert!(crate::cluster::BYTES_MAX - 1 < 1 << (8 * HEADER));
 
 /// Bytes of scratch that [`Encoder::new`] needs at `level`.
-pub fn compress_scratch_bytes(level: ZstdLevel) -> usize {
+pub(crate) fn compress_scratch_bytes(level: ZstdLevel) -> usize {
     cluster_scratch_bytes(level, PAGE_SIZE)
 }
 
@@ -32,15 +35,15 @@ pub(crate) fn cluster_scratch_bytes(level: ZstdLevel, size: usize) -> usize {
 }
 
 /// Bytes of scratch that [`Decoder::new`] needs.
-pub fn decompress_scratch_bytes() -> usize {
+pub(crate) fn decompress_scratch_bytes() -> usize {
     libzstd::CONTEXT_ALIGN - 1 + libzstd::decompress_context_bytes()
 }
 
 /// Compresses pages, or clusters of one size, at one level.
-pub struct Encoder<'a> {
+pub(crate) struct Encoder<'a> {
     context: CompressContext<'a>,
-    /// libzstd's entropy coders want room to spare. With a block of full size to write to, whether
-    /// an object fits depends on its length alone, and so does every byte of it.
+    /// libzstd's entropy coders need spare room. With a block of full size to write to, whether an
+    /// object fits depends on its length alone, and its bytes do not depend on the room.
     block: &'a mut [u8],
 }
 
@@ -49,7 +52,10 @@ impl<'a> Encoder<'a> {
     ///
     /// # Errors
     /// [`ScratchError::TooSmall`] if `scratch` is shorter.
-    pub fn new(level: ZstdLevel, scratch: &'a mut [u8]) -> Result<Encoder<'a>, ScratchError> {
+    pub(crate) fn new(
+        level: ZstdLevel,
+        scratch: &'a mut [u8],
+    ) -> Result<Encoder<'a>, ScratchError> {
         Encoder::of_clusters(level, PAGE_SIZE, scratch)
     }
 
@@ -72,9 +78,9 @@ impl<'a> Encoder<'a> {
     /// Compresses `page` into `out` and returns the object's length.
     ///
     /// # Errors
-    /// [`DoesNotFit`] when the object would be longer than `out`, when libzstd finds that the page does
-    /// not compress, or when it is not of the encoder's size.
-    pub fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Result<usize, DoesNotFit> {
+    /// [`DoesNotFit`] when the object would be longer than `out`, when libzstd finds that the page
+    /// does not compress, or when it is not of the encoder's size.
+    pub(crate) fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Result<usize, DoesNotFit> {
         let length = self.context.compress(page, self.block)?;
         // libzstd gives up on a page before its block is as long as the page.
         if length >= page.len() {
@@ -90,7 +96,7 @@ impl<'a> Encoder<'a> {
 }
 
 /// Decompresses pages, or clusters, of any level.
-pub struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     context: DecompressContext<'a>,
 }
 
@@ -99,7 +105,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`ScratchError::TooSmall`] if `scratch` is shorter.
-    pub fn new(scratch: &'a mut [u8]) -> Result<Decoder<'a>, ScratchError> {
+    pub(crate) fn new(scratch: &'a mut [u8]) -> Result<Decoder<'a>, ScratchError> {
         let given_bytes = scratch.len();
         let needed_bytes = decompress_scratch_bytes();
         if given_bytes < needed_bytes {
@@ -113,7 +119,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`DecodeError`] unless `object` is one valid block of the length it states, and decodes to
     /// exactly as much as `page` holds.
-    pub fn decompress(&mut self, object: &[u8], page: &mut [u8]) -> Result<(), DecodeError> {
+    pub(crate) fn decompress(&mut self, object: &[u8], page: &mut [u8]) -> Result<(), DecodeError> {
         let (header, block) = object.split_first_chunk::<HEADER>().ok_or(DecodeError::Truncated)?;
         let length = usize::from(u16::from_le_bytes(*header));
         if length >= page.len() {

@@ -4,9 +4,8 @@ mod corpus;
 
 use corpus::{Numbers, any_page, from_words, pages};
 use proptest::prelude::*;
-use ramfold_codec::auto::{Auto, scratch_bytes};
 use ramfold_codec::{
-    Aim, Backend, Codec, Compressor, Decompressor, DoesNotFit, Encoding,
+    Aim, Auto, Backend, Choice, Codec, Compressor, Decompressor, DoesNotFit, Encoding,
     MAX_DECOMPRESS_SCRATCH_BYTES, PAGE_SIZE, Page, ScratchError, compress_scratch_bytes,
 };
 
@@ -19,7 +18,8 @@ struct Tried {
 
 impl Tried {
     fn new(backend: Backend) -> Tried {
-        let auto = Auto::new(vec![0x77; scratch_bytes()].leak()).expect("enough scratch");
+        let auto =
+            Auto::new(vec![0x77; Choice::Auto.scratch_bytes()].leak()).expect("enough scratch");
         let scratch = vec![0x77; MAX_DECOMPRESS_SCRATCH_BYTES].leak();
         Tried {
             auto: auto.with_backend(backend),
@@ -135,9 +135,9 @@ fn what_it_gives_up_it_tries_again() {
 
 #[test]
 fn scratch_may_not_be_shorter() {
-    for given_bytes in [0, 1, scratch_bytes() - 1] {
+    for given_bytes in [0, 1, Choice::Auto.scratch_bytes() - 1] {
         let error = Auto::new(&mut vec![0; given_bytes]).err();
-        let needed_bytes = scratch_bytes();
+        let needed_bytes = Choice::Auto.scratch_bytes();
         assert_eq!(error, Some(ScratchError::TooSmall { needed_bytes, given_bytes }));
     }
 }

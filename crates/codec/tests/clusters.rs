@@ -1,4 +1,5 @@
-//! Clusters: back as they were, by independent decoders too, and whatever a decoder is given an answer.
+//! Clusters: back as they were, by independent decoders too, and whatever a decoder is given an
+//! answer.
 
 mod corpus;
 
@@ -129,7 +130,8 @@ proptest! {
         for size in ClusterSize::ALL {
             let cluster = cluster_of(seed, size);
             for codec in codecs() {
-                let Ok(mut object) = compress(codec, size, &cluster, 2 * size.bytes()) else { continue };
+                let room = 2 * size.bytes();
+                let Ok(mut object) = compress(codec, size, &cluster, room) else { continue };
                 for _ in 0..damages {
                     let place = numbers.below(object.len());
                     object[place] ^= 1 << numbers.below(8);

@@ -142,8 +142,8 @@ fn backends_agree(name: &str) {
     }
 }
 
-/// As much as Miri gets through (`scripts/miri`): two pages, each written with one set of instructions
-/// and read with another, and damaged objects of them.
+/// As much as Miri gets through (`scripts/miri`): two pages, each written with one set of
+/// instructions and read with another, and damaged objects of them.
 fn a_few_pages(name: &str) {
     let encoding = codec(name).encoding();
     // Words of many kinds, text, both again with changes, and a run up to the end.

@@ -56,8 +56,8 @@ fn zstd_of_one_repeated_byte() {
 
 #[test]
 fn lzo_of_one_repeated_byte() {
-    // A run of four (the shortest), 17 above. A copy of 4,092: 2 for the shortest, 31 and 15 times 255
-    // and 234 behind the opcode. Its distance of 4, less one and four times. The end.
+    // A run of four (the shortest), 17 above. A copy of 4,092: 2 for the shortest, 31 and 15 times
+    // 255 and 234 behind the opcode. Its distance of 4, less one and four times. The end.
     let mut object = vec![21, b'a', b'a', b'a', b'a', 0x20];
     object.extend([0; 15]);
     object.extend([234, 12, 0, 0x11, 0, 0]);
@@ -66,8 +66,9 @@ fn lzo_of_one_repeated_byte() {
 
 #[test]
 fn lzrw_of_one_repeated_byte() {
-    // Flag 0. A literal, then 227 copies of 18: the first from one back, then each from where the one
-    // before it began; no copy starts in the last 17 bytes, of which 9 are left. Control words: all copies but for the first item and the last nine.
+    // Flag 0. A literal, then 227 copies of 18: the first from one back, then each from where the
+    // one before it began; no copy starts in the last 17 bytes, of which 9 are left. Control words:
+    // all copies but for the first item and the last nine.
     let mut object = vec![0];
     let mut items = vec![vec![b'a']];
     items.push(vec![0x0f, 1]);

@@ -31,8 +31,8 @@ fn expect(encoding: Encoding, object: &[u8], expected: Result<(), DecodeError>) 
     assert_eq!(decode(encoding, object), expected);
 }
 
-/// The header of a page LZ object: set, whether it has a code of its own, sequences, literals, and the
-/// bytes of the streams, two by two.
+/// The header of a page LZ object: set, whether it has a code of its own, sequences, literals, and
+/// the bytes of the streams, two by two.
 fn page_lz_header(set: u64, own: bool, sequences: u64, literals: u64, pairs: [u64; 3]) -> Vec<u8> {
     let [first, second, third] = pairs;
     let (pairs, len) = if literals < 128 {
@@ -73,7 +73,8 @@ fn page_lz() {
     // A code of its own: all bytes in eight bits, one after the other.
     let literals: Vec<u8> = (0..4096).map(|nth| (nth % 251) as u8).collect();
     let with = |description: &[u8]| {
-        // Four streams: the parts have 1,025 bytes but for the last, the second and fourth run back.
+        // Four streams: the parts have 1,025 bytes but for the last, the second and fourth run
+        // back.
         let mut object = page_lz_header(0, true, 0, 4096, [2050, 2046, 0]);
         object.extend(description);
         for pair in literals.chunks(2050) {
@@ -272,7 +273,8 @@ fn pbpm() {
     expect(&with(indices_at + 2, 0x01), Err(DecodeError::Malformed("PBPM index padding")));
     expect(&with(indices_at, 0x10), Err(DecodeError::Malformed("PBPM index padding")));
     expect(&with(indices_at, 0x0f), Ok(()));
-    // Entries of sets 3 and 5 are zero, but zero is of set 2, and so is the word that is made of it.
+    // Entries of sets 3 and 5 are zero, but zero is of set 2, and so is the word that is made of
+    // it.
     for bits in [0x0c, 0x01] {
         expect(&with(indices_at + 1, bits), Err(DecodeError::Malformed("PBPM index")));
     }

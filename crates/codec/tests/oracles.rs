@@ -1,6 +1,6 @@
 //! The codecs against independent ones: other people's decoders and encoders for LZ4, LZO and zstd,
-//! and for the others slow models written from `docs/codecs.md` and the PBPM paper, one symbol and one
-//! bit at a time.
+//! and for the others slow models written from `docs/codecs.md` and the PBPM paper, one symbol and
+//! one bit at a time.
 
 mod corpus;
 
@@ -66,8 +66,8 @@ fn words_of(page: &Page) -> Vec<u32> {
     page.chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes"))).collect()
 }
 
-/// What a word finds in a dictionary, which then takes it in: the slot and the entry there. For a word
-/// that nothing resembles any entry will do.
+/// What a word finds in a dictionary, which then takes it in: the slot and the entry there. For a
+/// word that nothing resembles any entry will do.
 trait Dictionary {
     fn find_and_enter(&mut self, word: u32) -> (u32, u32);
 }
@@ -497,8 +497,8 @@ impl<'a> Reader<'a> {
         (0..bits).map(|nth| self.bit() << nth).sum()
     }
 
-    /// A symbol of the canonical code with these lengths, by its definition: after so many bits, the
-    /// words of that length are those that follow all shorter ones.
+    /// A symbol of the canonical code with these lengths, by its definition: after so many bits,
+    /// the words of that length are those that follow all shorter ones.
     fn symbol(&mut self, lengths: &[u8]) -> usize {
         let (mut word, mut first) = (0, 0);
         for length in 1..=15 {

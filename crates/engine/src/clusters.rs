@@ -1,13 +1,14 @@
-//! Compressing and decompressing clusters in memory of one's own.
+//! Compression and decompression of clusters, each with the memory it works in.
 //!
-//! What is needed for one cluster is kept for the next: libzstd asks the processor what it is whenever a context is
-//! made, and on a virtual machine the hypervisor answers, three times 1.4 us.
+//! A context of libzstd is kept for the next cluster: whenever one is made libzstd asks the
+//! processor what it is, and on a virtual machine the hypervisor answers, three times 1.4 us.
 
 use ramfold_codec::cluster::{self, ClusterCodec, ClusterSize};
-use ramfold_codec::{DecodeError, Encoding, Page, same_filled};
+use ramfold_codec::{DecodeError, Encoding, Page, ScratchError, same_filled};
 use self_cell::{MutBorrow, self_cell};
 
-use crate::job::{Outcome, Room};
+use crate::job::{Outcome, TaskError};
+use crate::room::Room;
 
 type Scratch = MutBorrow<Box<[u8]>>;
 type Compressor<'a> = cluster::Compressor<'a>;
@@ -37,6 +38,7 @@ fn scratch(bytes: usize) -> Scratch {
 pub struct ClusterDecompressor(DecompressorCell);
 
 impl ClusterDecompressor {
+    /// A decompressor with memory of its own.
     pub fn new() -> ClusterDecompressor {
         let scratch = scratch(cluster::decompress_scratch_bytes());
         ClusterDecompressor(DecompressorCell::new(scratch, |scratch| {
@@ -75,7 +77,7 @@ pub(crate) struct Clusters {
 }
 
 impl Clusters {
-    pub fn compress(
+    pub(crate) fn compress(
         &mut self,
         codec: ClusterCodec,
         object_bytes_max: usize,
@@ -85,9 +87,15 @@ impl Clusters {
         if let Some(word) = same_filled_cluster(content) {
             return Outcome::SameFilled(word);
         }
-        let Some(size) = ClusterSize::of_bytes(content.len()) else { return Outcome::DoesNotFit };
-        // Too little scratch is no case; that libzstd refuses it would be one of a page that stays as it is.
-        let Some(cell) = self.compressor(codec, size) else { return Outcome::DoesNotFit };
+        let Some(size) = ClusterSize::of_bytes(content.len()) else {
+            return Outcome::Refused(TaskError::ClusterSize { bytes: content.len() });
+        };
+        let cell = match self.compressor(codec, size) {
+            Ok(cell) => cell,
+            Err(source) => {
+                return Outcome::Refused(TaskError::Codec { codec: codec.into(), source });
+            }
+        };
         let most = object_bytes_max.min(object.len());
         let out = &mut object[..most];
         match cell.with_dependent_mut(|_, compressor| compressor.compress(content, out)) {
@@ -96,24 +104,33 @@ impl Clusters {
         }
     }
 
-    /// The one for this codec and size. It is made anew only when they are others than the last time.
+    /// The compressor for this codec and size, kept from the last cluster if that had the same.
     fn compressor(
         &mut self,
         codec: ClusterCodec,
         size: ClusterSize,
-    ) -> Option<&mut CompressorCell> {
+    ) -> Result<&mut CompressorCell, ScratchError> {
         let fits = |kept: &(ClusterCodec, ClusterSize, _)| (kept.0, kept.1) == (codec, size);
-        if !self.compressor.as_ref().is_some_and(fits) {
-            let scratch = scratch(cluster::compress_scratch_bytes(codec, size));
-            let cell = CompressorCell::try_new(scratch, |scratch| {
-                cluster::Compressor::new(codec, size, scratch.borrow_mut())
-            });
-            self.compressor = Some((codec, size, cell.ok()?));
-        }
-        self.compressor.as_mut().map(|(.., cell)| cell)
+        let kept = match self.compressor.take().filter(fits) {
+            Some(kept) => kept,
+            None => {
+                let scratch = scratch(cluster::compress_scratch_bytes(codec, size));
+                let cell = CompressorCell::try_new(scratch, |scratch| {
+                    cluster::Compressor::new(codec, size, scratch.borrow_mut())
+                });
+                (codec, size, cell?)
+            }
+        };
+        let (.., cell) = self.compressor.insert(kept);
+        Ok(cell)
     }
 
-    pub fn decompress(&mut self, encoding: Encoding, len: usize, room: &mut Room) -> Outcome {
+    pub(crate) fn decompress(
+        &mut self,
+        encoding: Encoding,
+        len: usize,
+        room: &mut Room,
+    ) -> Outcome {
         let Room { content, object } = room;
         let object = object.get(..len).unwrap_or(&[]);
         let decompressor = self.decompressor.get_or_insert_default();

@@ -1,21 +1,29 @@
 //! A compressor and a decompressor with the memory they work in.
 
 use ramfold_codec::{
-    Choice, Chosen, DecodeError, Decompressor, MAX_DECOMPRESS_SCRATCH_BYTES, Page, ScratchError,
-    same_filled,
+    Aim, Choice, Chosen, DecodeError, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES, Page,
+    ScratchError, same_filled,
 };
 use ramfold_sys::time::thread_cpu_ns;
 use self_cell::{MutBorrow, self_cell};
 
 use crate::clusters::Clusters;
-use crate::job::{Done, Job, Outcome, Room, Task};
+use crate::job::{Done, Job, Outcome, Task, TaskError};
+use crate::room::Room;
 
 /// Why there is no engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
+    /// The codec does not start.
     #[error("cannot prepare the codec {codec}: {source}")]
-    Codec { codec: Choice, source: ScratchError },
+    Codec {
+        /// The codec, or `auto`.
+        codec: Choice,
+        /// Its reason.
+        source: ScratchError,
+    },
+    /// The system starts no thread.
     #[error("cannot start a thread that compresses: {0}")]
     Thread(std::io::Error),
 }
@@ -38,13 +46,15 @@ self_cell!(
     }
 );
 
-/// Does one job at a time.
+/// Does one job at a time, on the thread that calls it: what engines are made of.
 pub struct Coder {
     pages: Cell,
     clusters: Clusters,
 }
 
 impl Coder {
+    /// A coder that compresses pages as `choice` says. It decompresses every encoding.
+    ///
     /// # Errors
     /// [`EngineError::Codec`].
     pub fn new(choice: Choice) -> Result<Coder, EngineError> {
@@ -63,10 +73,17 @@ impl Coder {
         Ok(Coder { pages, clusters: Clusters::default() })
     }
 
+    /// Does a job.
     pub fn run(&mut self, job: Job) -> Done {
         let Job { tag, task, mut room } = job;
         let mut compress_ns = 0;
         let outcome = match task {
+            Task::Compress { aim, object_bytes_max } => self
+                .pages
+                .with_dependent_mut(|_, codecs| codecs.compress(aim, object_bytes_max, &mut room)),
+            Task::Decompress { encoding, len } => self
+                .pages
+                .with_dependent_mut(|_, codecs| codecs.decompress(encoding, len, &mut room)),
             Task::CompressCluster { codec, object_bytes_max } => {
                 let before = thread_cpu_ns();
                 let outcome = self.clusters.compress(codec, object_bytes_max, &mut room);
@@ -76,40 +93,37 @@ impl Coder {
             Task::DecompressCluster { encoding, len } => {
                 self.clusters.decompress(encoding, len, &mut room)
             }
-            _ => self.pages.with_dependent_mut(|_, codecs| codecs.run(task, &mut room)),
         };
         Done { tag, outcome, room, compress_ns }
     }
 }
 
 impl Codecs<'_> {
-    fn run(&mut self, task: Task, room: &mut Room) -> Outcome {
+    fn compress(&mut self, aim: Aim, object_bytes_max: usize, room: &mut Room) -> Outcome {
         let Room { content, object } = room;
-        let page = <&mut Page>::try_from(&mut **content);
-        match (task, page) {
-            (Task::Compress { aim, object_bytes_max }, Ok(page)) => {
-                if let Some(word) = same_filled(page) {
-                    return Outcome::SameFilled(word);
-                }
-                let most = object_bytes_max.min(object.len());
-                match self.compressor.compress(page, aim, &mut object[..most]) {
-                    Ok((encoding, len)) => Outcome::Compressed { encoding, len },
-                    Err(_) => Outcome::DoesNotFit,
-                }
-            }
-            (Task::Decompress { encoding, len }, Ok(page)) => {
-                // Longer than the room is longer than any object.
-                let object = object.get(..len).unwrap_or(&[]);
-                match self.decompressor.decompress(encoding, object, page) {
-                    Ok(()) => Outcome::Decompressed,
-                    Err(error) => Outcome::Damaged(error),
-                }
-            }
-            (Task::Decompress { .. }, Err(_)) => {
-                Outcome::Damaged(DecodeError::Malformed("page size"))
-            }
-            // Clusters' tasks are done elsewhere.
-            _ => Outcome::DoesNotFit,
+        let Ok(page) = <&Page>::try_from(&**content) else {
+            return Outcome::Refused(TaskError::PageSize { bytes: content.len() });
+        };
+        if let Some(word) = same_filled(page) {
+            return Outcome::SameFilled(word);
+        }
+        let most = object_bytes_max.min(object.len());
+        match self.compressor.compress(page, aim, &mut object[..most]) {
+            Ok((encoding, len)) => Outcome::Compressed { encoding, len },
+            Err(_) => Outcome::DoesNotFit,
+        }
+    }
+
+    fn decompress(&mut self, encoding: Encoding, len: usize, room: &mut Room) -> Outcome {
+        let Room { content, object } = room;
+        let Ok(page) = <&mut Page>::try_from(&mut **content) else {
+            return Outcome::Damaged(DecodeError::Malformed("page size"));
+        };
+        // Longer than the room is longer than any object.
+        let object = object.get(..len).unwrap_or(&[]);
+        match self.decompressor.decompress(encoding, object, page) {
+            Ok(()) => Outcome::Decompressed,
+            Err(error) => Outcome::Damaged(error),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where a submitter finds what has become of its jobs.
+//! Where a submitter finds its finished jobs.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -21,12 +21,13 @@ struct Inbox {
 }
 
 impl Mailbox {
+    /// An empty mailbox.
     pub fn new() -> Mailbox {
         Mailbox::default()
     }
 
-    /// Moves what is finished to the end of `done`; waits until that are at least `least` jobs, or no more are
-    /// to come.
+    /// Moves the finished jobs to the end of `done`. Waits until there are at least `least` of
+    /// them, or no more are to come.
     pub fn collect(&self, done: &mut Vec<Done>, least: usize) {
         let mut inbox = self.lock();
         while inbox.done.len() < least && inbox.awaited > 0 {
@@ -43,12 +44,15 @@ impl Mailbox {
         inbox.awaited + inbox.done.len()
     }
 
-    /// For engines: so many jobs were taken. To be said before any of them can be finished.
+    /// For engines: `count` jobs were taken. To be called before any of them can be finished.
     pub fn expect(&self, count: usize) {
         self.lock().awaited += count;
     }
 
-    /// For engines: these are finished.
+    /// For engines: these jobs are finished.
+    ///
+    /// # Panics
+    /// If there are more of them than [`Self::expect`] was told.
     pub fn deliver(&self, done: impl IntoIterator<Item = Done>) {
         let mut inbox = self.lock();
         let before = inbox.done.len();
@@ -56,7 +60,8 @@ impl Mailbox {
         let came = inbox.done.len() - before;
         assert!(came <= inbox.awaited, "{came} jobs delivered, {} expected", inbox.awaited);
         inbox.awaited -= came;
-        // Not before it has what it sleeps for: waking costs more than a page.
+        // The owner is woken only when it has all that it sleeps for: waking costs more than a
+        // page.
         let wake = inbox.wanted > 0 && inbox.done.len() >= inbox.wanted;
         drop(inbox);
         if wake {
@@ -65,7 +70,8 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
-        // What a thread that panicked left is whole: nothing panics halfway.
+        // Nothing here panics halfway through a change, so what a thread that panicked left is
+        // whole.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

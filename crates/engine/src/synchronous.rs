@@ -12,11 +12,13 @@ use crate::{Depths, Engine, Job};
 /// Does jobs on the thread that submits them.
 pub struct Synchronous {
     choice: Choice,
-    /// Those not in use: as many as threads have submitted at once.
+    /// Coders that no thread uses now: as many as have been in use at once.
     coders: Mutex<Vec<Coder>>,
 }
 
 impl Synchronous {
+    /// An engine that compresses pages as `choice` says.
+    ///
     /// # Errors
     /// [`EngineError::Codec`].
     pub fn new(choice: Choice) -> Result<Synchronous, EngineError> {

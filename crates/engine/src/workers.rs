@@ -13,7 +13,8 @@ use crate::job::Done;
 use crate::mailbox::Mailbox;
 use crate::{Depths, Engine, Job};
 
-/// Pages waiting that are worth one more thread: to wake one takes 25 to 75 us, as long as a few pages.
+/// One more thread is woken for each so many pages that wait: to wake one takes 25 to 75 us, as
+/// long as to compress a few pages.
 const PAGES_PER_WORKER: usize = 16;
 /// Pages that a worker takes at once.
 const BATCH: usize = 8;
@@ -25,7 +26,7 @@ pub struct WorkersConfig {
     pub workers_max: usize,
     /// Most pages that wait to be compressed.
     pub queue_max: usize,
-    /// A thread that had nothing to do for so long ends, but the last.
+    /// A thread that has had nothing to do for so long ends; the last one stays.
     pub idle: Duration,
 }
 
@@ -40,9 +41,9 @@ impl Default for WorkersConfig {
     }
 }
 
-/// Threads that take decompressions first, then pages to compress. There is one at the start; the others
-/// come when more waits than those that are awake have at hand, and go when nothing does. Dropping it
-/// finishes what was submitted.
+/// Threads that take decompressions first, then pages to compress. There is one at the start.
+/// Others are started when more work waits than those that are awake can take at once, and end when
+/// there is none. Dropping the engine finishes what was submitted.
 pub struct Workers {
     shared: Arc<Shared>,
 }
@@ -72,8 +73,10 @@ struct Item {
 }
 
 impl Workers {
+    /// An engine that compresses pages as `choice` says, with its first thread.
+    ///
     /// # Errors
-    /// [`EngineError`]: without the first thread there is no engine.
+    /// [`EngineError::Codec`]; [`EngineError::Thread`] if the first thread cannot be started.
     pub fn new(choice: Choice, config: WorkersConfig) -> Result<Workers, EngineError> {
         let shared = Arc::new(Shared {
             choice,
@@ -123,7 +126,7 @@ impl Engine for Workers {
             if queues.alive < shared.config.workers_max
                 && let Err(error) = Shared::start(shared, &mut queues)
             {
-                // Those that there are do the work.
+                // The threads that are there do the work.
                 debug_assert!(queues.alive > 0, "{error}");
             }
         }
@@ -152,7 +155,7 @@ impl Drop for Workers {
         drop(queues);
         self.shared.work.notify_all();
         for thread in threads {
-            // One that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
@@ -190,7 +193,7 @@ impl Shared {
         }
     }
 
-    /// Does what somebody waits for.
+    /// Does the jobs that somebody waits for.
     fn run_urgent(&self, coder: &mut Coder) {
         loop {
             let mut queues = self.lock();
@@ -201,7 +204,7 @@ impl Shared {
         }
     }
 
-    /// Takes what is to be done next, and waits for it; `false` when the thread is to end.
+    /// Takes the jobs to do next, and waits for them; `false` when the thread is to end.
     fn take(&self, batch: &mut Vec<Item>) -> bool {
         let mut queues = self.lock();
         loop {
@@ -244,7 +247,7 @@ impl Queues {
     }
 }
 
-/// Gives each submitter what is its own, neighbours of one together.
+/// Delivers finished jobs to their submitters, consecutive ones of one submitter together.
 fn deliver(done: &mut Vec<(Done, Arc<Mailbox>)>) {
     let mut done = done.drain(..).peekable();
     while let Some((first, mailbox)) = done.next() {

@@ -1,6 +1,7 @@
 //! What every engine has to do, asked of all of them, and of one that stands for an accelerator.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -9,16 +10,42 @@ use std::time::{Duration, Instant};
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 use ramfold_codec::{Aim, Choice, Codec, Encoding, PAGE_SIZE, Page, ZstdLevel};
 use ramfold_engine::{
-    Coder, Depths, Done, Engine, Job, Mailbox, Outcome, Room, Synchronous, Task, Workers,
-    WorkersConfig,
+    Buffer, Coder, Depths, Done, Engine, Job, Mailbox, Outcome, Room, Synchronous, Task, TaskError,
+    Workers, WorkersConfig,
 };
 
-/// A device with a queue of 64 jobs, which takes 16 at a time, works for a while, and is done with the last
-/// first. It knows the engine's public types only.
+/// A device with a queue of 64 jobs, which takes 16 at a time, works for a while, and finishes the
+/// last one first. It lends memory of its own. It uses the engine's public types only.
 struct Accelerator {
     to_device: Option<Sender<(Job, Arc<Mailbox>)>>,
     in_flight: Arc<Mutex<usize>>,
     device: Option<JoinHandle<()>>,
+    /// Buffers that are lent now.
+    lent: Arc<AtomicUsize>,
+}
+
+/// A buffer of the device's memory.
+struct Pinned {
+    bytes: Vec<u8>,
+    lent: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Pinned {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for Pinned {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.lent.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Accelerator {
@@ -26,21 +53,40 @@ impl Accelerator {
     const BATCH: usize = 16;
 
     fn new(choice: Choice) -> Accelerator {
+        Accelerator::with(choice, true)
+    }
+
+    fn with(choice: Choice, has_clusters: bool) -> Accelerator {
         let (to_device, jobs) = mpsc::channel();
         let in_flight = Arc::new(Mutex::new(0));
         let of_device = in_flight.clone();
-        let device = thread::spawn(move || Self::work(choice, &jobs, &of_device));
-        Accelerator { to_device: Some(to_device), in_flight, device: Some(device) }
+        let device = thread::spawn(move || Self::work(choice, has_clusters, &jobs, &of_device));
+        let lent = Arc::default();
+        Accelerator { to_device: Some(to_device), in_flight, device: Some(device), lent }
     }
 
-    fn work(choice: Choice, jobs: &Receiver<(Job, Arc<Mailbox>)>, in_flight: &Mutex<usize>) {
+    fn work(
+        choice: Choice,
+        has_clusters: bool,
+        jobs: &Receiver<(Job, Arc<Mailbox>)>,
+        in_flight: &Mutex<usize>,
+    ) {
         let mut coder = Coder::new(choice).unwrap();
         while let Ok(first) = jobs.recv() {
             let mut batch = vec![first];
             batch.extend(jobs.try_iter().take(Self::BATCH - 1));
             thread::sleep(Duration::from_micros(50));
             for (job, mailbox) in batch.into_iter().rev() {
-                let done = coder.run(job);
+                let is_known = match job.task {
+                    Task::Compress { .. } | Task::Decompress { .. } => true,
+                    Task::CompressCluster { .. } | Task::DecompressCluster { .. } => has_clusters,
+                };
+                let done = if is_known {
+                    coder.run(job)
+                } else {
+                    let outcome = Outcome::Refused(TaskError::Unsupported);
+                    Done { tag: job.tag, outcome, room: job.room, compress_ns: 0 }
+                };
                 *in_flight.lock().unwrap() -= 1;
                 mailbox.deliver([done]);
             }
@@ -66,6 +112,13 @@ impl Engine for Accelerator {
 
     fn depths(&self) -> Depths {
         Depths { compress: *self.in_flight.lock().unwrap(), ..Depths::default() }
+    }
+
+    fn room(&self, content_bytes: usize) -> Room {
+        Room::of(content_bytes, |bytes| {
+            self.lent.fetch_add(1, Ordering::SeqCst);
+            Buffer::lent(Pinned { bytes: vec![0; bytes], lent: self.lent.clone() })
+        })
     }
 }
 
@@ -234,6 +287,79 @@ fn what_is_no_object_is_an_answer_too() {
             assert!(matches!(done.outcome, Outcome::Damaged(_)), "{:?}", done.outcome);
         }
     }
+}
+
+/// Content of the wrong length is an error, and not content that does not compress.
+#[test]
+fn what_is_no_page_or_cluster_is_refused() {
+    for engine in engines(Choice::Auto) {
+        let (aim, object_bytes_max, codec) = (Aim::Speed, 4032, ClusterCodec::Lz4);
+        let two_pages = 2 * PAGE_SIZE;
+        let jobs = [
+            Job {
+                tag: 0,
+                task: Task::Compress { aim, object_bytes_max },
+                room: engine.room(two_pages),
+            },
+            Job {
+                tag: 1,
+                task: Task::CompressCluster { codec, object_bytes_max },
+                room: engine.room(two_pages),
+            },
+        ];
+        let mut jobs = jobs;
+        // Not the same word all over, which needs no codec.
+        jobs.iter_mut().for_each(|job| job.room.content[0] = 1);
+        let done = finish(&*engine, jobs);
+        let refusals =
+            [TaskError::PageSize { bytes: two_pages }, TaskError::ClusterSize { bytes: two_pages }];
+        for (done, refusal) in done.values().zip(refusals) {
+            assert_eq!(done.outcome, Outcome::Refused(refusal), "{}", engine.name());
+            assert!(refusal.to_string().contains("8192"), "{refusal}");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_an_engine_does_not_have_is_refused() {
+    let engine = Accelerator::with(Choice::Auto, false);
+    let (codec, encoding) = (ClusterCodec::Lz4, Encoding::Lz4);
+    let tasks = [
+        Task::CompressCluster { codec, object_bytes_max: 4032 },
+        Task::DecompressCluster { encoding, len: 100 },
+    ];
+    let room = || engine.room(ClusterSize::Four.bytes());
+    let jobs = tasks.into_iter().zip(0..).map(|(task, tag)| Job { tag, task, room: room() });
+    for done in finish(&engine, jobs).values() {
+        assert_eq!(done.outcome, Outcome::Refused(TaskError::Unsupported));
+    }
+}
+
+#[test]
+fn a_job_in_memory_of_the_engine_stays_there() {
+    for engine in engines(Choice::Only(Codec::Lz4)) {
+        let mut room = engine.room(PAGE_SIZE);
+        room.content.copy_from_slice(&page(0));
+        let places = [room.content.as_ptr(), room.object.as_ptr()];
+        let task = Task::Compress { aim: Aim::Speed, object_bytes_max: 4032 };
+        let mut done = finish(&*engine, [Job { tag: 0, task, room }]).remove(&0).unwrap();
+        let Outcome::Compressed { encoding, len } = done.outcome else {
+            panic!("{:?}", done.outcome)
+        };
+        done.room.content.fill(0);
+        let task = Task::Decompress { encoding, len };
+        let done = finish(&*engine, [Job { tag: 0, task, room: done.room }]).remove(&0).unwrap();
+        assert_eq!(done.outcome, Outcome::Decompressed);
+        assert!(*done.room.content == page(0), "{}", engine.name());
+        assert_eq!(places, [done.room.content.as_ptr(), done.room.object.as_ptr()]);
+    }
+    let engine = Accelerator::new(Choice::Only(Codec::Lz4));
+    let rooms = [0; 3].map(|_| engine.room(PAGE_SIZE));
+    // A copy is of the heap.
+    let copy = rooms[0].clone();
+    assert_eq!(engine.lent.load(Ordering::SeqCst), 6);
+    drop(rooms);
+    assert_eq!((engine.lent.load(Ordering::SeqCst), copy.content.len()), (0, PAGE_SIZE));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What an allocator of objects does, so that the pool can be compared with others on the same trace.
+//! The interface of an allocator of objects, by which the pool is compared with others on one
+//! trace.
 
 use crate::OBJECT_BYTES_MAX;
 use crate::pool::{Object, Pool};
@@ -8,18 +9,20 @@ pub trait Allocator {
     /// The right to an object. One that is dropped, not freed, is memory lost.
     type Handle;
 
+    /// A name for reports.
     fn name(&self) -> &'static str;
 
-    /// Copies an object in; `None` where there is no memory for it.
+    /// Copies an object of 1 to 4096 bytes in; `None` where there is no memory for it.
     fn put(&mut self, object: &[u8]) -> Option<Self::Handle>;
 
     /// Copies an object out, and returns its length.
     fn copy_out(&self, handle: &Self::Handle, object: &mut [u8; OBJECT_BYTES_MAX]) -> usize;
 
+    /// Frees an object.
     fn free(&mut self, handle: Self::Handle);
 
-    /// Moves objects together, so that memory goes back to the system, where the allocator can do that.
-    /// It is given all handles there are, and returns how many objects it moved.
+    /// Moves objects together, so that memory goes back to the system. `handles` are those of all
+    /// objects. Returns how many objects were moved: none if the allocator does not do this.
     fn compact<'h>(&mut self, handles: impl Iterator<Item = &'h mut Self::Handle>) -> u64
     where
         Self::Handle: 'h,
@@ -28,13 +31,14 @@ pub trait Allocator {
         0
     }
 
+    /// What the allocator costs now.
     fn footprint(&self) -> Footprint;
 }
 
-/// What an allocator costs.
+/// What an allocator costs, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Memory for objects that it has from the system.
+    /// Memory for objects that the allocator has from the system.
     pub allocated_bytes: u64,
     /// Its tables, the handles not included.
     pub metadata_bytes: u64,

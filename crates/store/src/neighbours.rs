@@ -1,13 +1,15 @@
-//! Neighbours: pages of one group seen and changed together.
+//! Neighbours: pages of one group of 64, read and changed under one lock.
 //!
-//! A front end that keeps several pages as one object cuts it into pieces of at most a page, each under
-//! the key of one of those pages. Whoever reads them must find all pieces of one object, or none.
+//! A front end that keeps several pages as one object cuts it into pieces of at most a page, each
+//! under the key of one of those pages. A reader must find all pieces of one object, or none.
 
-use crate::index::{Content, LEAF_ENTRIES, Locked, View, WORD_ENCODING};
+use ramfold_codec::encodings::WORD;
+
+use crate::index::{Content, LEAF_ENTRIES, Locked, View};
 use crate::store::{Loaded, Store};
 use crate::{ENCODING_MAX, Key, LoadError, OBJECT_BYTES_MAX, StoreError};
 
-/// The pages of a group, which nobody changes meanwhile.
+/// The pages of a group, under its lock.
 pub struct Neighbours<'a> {
     store: &'a Store,
     locked: Locked<'a>,
@@ -25,13 +27,14 @@ impl Neighbours<'_> {
         self.store.verify(key, &self.locked)
     }
 
-    /// The encoding that a page's object is in, unverified; `None` without an object in the pool.
+    /// The encoding of a page's object, which is not verified; `None` without an object in the
+    /// pool.
     pub fn encoding(&mut self, key: Key) -> Option<u8> {
         if !self.locked.turn_to(key) {
             return None;
         }
         match self.locked.view() {
-            View::Object { encoding, .. } if encoding != WORD_ENCODING => Some(encoding),
+            View::Object { encoding, .. } if encoding != WORD => Some(encoding),
             _ => None,
         }
     }
@@ -46,7 +49,7 @@ impl Neighbours<'_> {
         if self.locked.turn_to(key) { self.locked.mark() } else { 0 }
     }
 
-    /// Forgets a page that is a ghost, and its mark.
+    /// Forgets a page that is a ghost, and its mark; any other page stays.
     pub fn forget_ghost(&mut self, key: Key) {
         if self.locked.turn_to(key) && matches!(self.locked.view(), View::Ghost) {
             // A ghost has nothing to be freed.
@@ -63,26 +66,26 @@ impl Neighbours<'_> {
 }
 
 impl Store {
-    /// Lends the 64 pages that a key is one of (its group) to `f`. A lock is held while `f` runs, so it
-    /// must be short and must not call the store.
+    /// Lends the 64 pages of a key's group to `f`. A lock is held while `f` runs, so `f` must be
+    /// short and must not call the store.
     pub fn neighbours<R>(&self, key: Key, f: impl FnOnce(&mut Neighbours<'_>) -> R) -> R {
         f(&mut Neighbours { store: self, locked: self.index.lock(key) })
     }
 
-    /// The first key of a group of which something is known, from a place on, in an order that lasts as long
-    /// as the group does, and the place behind it; `None` at the end. Places begin at 0.
+    /// The first key of the next group that has entries, and the place to go on with; `None` at the
+    /// end. The walk begins at place 0. A group keeps its place as long as it has entries.
     pub fn group_from(&self, place: u32) -> Option<(Key, u32)> {
         self.index.group_from(place)
     }
 
-    /// Forgets the pages of `count` keys from `first`, marks too, and stores objects (encoding and bytes)
-    /// under the first of those keys. The first page has this mark afterwards: without an object it is a
-    /// ghost, unless the mark is 0 or there is no memory for it. All in one: others see the pages as they
-    /// were or as they are then.
+    /// Forgets the pages of `count` keys from `first`, marks too, and stores objects (encoding and
+    /// bytes) under the first of those keys. The first page has this mark afterwards: without an
+    /// object it becomes a ghost, unless the mark is 0 or there is no memory for its entry. The
+    /// change is atomic: others see the pages as they were or as they are afterwards.
     ///
     /// # Errors
-    /// [`StoreError::NotNeighbours`] for more objects than keys, or keys of two groups; as
-    /// [`Self::store_object`] otherwise. Then nothing has changed.
+    /// [`StoreError::NotNeighbours`] for more objects than keys, or keys of two groups; otherwise
+    /// as [`Self::store_object`]. Then nothing has changed.
     pub fn replace_neighbours(
         &self,
         first: Key,
@@ -107,12 +110,12 @@ impl Store {
         );
         let put = put
             .and_then(|()| self.put_neighbours(first, count, objects.len(), &mut contents, mark));
-        // What was replaced, or what could not be stored.
+        // These are what was replaced, or what could not be stored.
         contents.into_iter().for_each(|content| self.free(content));
         put
     }
 
-    /// Exchanges what the keys have for these contents, of which the first `stored` are objects.
+    /// Exchanges what the keys have for these contents, the first `stored` of which are objects.
     fn put_neighbours(
         &self,
         first: Key,
@@ -143,13 +146,13 @@ impl Store {
         Ok(())
     }
 
-    /// An object of this key's, in the pool.
+    /// Copies an object into the pool for this key.
     fn object(&self, key: Key, encoding: u8, bytes: &[u8]) -> Result<Content, StoreError> {
         self.check_object(encoding, bytes)?;
         Ok(Content::Object { object: self.put(key, encoding, bytes)?, encoding })
     }
 
-    /// Refuses what no object or encoding can be.
+    /// Refuses an object or an encoding out of range.
     pub(crate) fn check_object(&self, encoding: u8, bytes: &[u8]) -> Result<(), StoreError> {
         if bytes.is_empty() || bytes.len() > OBJECT_BYTES_MAX {
             let error = StoreError::ObjectLength { len: bytes.len(), len_max: OBJECT_BYTES_MAX };
@@ -163,7 +166,7 @@ impl Store {
     }
 }
 
-/// That many keys (at least one) of a group.
+/// `count` keys from `first`; `count` is at least 1.
 fn keys(first: Key, count: usize) -> core::ops::RangeInclusive<Key> {
     first..=first + (count as Key - 1)
 }

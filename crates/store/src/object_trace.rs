@@ -1,15 +1,16 @@
-//! A trace of what happens to the objects of a pool, so that other allocators can be given the same.
+//! A trace of what happens to the objects of a pool, so that other allocators can replay it.
 //!
-//! The pool's threads write it into a ring in shared memory, another process takes it from there. It
-//! consists of 64-bit words in the machine's order, one or two for each event. Threads draw places in
-//! the ring in turn, so it needs no lock; a place in the pool is free in the trace before it is free in
-//! the pool, and taken after, so that one place has one object at a time.
+//! The pool's threads write it into a ring in shared memory, from which another process takes it.
+//! It consists of 64-bit words in the machine's byte order, one or two for each event. Threads draw
+//! places in the ring in turn, so it needs no lock. A place in the pool becomes free in the trace
+//! before it is free in the pool, and taken after it is, so that one place has one object at a
+//! time.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::pool::{Object, ObjectRef};
 
-/// 4 MiB: seconds of the fastest traces.
+/// 4 MiB: enough for some seconds of the fastest traces.
 const RING_WORDS: u64 = 1 << 19;
 /// The first word of a trace in a file; the events follow.
 pub const TRACE_MAGIC: u64 = u64::from_le_bytes(*b"rfobject");
@@ -20,54 +21,72 @@ pub(crate) const KIND_MOVE: u64 = 3 << Object::BITS;
 pub(crate) const KIND_COMPACT: u64 = 4 << Object::BITS;
 const KIND_END: u64 = 5 << Object::BITS;
 
-/// What happened. Places are where objects lie in the pool, in units of its own.
+/// What happened. Places are those of objects in the pool, in units of 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// An object was stored.
     Put {
+        /// Its place.
         place: u64,
-        /// Bytes.
+        /// Its length, in bytes.
         len: usize,
     },
-    /// Whatever was there is free: an object, or one of its two copies.
-    Free { place: u64 },
-    /// The object has a copy now; the original is freed, or the copy if somebody was faster.
-    Move { from: u64, to: u64 },
-    /// Objects are moved from here on, so that memory comes free.
+    /// A place was freed: of an object, or of one of its two copies.
+    Free {
+        /// The place.
+        place: u64,
+    },
+    /// The object has a copy. Afterwards the original is freed; or the copy, if the object was
+    /// freed or replaced meanwhile.
+    Move {
+        /// Place of the original.
+        from: u64,
+        /// Place of the copy.
+        to: u64,
+    },
+    /// A compaction begins: objects are moved so that spans become free.
     Compact,
-    /// Nothing comes after this, though more may have happened.
-    End { whole: bool },
+    /// The trace ends here.
+    End {
+        /// Whether it has all that happened.
+        whole: bool,
+    },
 }
 
 impl Event {
-    /// The last word of a trace, of which this says whether it has all that happened.
+    /// The last word of a trace. `whole`: it has all that happened.
     pub fn end_word(whole: bool) -> u64 {
         KIND_END | u64::from(whole)
     }
 }
 
-/// Why words are no trace.
+/// A word that is not part of a trace, by its number among the words of the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("word {0} of its events is none that ramfold writes")]
-pub struct TraceError(pub u64);
+pub struct TraceError(
+    /// The word's number, from 0.
+    pub u64,
+);
 
-/// What is on its way from the pool of one process, of all that share this memory, to who keeps the
-/// trace. Zeroed memory: nobody wants one.
+/// A ring of words on their way from the pool of one process to the process that keeps the trace.
+/// It is in memory that several processes share, one of which records. Zeroed memory is a ring
+/// whose trace nobody wants.
 #[repr(C)]
 pub struct ObjectRing {
     wanted: AtomicU32,
     /// Counts processes that might record.
     recorders: AtomicU32,
-    /// Which of them does: the first that has had an object. 0: none yet.
+    /// The number of the process that records: the first to store an object. 0: none yet.
     recorder: AtomicU32,
-    /// Places given out, and places emptied, ever.
+    /// Places given to writers so far, and places emptied so far.
     drawn: AtomicU64,
     taken: AtomicU64,
-    /// 0 where nothing is, or not yet.
+    /// 0 at a place that is empty, or not written yet.
     words: [AtomicU64; RING_WORDS as usize],
 }
 
 impl ObjectRing {
-    /// All zeros.
+    /// A ring of zeros.
     #[expect(clippy::new_without_default, reason = "4 MiB have no place on a stack")]
     pub const fn new() -> ObjectRing {
         ObjectRing {
@@ -80,22 +99,23 @@ impl ObjectRing {
         }
     }
 
-    /// From here on a process that begins may record.
+    /// Asks for a trace: a process that starts from now on may record.
     pub fn want(&self) {
         self.wanted.store(1, Ordering::Relaxed);
     }
 
-    /// A process has recorded something.
+    /// Whether a process records.
     pub fn is_used(&self) -> bool {
         self.recorder.load(Ordering::Relaxed) != 0
     }
 
-    /// Something was recorded that has not been taken, and may never come: the ring was full.
+    /// Whether events have not been taken. They never come if the ring was full when they happened.
     pub fn has_more(&self) -> bool {
         self.drawn.load(Ordering::Relaxed) > self.taken.load(Ordering::Relaxed)
     }
 
-    /// Takes what is there, in order, and makes room. There is one who calls this.
+    /// Takes the words that are there, in order, and makes room. One process at a time may call
+    /// this.
     pub fn take(&self) -> impl Iterator<Item = u64> {
         core::iter::from_fn(|| {
             let at = self.taken.load(Ordering::Relaxed);
@@ -118,7 +138,7 @@ impl ObjectRing {
         let first = self.drawn.fetch_add(N as u64, Ordering::Relaxed);
         // What was taken was emptied before.
         if (first + N as u64).wrapping_sub(self.taken.load(Ordering::Acquire)) > RING_WORDS {
-            // The places stay empty: whoever takes gets no further.
+            // The places stay empty, and `take` stops there.
             return false;
         }
         for (at, word) in (first..).zip(event) {
@@ -128,7 +148,7 @@ impl ObjectRing {
     }
 }
 
-/// Writes a trace; or none, at the cost of a look.
+/// Writes a trace, if one is wanted. Otherwise it costs the test of a flag.
 #[derive(Default)]
 pub struct Recorder {
     ring: Option<&'static ObjectRing>,
@@ -137,7 +157,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Of this process, if a trace is wanted, and no other has had an object before.
+    /// The recorder of this process. It records if a trace is wanted and no other process records.
     pub fn of(ring: &'static ObjectRing) -> Recorder {
         if ring.wanted.load(Ordering::Relaxed) == 0 {
             return Recorder::default();
@@ -146,7 +166,7 @@ impl Recorder {
         Recorder { ring: Some(ring), number, is_on: AtomicBool::new(true) }
     }
 
-    /// From here on nothing is recorded.
+    /// Ends recording.
     pub(crate) fn stop(&self) {
         self.is_on.store(false, Ordering::Relaxed);
     }
@@ -185,33 +205,33 @@ impl Recorder {
         }
     }
 
-    /// Whether this process is the one that records, which it may become here.
+    /// Whether this process is the one that records; it becomes that if none is.
     fn is_mine(&self, ring: &ObjectRing) -> bool {
         let recorder = &ring.recorder;
         if recorder.load(Ordering::Relaxed) == 0 {
-            // Whoever was faster may be another thread of this process.
+            // The winner of a race may be another thread of this process.
             let _ = recorder.compare_exchange(0, self.number, Ordering::Relaxed, Ordering::Relaxed);
         }
         recorder.load(Ordering::Relaxed) == self.number
     }
 }
 
-/// What a trace's words say, without the first, in order.
+/// The events of a trace, in order, from its words without the first ([`TRACE_MAGIC`]).
 pub fn events(
     words: impl IntoIterator<Item = u64>,
 ) -> impl Iterator<Item = Result<Event, TraceError>> {
     const KIND: u64 = !0 << Object::BITS;
+    const { assert!(Object::BITS + 3 <= u64::BITS, "the kinds have room above an object's bits") };
     let mut words = words.into_iter();
     let mut at = 0;
     core::iter::from_fn(move || {
         let word = words.next()?;
-        // SAFETY: looked at only, never for what it names.
-        let object = |bits: u64| unsafe { ObjectRef::from_bits(bits & !KIND) };
-        let place = |bits| object(bits).map(ObjectRef::location);
+        let object = |bits: u64| Object::parts(bits & !KIND);
+        let place = |bits| object(bits).map(|(place, _)| place);
         let event = match word & KIND {
             KIND_PUT => object(word)
-                .filter(|object| object.len() <= crate::OBJECT_BYTES_MAX)
-                .map(|object| Event::Put { place: object.location(), len: object.len() }),
+                .filter(|&(_, len)| len <= crate::OBJECT_BYTES_MAX)
+                .map(|(place, len)| Event::Put { place, len }),
             KIND_FREE => place(word).map(|place| Event::Free { place }),
             KIND_MOVE => {
                 let to = words.next()?;

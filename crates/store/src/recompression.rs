@@ -1,34 +1,42 @@
-//! Recompression: objects whose pages stay out are replaced by smaller ones, which take longer to make
-//! and to load.
+//! Recompression: objects of pages that are not loaded for long are replaced by smaller ones, which
+//! take longer to make and to load.
 //!
-//! A leaf is cold when no object was stored in it for a while; its objects are offered one at a time.
-//! An object is copied under its lock, and what it has become is put in its place if nothing was stored
-//! in its leaf meanwhile: no load waits for compression.
+//! A leaf is cold when no object was stored in it for a while. Its objects are tried one at a time:
+//! an object is copied under its lock, compressed without it, and replaced if nothing was stored in
+//! its leaf meanwhile. So no load waits for compression.
 
-use crate::index::{Content, LEAF_ENTRIES, Stamp, View, WORD_ENCODING};
+use ramfold_codec::encodings::WORD;
+
+use crate::index::{Content, LEAF_ENTRIES, Stamp, View};
 use crate::{Key, OBJECT_BYTES_MAX, Store};
 
-/// When so many objects of a leaf did not become smaller and none did, the others of it are not tried:
-/// neighbours are mostly alike.
+/// After so many objects of a leaf that did not become smaller, and none that did, its others are
+/// not tried: neighbours are mostly alike.
 const MISSES_MAX: u32 = 4;
 
-/// How objects become smaller.
+/// Makes objects smaller.
 pub trait Denser {
-    /// Whether objects under this encoding may have smaller ones.
+    /// Whether objects under this encoding are tried.
     fn applies_to(&self, encoding: u8) -> bool;
 
-    /// The encoding and the bytes of a smaller object of the same page; `None` where none is worth it.
+    /// The encoding and the bytes of a smaller object of the same page; `None` where it is not
+    /// worth replacing the old one.
     fn denser(&mut self, encoding: u8, object: &[u8]) -> Option<(u8, &[u8])>;
 }
 
-/// What one step of [`Recompression`] came to.
+/// How one step of [`Recompression`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recompressed {
     /// An object was tried, and stayed as it is.
     Stayed,
     /// An object was replaced.
-    Replaced { bytes_before: usize, bytes_after: usize },
-    /// All that is cold was tried, or the pool has no room for anything: the round is over.
+    Replaced {
+        /// Its length before.
+        bytes_before: usize,
+        /// Its length now.
+        bytes_after: usize,
+    },
+    /// The round is over: all cold objects were tried, or the pool has no room.
     Round,
 }
 
@@ -42,13 +50,15 @@ pub struct Recompression {
     /// Leaf and entry to go on with.
     leaf: u32,
     entry: usize,
-    /// The stamp of the leaf when its first entry was looked at, and what came of its objects.
+    /// The stamp of the leaf when the walk came to it, and how many of its objects did not become
+    /// smaller and did.
     stamp: Stamp,
     misses: u32,
     hits: u32,
 }
 
 impl Recompression {
+    /// A walk that has not begun.
     pub const START: Recompression = Recompression {
         age: 0,
         began: 0,
@@ -59,7 +69,8 @@ impl Recompression {
         hits: 0,
     };
 
-    /// Begins a round. What was stored before the last one began is cold; in the first nothing is.
+    /// Begins a round. Leaves in which no object was stored since the last round began are cold; in
+    /// the first round none is.
     pub fn begin_round(&mut self, store: &Store) {
         self.age = core::mem::replace(&mut self.began, store.index.begin_age());
         // There is no age before the first.
@@ -67,7 +78,7 @@ impl Recompression {
         self.entry = 0;
     }
 
-    /// Goes on to the next leaf that may have objects to try; `false` where the round has none any more.
+    /// Goes on to the next leaf that may have objects to try; `false` if the round has no more.
     pub fn has_more(&mut self, store: &Store) -> bool {
         while self.leaf < store.index.leaf_numbers().end {
             if self.entry != 0 || self.enter(store) {
@@ -103,7 +114,8 @@ impl Recompression {
         Recompressed::Round
     }
 
-    /// Looks at a leaf: is it cold, and not known to have no smaller objects?
+    /// Comes to a leaf. Returns whether its objects are to be tried: it is cold, and they have not
+    /// been.
     fn enter(&mut self, store: &Store) -> bool {
         self.stamp = store.index.stamp_of(self.leaf);
         (self.misses, self.hits) = (0, 0);
@@ -125,7 +137,7 @@ impl Recompression {
         copy: &mut [u8; OBJECT_BYTES_MAX],
     ) -> Option<Found> {
         let hopeless = self.hits == 0 && self.misses >= MISSES_MAX;
-        // What was stored meanwhile makes the leaf warm.
+        // An object that was stored meanwhile makes the leaf warm.
         if hopeless || store.index.stamp_of(self.leaf) != self.stamp {
             return None;
         }
@@ -133,9 +145,9 @@ impl Recompression {
         store.index.visit_leaf(self.leaf, self.entry..LEAF_ENTRIES, |key, bits, view| {
             self.entry = key as usize % LEAF_ENTRIES + 1;
             if let View::Object { object, encoding } = view
-                && encoding != WORD_ENCODING
+                && encoding != WORD
                 && with.applies_to(encoding)
-                // One that is damaged stays, for whoever loads it to be told.
+                // A damaged object stays, so that the next load reports it.
                 && let Some(bytes) = store.checked(key, encoding, object)
             {
                 copy[..bytes.len()].copy_from_slice(bytes);
@@ -146,8 +158,8 @@ impl Recompression {
         found
     }
 
-    /// Puts an object in the place of another, or says that it is not there any more; `None` if the pool
-    /// takes none.
+    /// Replaces an object; `Some(false)` if it is not there any more, `None` if the pool has no
+    /// room.
     fn replace(&self, store: &Store, found: &Found, encoding: u8, object: &[u8]) -> Option<bool> {
         let &Found { key, bits, .. } = found;
         let object = store.put_sealed(key, encoding, object).ok()?;

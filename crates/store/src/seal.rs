@@ -44,9 +44,9 @@ pub(crate) fn pattern_moved(from: Key, to: Key) -> u32 {
     moved(from, to) >> (u32::BITS - CHECK_BITS)
 }
 
-/// The check of a place in the spill file, which lies in the entry beside it. What is at that place
-/// has a seal of its own, of 128 bits: this one tells that the place is the key's, and of every
-/// single flipped bit.
+/// The check of a place in the spill file, which lies in the entry beside it. The bytes at that
+/// place have a tag of 128 bits of their own; this check tells that the place is the key's, and
+/// detects every single flipped bit.
 pub(crate) fn spilled_check(key: Key, place: Place, encoding: u8) -> u32 {
     let bits = u64::from(place.first) | u64::from(place.count) << 32 | u64::from(encoding) << 40;
     fold(bits) ^ fold(u64::from(key_part(key)))
@@ -57,7 +57,7 @@ pub(crate) fn spilled_moved(from: Key, to: Key) -> u32 {
     fold(u64::from(moved(from, to)))
 }
 
-/// Every bit counts in one bit of the result.
+/// Exclusive or of the pieces of [`SPILLED_CHECK_BITS`]: each bit counts in one bit of the result.
 fn fold(mut bits: u64) -> u32 {
     let mut folded = 0;
     while bits != 0 {

@@ -43,6 +43,7 @@ pub struct Statistics {
     pub reserve_misses: u64,
     /// Times that the system would not take memory back (a program that locks its memory).
     pub release_failures: u64,
+    /// Refused stores.
     pub rejects: Rejects,
 }
 
@@ -52,26 +53,17 @@ pub struct Statistics {
 pub struct Rejects {
     /// The object's length or the encoding was out of range.
     pub argument: u64,
+    /// No slot for the object, and no span left to cut one from.
     pub pool_full: u64,
+    /// No leaf for the entry, or a shard's table at its largest.
     pub metadata_full: u64,
+    /// The system refused memory.
     pub no_memory: u64,
 }
 
 impl Statistics {
-    /// Pages that can be loaded.
-    pub fn pages(&self) -> u64 {
-        self.objects + self.same_filled + self.spilled
-    }
-
     /// Bytes the store costs.
     pub fn cost_bytes(&self) -> u64 {
         self.pool_total_bytes + self.metadata_bytes
-    }
-
-    /// Memory of the pool, without the reserve, for a compressed byte; 1 is the least. `None` of
-    /// an empty pool.
-    pub fn allocated_per_compressed(&self) -> Option<f64> {
-        let allocated = self.pool_used_bytes + self.pool_fragmentation_bytes;
-        (self.object_bytes != 0).then(|| allocated as f64 / self.object_bytes as f64)
     }
 }

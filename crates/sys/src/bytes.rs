@@ -1,5 +1,6 @@
-//! Copying, filling and comparing bytes without the C library: what compilers call without being
-//! asked, and what the agent must not take from a program that has functions of these names.
+//! Copying, filling and comparing bytes without the C library: functions that compilers insert
+//! calls of. The agent must not use those of the program, which may define functions of these
+//! names.
 //!
 //! They have the arguments and results of memmove, memset, memcmp and strlen.
 

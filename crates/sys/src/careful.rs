@@ -1,23 +1,23 @@
-//! Reading memory that may not be there: what a program passes to the kernel, which answers a bad
-//! pointer with `EFAULT`.
+//! Reading memory that may not be there: arguments of system calls, for which the kernel answers a
+//! bad pointer with `EFAULT`.
 
 use core::ffi::CStr;
 use core::slice;
 
 use crate::{PAGE_SIZE, raw};
 
-/// Pages that are known to be readable. A page is asked for once, as long as few others come in
-/// between.
+/// Pages that a reader remembers to be readable, so that the kernel is asked once for each.
 const PAGES: usize = 8;
 
-/// Looks at each page before it reads there.
+/// Checks each page before it reads there.
 #[derive(Debug)]
 pub struct CarefulReader {
-    /// Addresses of pages, each at the place that its number leads to; 1: none.
+    /// Addresses of pages, each at its number modulo [`PAGES`]; 1: none.
     readable: [usize; PAGES],
 }
 
 impl CarefulReader {
+    /// A reader that knows of no page yet.
     #[allow(clippy::new_without_default)]
     pub fn new() -> CarefulReader {
         CarefulReader { readable: [1; PAGES] }
@@ -48,8 +48,8 @@ impl CarefulReader {
             .then(|| unsafe { (address as *const usize).read_unaligned() })
     }
 
-    /// Does the string at an address begin with this? `None` where as much of it as tells cannot be
-    /// read.
+    /// Whether the string at an address begins with `start`; `None` where the bytes that decide
+    /// cannot be read.
     pub fn starts_with(&mut self, address: usize, start: &[u8]) -> Option<bool> {
         for (offset, expected) in start.iter().enumerate() {
             if self.byte(address.checked_add(offset)?)? != *expected {
@@ -59,11 +59,11 @@ impl CarefulReader {
         Some(true)
     }
 
-    /// The string at an address; `None` where some of it cannot be read, or it has more bytes than
-    /// this.
+    /// The string at an address; `None` where some of it cannot be read, or it has more than
+    /// `bytes_max` bytes.
     ///
     /// # Safety
-    /// What can be read must stay so, and as it is, while the string is used.
+    /// The memory must stay readable, and as it is, while the string is used.
     pub unsafe fn string<'a>(&mut self, address: usize, bytes_max: usize) -> Option<&'a CStr> {
         let mut length = 0;
         loop {

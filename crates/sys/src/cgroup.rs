@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// A control group with a limit on memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited {
+    /// The limit, in bytes.
     pub bytes: u64,
     folder: PathBuf,
 }

@@ -5,17 +5,18 @@ use rustix::mm::{MprotectFlags, mprotect};
 
 use crate::{Errno, PAGE_SIZE};
 
-/// Writes over instructions. The page becomes this process's own; the file behind it stays as it is.
+/// Overwrites instructions. The page becomes private to this process; the file behind it stays as
+/// it is.
 ///
 /// The kernel is asked to write (`/proc/self/mem`), for which the mapping keeps its access. Where
 /// that is forbidden (`proc_mem.force_override`, Linux 6.12) the page is writable meanwhile.
 ///
 /// # Errors
-/// What mprotect(2) says where both are forbidden, as for a hardened system: nothing is changed.
+/// What mprotect(2) says where both are forbidden, as on a hardened system: nothing is changed.
 ///
 /// # Safety
-/// `address` must be in code that no thread can be about to execute, and that means the same to
-/// whoever runs it when `bytes` have replaced what is there.
+/// No thread can be about to execute the code at `address`, and code that runs it later works with
+/// `bytes` in its place.
 pub unsafe fn replace(address: usize, bytes: &[u8]) -> Result<(), Errno> {
     let by_kernel =
         rustix::fs::open(c"/proc/self/mem", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())

@@ -1,7 +1,7 @@
-//! Who a thread is and what it may do (credentials(7)), and following another thread in that.
+//! User, groups and capabilities of a thread (credentials(7)), and taking on another thread's.
 //!
-//! To the kernel credentials belong to a thread. The C library changes them for every thread it
-//! knows of; one that it does not know has to do it for itself.
+//! In the kernel credentials belong to a thread. The C library changes them for all threads that it
+//! knows of; a thread that it does not know has to change its own.
 
 use core::ffi::CStr;
 
@@ -10,7 +10,7 @@ use crate::path::Path;
 use crate::proc::read_file;
 use crate::{Errno, raw};
 
-/// Supplementary groups that are followed; of more only the first are kept.
+/// Supplementary groups that are taken on; of more only the first are kept.
 const GROUPS_MAX: usize = 256;
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
@@ -63,7 +63,7 @@ impl Credentials {
     ///
     /// # Errors
     /// As [`Credentials::of_process`], of `/proc/thread-self/status`.
-    pub fn of_this_thread() -> Result<Self, Errno> {
+    pub(crate) fn of_this_thread() -> Result<Self, Errno> {
         Self::read(c"/proc/thread-self/status")
     }
 
@@ -91,15 +91,15 @@ impl Credentials {
         })
     }
 
-    /// Makes the calling thread's credentials these, as far as it may. Capabilities are only given
+    /// Gives the calling thread these credentials, as far as it may. Capabilities are only given
     /// up, never added.
     ///
     /// # Errors
-    /// `EPERM` when the thread is still somebody else or may do more.
+    /// `EPERM` when the thread has another user or other groups afterwards, or more capabilities.
     pub fn take_on(&self) -> Result<(), Errno> {
         let own = Self::of_this_thread()?;
-        // Groups first: without its user's privileges a thread cannot change them any more. What is
-        // refused shows in the end.
+        // Groups first: without its user's privileges a thread cannot change them any more. A
+        // refusal shows at the end.
         if own.supplementary() != self.supplementary() {
             let groups = self.supplementary();
             // SAFETY: as many groups as is said.
@@ -120,7 +120,7 @@ impl Credentials {
         if same { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// See [`digest_of_this_thread`].
+    /// The number that [`digest_of_this_thread`] returns for a thread with these credentials.
     pub fn digest(&self) -> u64 {
         let Capabilities { permitted, effective, .. } = self.capabilities;
         digest(self.users[1], permitted, effective)
@@ -131,8 +131,8 @@ impl Credentials {
     }
 }
 
-/// A number that says whether effective user and capabilities have changed; never zero. In far less time
-/// than it takes to read all of the credentials.
+/// A number that changes when the thread's effective user or capabilities change; never zero. It
+/// takes far less time than to read all of the credentials.
 pub fn digest_of_this_thread() -> u64 {
     let Capabilities { permitted, effective, .. } = capabilities_of_this_thread();
     digest(rustix::process::geteuid().as_raw(), permitted, effective)
@@ -151,8 +151,8 @@ fn capabilities_of_this_thread() -> Capabilities {
     Capabilities { inheritable: mask(2), permitted: mask(1), effective: mask(0) }
 }
 
-/// May what the calling thread executes do less than the thread? As the kernel reckons where the file has
-/// no capabilities of its own (capabilities(7)).
+/// Whether a program that the calling thread executes has fewer capabilities than the thread: by
+/// the kernel's rule for files without capabilities of their own (capabilities(7)).
 pub fn loses_by_execution() -> bool {
     let Capabilities { inheritable, permitted, .. } = capabilities_of_this_thread();
     let is_root = rustix::process::geteuid().is_root() || rustix::process::getuid().is_root();
@@ -230,8 +230,9 @@ mod tests {
     fn what_a_status_file_says_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("status");
-        let text = "Name:\tUid:\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t24 30 \n\
-                    CapInh:\t0000000000000001\nCapPrm:\t000001ffffffffff\nCapEff:\t00000000a80425fb\n";
+        let text = "Name:\tUid:\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n\
+                    Groups:\t24 30 \nCapInh:\t0000000000000001\nCapPrm:\t000001ffffffffff\n\
+                    CapEff:\t00000000a80425fb\n";
         std::fs::write(&path, text).unwrap();
         let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         let credentials = Credentials::read(&path).unwrap();

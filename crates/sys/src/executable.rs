@@ -1,8 +1,10 @@
-//! Will the loader take a library into a program that is about to be executed (`LD_PRELOAD`)?
+//! Whether the loader will load a library into a program that is about to be executed
+//! (`LD_PRELOAD`).
 //!
-//! The file is looked at as the kernel and the loader will: scripts lead to their interpreters, and the
-//! loader of a dynamic program takes the library in unless the program gains privileges. Only what the
-//! kernel may execute is opened: to open a FIFO or a device does something, or waits.
+//! The file is examined as the kernel and the loader will do it: scripts lead to their
+//! interpreters, and the loader of a dynamic program loads the library unless the program gains
+//! privileges. Only what the kernel may execute is opened, since opening a FIFO or a device has
+//! effects, or waits.
 
 use core::ffi::CStr;
 
@@ -19,8 +21,12 @@ const SEGMENTS_MAX: usize = 32;
 const SEGMENT_BYTES: usize = 56;
 const SEGMENTS_END: usize = LINE_BYTES + SEGMENTS_MAX * SEGMENT_BYTES;
 
-/// What [`look`] needs to work in. Not on the stack: the program's may be small.
+/// Bytes that [`look`] works in. They are not on the stack, which may be a small one of the
+/// program's.
 pub const WORK_BYTES: usize = 8192;
+/// The start of the file and the program headers leave half of it for the dynamic section.
+const _: () = assert!(SEGMENTS_END <= WORK_BYTES / 2);
+/// What [`look`] works in. Its content does not matter.
 pub type Work = [u8; WORK_BYTES];
 
 const ELF_64: u8 = 2;
@@ -41,19 +47,23 @@ const MODE_EXECUTE: u32 = 0o111;
 /// What is known of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Executable {
-    /// The loader takes the library in, as far as can be seen; also what is left to the kernel to judge.
+    /// The loader will load the library, as far as can be seen. Also files that only the kernel can
+    /// judge.
     Open,
-    /// Built with AddressSanitizer, whose library (of this version) must come before all others.
+    /// Built with AddressSanitizer, whose library (of this name) must be loaded before all others.
     Sanitized(SanitizerName),
     /// It, or its interpreter, cannot be opened.
     Unreadable,
+    /// Statically linked.
     Static,
+    /// It gains privileges: setuid, setgid, or capabilities of the file.
     Privileged,
+    /// Built for another processor.
     Foreign,
 }
 
 impl Executable {
-    /// Why the loader takes no library in; `None` where it does.
+    /// Why the loader will not load a library; `None` where it will.
     pub fn reason(&self) -> Option<&'static str> {
         match self {
             Executable::Open | Executable::Sanitized(_) => None,
@@ -66,7 +76,7 @@ impl Executable {
         }
     }
 
-    /// A library that must come before all others.
+    /// The name of a library that must be loaded before all others.
     pub fn first_library(&self) -> Option<&str> {
         match self {
             Executable::Sanitized(name) => CStr::from_bytes_until_nul(name).ok()?.to_str().ok(),
@@ -78,7 +88,7 @@ impl Executable {
 /// `libasan.so.8` (gcc), `libclang_rt.asan-x86_64.so` or `libclang_rt.asan.so` (clang).
 pub type SanitizerName = [u8; 64];
 
-/// How the runtimes that demand to be first recognise themselves.
+/// Parts of the names by which these runtimes check that they are first.
 const SANITIZERS: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
 
 #[derive(Clone, Copy)]
@@ -89,20 +99,20 @@ struct Segment {
     bytes: u64,
 }
 
-/// Is there a file for execveat(2) to execute? Where there is none the kernel will say why.
+/// Whether there is a file for execveat(2) to execute. Where there is none the kernel will say why.
 #[inline(never)]
 pub fn is_candidate(folder: impl AsFd, path: &CStr, flags: AtFlags) -> bool {
-    // It executes no other file, not for root either.
+    // It executes no other kind of file, for root neither.
     statat(folder, path, flags).is_ok_and(|status| {
         FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
             && status.st_mode & MODE_EXECUTE != 0
     })
 }
 
-/// Looks at the file that execveat(2) would execute for these.
+/// Looks at the file that execveat(2) would execute with these arguments.
 ///
 /// # Errors
-/// Where the kernel will refuse: something like what it will say.
+/// Where the kernel will refuse to execute it: an error like the kernel's.
 #[inline(never)]
 pub fn look(
     folder: impl AsFd,
@@ -143,14 +153,15 @@ pub fn look(
     Ok(Executable::Open)
 }
 
-/// Opens what was a regular file a moment ago. What it is now is not waited for.
+/// Opens what was a regular file a moment ago, and does not wait if it is another kind of file by
+/// now.
 fn open_file(folder: impl AsFd, path: &CStr, flags: AtFlags) -> Result<OwnedFd, Errno> {
     let mut open = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     open.set(OFlags::NOFOLLOW, flags.contains(AtFlags::SYMLINK_NOFOLLOW));
     openat(folder, path, open, Mode::empty())
 }
 
-/// Opens a file for reading that is open, for whatever.
+/// Opens an open file for reading, whatever it is open for.
 #[inline(never)]
 fn open_again(file: impl AsFd) -> Result<OwnedFd, Errno> {
     let open = rustix::fs::fcntl_getfl(&file)?;
@@ -175,7 +186,7 @@ fn interpreter(start: &mut [u8]) -> Option<&CStr> {
     CStr::from_bytes_with_nul(&start[from..to + 1]).ok().filter(|name| !name.is_empty())
 }
 
-/// `work` begins with so many bytes of the file.
+/// `work` begins with the first `length` bytes of the file.
 #[inline(never)]
 fn look_at_program(file: &OwnedFd, length: usize, work: &mut Work) -> Result<Executable, Errno> {
     if gains_privileges(file)? {
@@ -364,7 +375,8 @@ mod tests {
         }
     }
 
-    /// What is not a file that may be executed is not opened: that would wait for a writer, forever.
+    /// What is not a file that may be executed is not opened: that would wait for a writer,
+    /// forever.
     #[test]
     fn only_what_the_kernel_may_execute_is_opened() {
         let folder = tempfile::tempdir().unwrap();

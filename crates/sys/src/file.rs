@@ -9,25 +9,28 @@ use rustix::io::{pread, pwrite};
 
 use crate::{Errno, PAGE_SIZE};
 
-/// A file, written by whole pages (offset, length and address) and read by [`Self::whole`] parts into memory
-/// that begins at a page. Past the page cache where its file system can do that: what is cached here once
-/// is not to be cached there again.
+/// A file that is written by whole pages (offset, length and address) and read by [`Self::whole`]
+/// parts into memory that begins at a page. It is opened past the page cache where its file system
+/// can do that, so that its content is not cached twice.
 #[derive(Debug)]
 pub struct DirectFile {
     fd: OwnedFd,
-    is_direct: bool,
     /// What is read begins and ends at a multiple of this: a power of two, at most a page.
     read_unit: u64,
 }
 
-/// Which file this is, whoever has it open.
+/// What tells a file from all others, whichever process has it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
+    /// The device number of its file system.
     pub device: u64,
+    /// Its number there.
     pub inode: u64,
 }
 
 impl FileIdentity {
+    /// The identity of an open file.
+    ///
     /// # Errors
     /// What fstat(2) says.
     pub fn of(file: impl AsFd) -> Result<FileIdentity, Errno> {
@@ -37,7 +40,7 @@ impl FileIdentity {
 }
 
 impl DirectFile {
-    /// Opens a file that is there; one without a name, that somebody has open, by its `/proc/PID/fd/N`.
+    /// Opens an existing file; one without a name that a process has open by its `/proc/PID/fd/N`.
     ///
     /// # Errors
     /// What open(2) says.
@@ -45,7 +48,7 @@ impl DirectFile {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         match open(path, flags | OFlags::DIRECT, Mode::empty()) {
             Ok(fd) => match read_unit(&fd) {
-                Some(read_unit) => Ok(DirectFile { fd, is_direct: true, read_unit }),
+                Some(read_unit) => Ok(DirectFile { fd, read_unit }),
                 None => DirectFile::open_cached(path),
             },
             Err(Errno::INVAL) => DirectFile::open_cached(path),
@@ -55,17 +58,12 @@ impl DirectFile {
 
     fn open_cached(path: &CStr) -> Result<DirectFile, Errno> {
         let fd = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(DirectFile { fd, is_direct: false, read_unit: 1 })
+        Ok(DirectFile { fd, read_unit: 1 })
     }
 
-    /// What has to be read for these bytes: at most a page more at either end.
+    /// The range to read for these bytes: at most a page more at either end.
     pub fn whole(&self, bytes: Range<u64>) -> Range<u64> {
         bytes.start / self.read_unit * self.read_unit..bytes.end.next_multiple_of(self.read_unit)
-    }
-
-    /// Does it go past the page cache?
-    pub fn is_direct(&self) -> bool {
-        self.is_direct
     }
 
     /// Reads a [`Self::whole`] part. What lies behind the end of the file is zeros.
@@ -81,7 +79,7 @@ impl DirectFile {
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
             }
-            // The last page of the file is there in part only; the rest cannot be asked for so.
+            // The file ends within its last page, and a read from there would not be aligned.
             if !(done as u64).is_multiple_of(self.read_unit) {
                 break;
             }
@@ -90,7 +88,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Writes.
+    /// Writes whole pages.
     ///
     /// # Errors
     /// What pwrite(2) says, but for interruptions. A part may be written.
@@ -98,7 +96,7 @@ impl DirectFile {
         let mut done = 0;
         while done < bytes.len() {
             match pwrite(&self.fd, &bytes[done..], offset + done as u64) {
-                // A disk that is full now and then takes a part of a page.
+                // A disk that is about to be full may take a part of a page.
                 Ok(count) if count.is_multiple_of(PAGE_SIZE) && count > 0 => done += count,
                 Ok(_) => return Err(Errno::NOSPC),
                 Err(Errno::INTR) => {}
@@ -115,8 +113,9 @@ impl AsFd for DirectFile {
     }
 }
 
-/// What reads past the page cache begin and end at (statx(2), since Linux 6.1; earlier kernels do not tell,
-/// and no disk then wanted more than a page); `None` if that is more than a page.
+/// Reads past the page cache begin and end at multiples of this (statx(2), Linux 6.1; earlier
+/// kernels do not tell, and no disk then wanted more than a page); `None` if that is more than a
+/// page.
 fn read_unit(fd: &OwnedFd) -> Option<u64> {
     let page = PAGE_SIZE as u64;
     let Ok(stat) = statx(fd, c"", rustix::fs::AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
@@ -160,7 +159,8 @@ mod tests {
         file.write_at(8192, &bytes[..8192]).unwrap();
         let again = opened(&file);
         assert_eq!(FileIdentity::of(&again), FileIdentity::of(&file));
-        assert_eq!(again.is_direct(), file.is_direct());
+        let is_direct = |file| rustix::fs::fcntl_getfl(file).unwrap().contains(OFlags::DIRECT);
+        assert_eq!(is_direct(&again), is_direct(&file));
         bytes.fill(1);
         again.read_at(0, bytes).unwrap();
         assert!(bytes[..8192].iter().all(|&b| b == 0) && bytes[8192..].iter().all(|&b| b == 7));

@@ -1,5 +1,5 @@
-//! What a file system in user space asks of Linux on behalf of others: files by handle, and acting as
-//! another user for the length of one system call.
+//! What a file system in user space needs of Linux on behalf of others: files by handle, and acting
+//! as another user for the length of one system call.
 
 use core::ffi::c_int;
 
@@ -21,14 +21,16 @@ struct RawHandle {
     bytes: [u8; HANDLE_MAX],
 }
 
-/// A name of a file that stays the same when the file is renamed, costs no descriptor, and is never given
-/// to another file (name_to_handle_at(2)).
+/// A name of a file that stays the same when the file is renamed, costs no descriptor, and is never
+/// given to another file (name_to_handle_at(2)).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle(Form);
 
 /// Bytes of a handle that is held without memory of its own: ext4, XFS, tmpfs and F2FS have 8 to
 /// 12, Btrfs 20.
 const SHORT_MAX: usize = 21;
+/// The length of a short handle is kept in a byte.
+const _: () = assert!(SHORT_MAX <= u8::MAX as usize && SHORT_MAX <= HANDLE_MAX);
 
 /// A handle always has the same form. What a short one does not use is zero.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,8 +49,8 @@ impl FileHandle {
     pub fn of(file: impl AsFd) -> Result<FileHandle, Errno> {
         let mut handle = RawHandle { length: HANDLE_MAX as u32, kind: 0, bytes: [0; HANDLE_MAX] };
         let mut mount_id: c_int = 0;
-        // SAFETY: an empty name that ends with a zero, a handle with as many bytes of room as it says, and
-        // a number, all of them alive during the call.
+        // SAFETY: an empty name that ends with a zero, a handle with as many bytes of room as it
+        // says, and a number, all of them alive during the call.
         raw::check(unsafe {
             raw::syscall5(
                 raw::nr::NAME_TO_HANDLE_AT,
@@ -83,7 +85,7 @@ impl FileHandle {
         }
     }
 
-    /// Memory that it takes beside its own size.
+    /// Bytes of the heap that the handle takes.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Form::Short { .. } => 0,
@@ -95,7 +97,7 @@ impl FileHandle {
     /// CAP_DAC_READ_SEARCH.
     ///
     /// # Errors
-    /// `ESTALE` when the file is there no more; else what open_by_handle_at(2) says.
+    /// `ESTALE` when the file does not exist any more; else what open_by_handle_at(2) says.
     pub fn open(&self, mount: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let (kind, bytes) = self.parts();
         let mut handle = RawHandle { length: bytes.len() as u32, kind, bytes: [0; HANDLE_MAX] };
@@ -116,11 +118,11 @@ impl FileHandle {
     }
 }
 
-/// Makes the calling thread act on files as this user (setfsuid(2)). It loses the capabilities that are
-/// about files when it was root, and has them again when it comes back.
+/// Makes the calling thread act on files as this user (setfsuid(2)). A thread of root loses the
+/// capabilities for files by that, and has them again when it returns to root.
 ///
 /// # Errors
-/// `EPERM` when it may not; the kernel itself does not say so.
+/// `EPERM` when the thread may not; the kernel itself does not report it.
 pub fn set_file_user(user: u32) -> Result<(), Errno> {
     set_and_check(raw::nr::SETFSUID, user)
 }
@@ -128,14 +130,14 @@ pub fn set_file_user(user: u32) -> Result<(), Errno> {
 /// Makes the calling thread act on files as a member of this group (setfsgid(2)).
 ///
 /// # Errors
-/// `EPERM` when it may not; the kernel itself does not say so.
+/// `EPERM` when the thread may not; the kernel itself does not report it.
 pub fn set_file_group(group: u32) -> Result<(), Errno> {
     set_and_check(raw::nr::SETFSGID, group)
 }
 
 fn set_and_check(call: usize, id: u32) -> Result<(), Errno> {
-    // The answer is the id before the call, so a second call with one that is never valid tells what the
-    // first has done.
+    // The answer is the id before the call. So a second call, with an id that is never valid, tells
+    // whether the first has worked.
     // SAFETY: takes no pointers.
     unsafe { raw::syscall2(call, id as usize, 0) };
     // SAFETY: takes no pointers.
@@ -143,48 +145,61 @@ fn set_and_check(call: usize, id: u32) -> Result<(), Errno> {
     if now as u32 == id { Ok(()) } else { Err(Errno::PERM) }
 }
 
-/// Gives the calling thread a umask of its own, and a root and working directory: what it sets from now
-/// on, other threads do not see.
+/// Gives the calling thread a umask, a root and a working directory of its own: changes that it
+/// makes from now on do not affect other threads.
 ///
 /// # Errors
 /// What unshare(2) says.
 pub fn unshare_umask() -> Result<(), Errno> {
-    // SAFETY: no memory and no descriptor is unshared; a thread that changes its working directory from
-    // now on changes its own alone, which is what the caller asks for.
+    // SAFETY: no memory and no descriptor is unshared; a thread that changes its working directory
+    // from now on changes its own alone, which is what the caller asks for.
     unsafe { unshare_unsafe(UnshareFlags::FS) }
 }
 
-/// What FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR are about (`struct fsxattr`): flags, and what extents and
-/// projects a file belongs to.
+/// What FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR read and write (`struct fsxattr`): a file's flags,
+/// the size of its extents and its project.
 pub type FileFlags = [u8; 28];
 
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+const _: () = {
+    // The size of the structure is part of the numbers.
+    const SIZE_MASK: u32 = (1 << 14) - 1;
+    assert!(FS_IOC_FSGETXATTR >> 16 & SIZE_MASK == size_of::<FileFlags>() as u32);
+    assert!(FS_IOC_FSSETXATTR >> 16 & SIZE_MASK == size_of::<FileFlags>() as u32);
+};
+
+/// Reads the flags of a file.
+///
 /// # Errors
-/// `ENOTTY` where the file system has none; what the file system says.
+/// `ENOTTY` where the file system has none; else what the file system says.
 pub fn file_flags(file: impl AsFd) -> Result<FileFlags, Errno> {
-    const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
     let mut flags = FileFlags::default();
     // SAFETY: the call writes a structure of this size.
     unsafe { raw::ioctl(file.as_fd(), FS_IOC_FSGETXATTR, &raw mut flags) }?;
     Ok(flags)
 }
 
+/// Sets the flags of a file.
+///
 /// # Errors
-/// `ENOTTY` where the file system has none; what the file system says.
+/// `ENOTTY` where the file system has none; else what the file system says.
 pub fn set_file_flags(file: impl AsFd, mut flags: FileFlags) -> Result<(), Errno> {
-    const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
     // SAFETY: the call reads a structure of this size.
     unsafe { raw::ioctl(file.as_fd(), FS_IOC_FSSETXATTR, &raw mut flags) }.map(drop)
 }
 
-/// Whether anybody has a file open for writing, or mapped for it: no lease for reading is given
-/// then (F_SETLEASE in fcntl(2)). `None` where the file system has no leases, or gives this process
-/// none. The file must not be open for writing by this process, and not be a descriptor of O_PATH.
+/// Whether any process has a file open or mapped for writing: no lease for reading is granted then
+/// (F_SETLEASE in fcntl(2)). `None` where the file system has no leases, or grants none to this
+/// process. This process must not have the file open for writing, and the descriptor must not be of
+/// O_PATH.
 pub fn is_open_for_writing(file: impl AsFd) -> Option<bool> {
     const F_SETSIG: usize = 10;
     const F_SETLEASE: usize = 1024;
     const F_RDLCK: usize = 0;
     const F_UNLCK: usize = 2;
-    /// Ignored by default: who opens the file meanwhile has it sent.
+    /// Sent when another process opens the file meanwhile; ignored by default.
     const SIGURG: usize = 23;
     let file = file.as_fd().as_raw_fd() as usize;
     let control = |command: usize, argument: usize| {
@@ -196,7 +211,7 @@ pub fn is_open_for_writing(file: impl AsFd) -> Option<bool> {
         Err(Errno::AGAIN) => Some(true),
         Err(_) => None,
         Ok(_) => {
-            // What was just given can be given back.
+            // A lease that was just granted can be given back.
             control(F_SETLEASE, F_UNLCK).ok()?;
             Some(false)
         }
@@ -227,10 +242,11 @@ pub fn unwritten_pages(file: impl AsFd) -> Result<u64, Errno> {
     Ok(counts[1] + counts[2])
 }
 
-/// Closes a descriptor and says what the file system had to say: the last write's error, over a network.
+/// Closes a descriptor and reports the file system's error, as of the last write to a network file
+/// system.
 ///
 /// # Errors
-/// What close(2) says. The descriptor is closed all the same.
+/// What close(2) says. The descriptor is closed in any case.
 pub fn close(fd: OwnedFd) -> Result<(), Errno> {
     // SAFETY: the descriptor is owned, and nobody uses it after this.
     raw::check(unsafe { raw::syscall2(raw::nr::CLOSE, fd.into_raw_fd() as usize, 0) }).map(drop)

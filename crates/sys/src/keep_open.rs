@@ -1,11 +1,12 @@
 //! Keeping a file open for as long as an address space lives.
 //!
-//! A mapping belongs to the address space, not to a process or a table of descriptors, and holds its
-//! file. Of an io_uring, that has the file to be kept in its table of files.
+//! A mapping belongs to the address space, not to a process or a table of descriptors, and holds
+//! its file: here an io_uring that has the file to be kept in its table of files.
 //!
-//! Where there may be no io_uring: a request of the kernel's older asynchronous I/O (io_submit(2)) that
-//! waits for something that never happens does the same. But each process then takes 30 to 40 ms to
-//! end, with all its memory, as the kernel waits for a grace period of RCU (exit_aio of fs/aio.c).
+//! Where io_uring is not allowed, a request of the kernel's older asynchronous I/O (io_submit(2))
+//! that waits for something that never happens does the same. But each process then takes 30 to 40
+//! ms to end, with all its memory, as the kernel waits for a grace period of RCU (exit_aio of
+//! fs/aio.c).
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -32,12 +33,12 @@ struct Request {
     result_fd: u32,
 }
 
-/// Keeps a file open as long as this address space lives, whoever closes it. It must be one that
-/// poll(2) says nothing of but errors and the end of its other side, and none of those.
+/// Keeps a file open as long as this address space lives, whichever descriptors of it are closed.
+/// For poll(2) the file must report only errors and hang-ups, and have none now.
 ///
 /// # Errors
-/// `EAGAIN` where the system has no such requests left (`fs.aio-max-nr`), `ENOSYS` where it has none
-/// at all.
+/// `EAGAIN` where the system has no such requests left (`fs.aio-max-nr`), `ENOSYS` where it has
+/// none at all.
 pub fn keep_open(file: impl AsFd) -> Result<(), Errno> {
     let file = file.as_fd();
     uring::keep_open(file).or_else(|_| keep_open_by_request(file))

@@ -4,41 +4,73 @@
 //! touches no thread-local storage and allocates nothing, so that it can run on threads that libc
 //! does not know, inside other people's processes.
 //!
-//! From the bottom up: [`raw`] and [`abi`] are the kernel's own interface; [`mem`], [`sync`],
-//! [`time`], [`mod@path`] and [`thread`] are what any part of ramfold stands on; [`mod@file`] and [`uring`] read and
-//! write past the page cache; [`uffd`], [`pagemap`], [`maps`],
-//! [`proc`] and [`credentials`] are what the pager asks about the process it lives in; [`careful`],
-//! [`scratch`] and [`executable`] are for the calls that it makes in the program's place; `cgroup` reads
-//! the limits around it; `file_server` is what a file system in user space asks on behalf of others.
+//! | modules | for |
+//! |---|---|
+//! | [`raw`], [`bytes`], [`code`] | system calls; bytes without the C library; changing code |
+//! | [`mem`], [`sync`], [`time`], [`mod@path`] | what every part of ramfold stands on |
+//! | [`thread`], [`process`] | threads and a process that the C library does not know |
+//! | [`mod@file`], [`uring`] | reading and writing past the page cache |
+//! | [`uffd`], [`pagemap`], [`maps`], [`proc`] | the process that the pager is in: its memory |
+//! | [`credentials`], [`loaded`] | and its rights and libraries |
+//! | [`careful`], [`scratch`], [`executable`] | system calls in the program's place |
+//! | [`keep_open`], [`robust`] | what outlives a descriptor; whether a process has ended |
+//! | `cgroup`, `file_server` (feature `std`) | limits of the process; a file system in user space |
+//!
+//! `unsafe` is in the modules that [`lib.rs`](crate) allows it in: those that hand pointers to the
+//! kernel, or make references from addresses.
 
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
+#![deny(unsafe_code)]
+#![warn(missing_docs, unreachable_pub)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
-pub mod abi;
+mod abi;
+// A routine of machine code is a table of instructions.
+#[allow(unsafe_code, clippy::too_many_lines)]
 pub mod bytes;
+#[allow(unsafe_code)]
 pub mod careful;
 #[cfg(any(test, feature = "std"))]
 pub mod cgroup;
+#[allow(unsafe_code)]
 pub mod code;
+#[allow(unsafe_code)]
 pub mod credentials;
 pub mod executable;
+#[cfg_attr(test, allow(unsafe_code))]
 pub mod file;
 #[cfg(any(test, feature = "std"))]
+#[allow(unsafe_code)]
 pub mod file_server;
+#[allow(unsafe_code)]
 pub mod keep_open;
+#[allow(unsafe_code)]
 pub mod loaded;
+#[allow(unsafe_code)]
 pub mod maps;
+#[allow(unsafe_code)]
 pub mod mem;
+#[allow(unsafe_code)]
 pub mod pagemap;
 pub mod path;
+#[cfg_attr(test, allow(unsafe_code))]
 pub mod proc;
+#[allow(unsafe_code)]
 pub mod process;
+#[allow(unsafe_code)]
 pub mod raw;
+#[allow(unsafe_code)]
 pub mod robust;
+#[allow(unsafe_code)]
 pub mod scratch;
+#[allow(unsafe_code)]
 pub mod sync;
+#[allow(unsafe_code)]
 pub mod thread;
 pub mod time;
+#[allow(unsafe_code)]
 pub mod uffd;
+#[allow(unsafe_code)]
 pub mod uring;
 
 pub use rustix::io::Errno;

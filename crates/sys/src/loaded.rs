@@ -1,8 +1,8 @@
 //! The objects that the dynamic loader has mapped into this process, and where their symbols are.
 //!
-//! Asking the loader (dlsym) would need a symbol of it, and would answer with whatever stands in
-//! front: a sanitizer's or the program's own function of the name. So the list is read that the
-//! loader keeps for debuggers (`r_debug` of link.h), and each object's own hash table.
+//! Asking the loader (dlsym) would need a symbol of it, and would return the first function of the
+//! name, which may be a sanitizer's or the program's own. So the list that the loader keeps for
+//! debuggers (`r_debug` of link.h) is read, and each object's own hash table.
 
 use core::ffi::{CStr, c_char};
 use core::ops::Range;
@@ -122,9 +122,10 @@ impl Object {
         self.base
     }
 
-    /// By what name the loader was asked for it, or where that found it; empty for the program.
+    /// The name that the loader was asked for, or the path that it found; empty for the program.
     pub fn name(&self) -> &'static CStr {
-        // SAFETY: the loader's string, which stays as long as the object; null for what it has not told.
+        // SAFETY: the loader's string, which stays as long as the object; null for what it has not
+        // told.
         unsafe { self.name.as_ref().map_or(c"", |name| CStr::from_ptr(name)) }
     }
 

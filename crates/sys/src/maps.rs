@@ -11,13 +11,17 @@ use crate::{Errno, raw};
 /// One line of `/proc/self/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping<'a> {
+    /// Addresses.
     pub range: Range<usize>,
+    /// `PROT_READ`.
     pub readable: bool,
+    /// `PROT_WRITE`.
     pub writable: bool,
+    /// `PROT_EXEC`.
     pub executable: bool,
     /// `MAP_PRIVATE`: writes are the process's own.
     pub private: bool,
-    /// No file behind it.
+    /// The number of the file behind it; 0 for none.
     pub inode: u64,
     /// Path, `[heap]`, `[stack]`, `[anon:name]`, or nothing.
     pub name: &'a [u8],
@@ -46,7 +50,7 @@ impl Mapping<'_> {
 pub struct Flags<'a>(&'a [u8]);
 
 impl Flags<'_> {
-    /// Is the flag set? The kernel's Documentation/filesystems/proc.rst lists them.
+    /// Whether the flag is set. The kernel's Documentation/filesystems/proc.rst lists them.
     pub fn has(&self, flag: [u8; 2]) -> bool {
         self.0.split(|&b| b == b' ').any(|word| word == flag)
     }
@@ -72,6 +76,8 @@ pub struct Maps {
 }
 
 impl Maps {
+    /// Opens the file.
+    ///
     /// # Errors
     /// What open(2) says; `ENOTTY` where the kernel cannot be asked.
     pub fn open() -> Result<Self, Errno> {
@@ -148,14 +154,15 @@ impl Amounts {
 
     fn usage(&self) -> Usage {
         let own_anonymous = self.anonymous.min(self.private);
-        // Pages of files that are shared are none of this.
+        // Shared pages of files do not count.
         let shared = self.proportional.saturating_sub(self.private);
         Usage { own_anonymous, shared_anonymous: shared.min(self.anonymous - own_anonymous) }
     }
 }
 
-/// Like [`for_each`], with what each mapping has in RAM and its flags, and without its name (but for
-/// whether it has one). Walks all page tables: about 10 ms for a GiB.
+/// Like [`for_each`], with what each mapping has in RAM and its flags, but without its name: that
+/// is empty for private anonymous memory, and `other` for the rest. Walks all page tables: about 10
+/// ms for a GiB.
 ///
 /// # Errors
 /// What open(2) and read(2) say of `/proc/self/smaps`.

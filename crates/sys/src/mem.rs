@@ -1,4 +1,5 @@
-//! Memory of our own: address space that is reserved at once and given memory piece by piece, and whole mappings.
+//! Memory of our own: address space that is reserved at once and given memory piece by piece, and
+//! whole mappings.
 
 use core::ffi::c_void;
 use core::ops::{Deref, DerefMut};
@@ -70,6 +71,7 @@ impl Reservation {
         self.len
     }
 
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -117,6 +119,9 @@ impl Reservation {
     /// Gives the memory of a committed part back to the system. The part stays committed and
     /// reads as zero.
     ///
+    /// # Errors
+    /// `EINVAL` where the memory is locked (mlock(2)).
+    ///
     /// # Safety
     /// Nothing may rely on what the part holds, and no reference into it may be alive.
     pub unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
@@ -135,8 +140,8 @@ impl Drop for Reservation {
     }
 }
 
-/// Zeroed memory of a mapping of its own, from a page's beginning on: given back as soon as it is dropped, where an
-/// allocator may keep it. Left out of core dumps.
+/// Zeroed memory of a mapping of its own, aligned to a page. It goes back to the system as soon as
+/// it is dropped, where an allocator may keep it. It is left out of core dumps.
 #[derive(Debug)]
 pub struct Pages {
     start: NonNull<u8>,
@@ -152,7 +157,8 @@ impl Pages {
     /// `len` bytes; the mapping has whole pages.
     ///
     /// # Errors
-    /// `ENOMEM`, when there is no address space or no memory to promise; `EINVAL` for no bytes at all.
+    /// `ENOMEM`, when there is no address space or no memory to promise; `EINVAL` for no bytes at
+    /// all.
     pub fn new(len: usize) -> Result<Pages, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh private mapping at an address of the kernel's choice.
@@ -189,8 +195,8 @@ impl Drop for Pages {
     }
 }
 
-/// Writes to a byte what it holds, at once: a page that nobody wrote to since it was given up
-/// (MADV_FREE) stays from here on, as it is or as zeros.
+/// Writes to a byte what it holds, atomically: a page that was not written to since MADV_FREE stays
+/// from here on, as it is or as zeros.
 ///
 /// # Safety
 /// The byte must be writable memory that nobody else uses.

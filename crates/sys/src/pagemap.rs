@@ -12,7 +12,8 @@ use crate::{Errno, PAGE_SIZE, raw};
 /// Entries of the map that are read at a time.
 const ENTRIES_MAX: usize = 128;
 
-pub use abi::{PageRegion, category};
+pub use abi::PageRegion;
+use abi::category;
 
 /// `/proc/self/pagemap`, kept open.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct Pagemap {
 /// Which pages are looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pages {
+    /// Those in RAM.
     All,
     /// Those that no userfaultfd protects from being written to.
     Unprotected,
@@ -40,7 +42,7 @@ pub struct Scanned {
     pub end: usize,
 }
 
-/// Has the kernel nothing there?
+/// Whether the kernel has nothing at the entry's address.
 fn is_empty(entry: u64) -> bool {
     entry & (abi::entry::PRESENT | abi::entry::SWAPPED) == 0
 }
@@ -54,7 +56,8 @@ impl Pagemap {
         Self::from_file(Self::open_file()?)
     }
 
-    /// The map of an undumpable process, which belongs to root: the process is dumpable for that moment.
+    /// Opens the map of an undumpable process, whose files in /proc belong to root: the process is
+    /// dumpable for that moment.
     ///
     /// # Errors
     /// What open(2) says.
@@ -63,7 +66,7 @@ impl Pagemap {
         let before = dumpable_behavior()?;
         set_dumpable_behavior(DumpableBehavior::Dumpable)?;
         let file = Self::open_file();
-        // Two is a word of the kernel's alone; nought is as strict.
+        // Only the kernel can set 2 (dumpable by root); 0 is as strict.
         set_dumpable_behavior(match before {
             DumpableBehavior::Dumpable => before,
             _ => DumpableBehavior::NotDumpable,
@@ -95,15 +98,15 @@ impl Pagemap {
         Ok(pagemap)
     }
 
-    /// Does the kernel have `PAGEMAP_SCAN`?
+    /// Whether the kernel has `PAGEMAP_SCAN`.
     pub fn has_scan(&self) -> bool {
         self.has_scan
     }
 
-    /// Finds runs of pages that are in memory, the shared page of zeros apart, in anonymous mappings:
-    /// pages of files are not told from others, because the kernel would have to look at each page and
-    /// not only at the page table, which takes three times as long. Stops when `runs` is full or `most`
-    /// pages were found.
+    /// Finds runs of pages that are in memory, the shared page of zeros apart, in anonymous
+    /// mappings: pages of files are not told from others, because the kernel would have to look at
+    /// each page and not only at the page table, which takes three times as long. Stops when `runs`
+    /// is full or `most` pages were found.
     ///
     /// # Errors
     /// What the kernel says; nothing a caller could mend.
@@ -121,14 +124,14 @@ impl Pagemap {
         }
     }
 
-    /// Is this page in memory and mapped by this process alone? `false` also when the map cannot
-    /// say.
+    /// Whether this page is in memory and mapped by this process alone; `false` also when the map
+    /// does not tell.
     pub fn is_exclusive(&self, address: usize) -> bool {
         let wanted = abi::entry::PRESENT | abi::entry::EXCLUSIVE;
         self.entry(address).is_ok_and(|entry| entry & wanted == wanted)
     }
 
-    /// Is there a page at this address: in memory, in swap, or just then moved by the kernel?
+    /// Whether there is a page at this address: in memory, in swap, or being moved by the kernel.
     ///
     /// # Errors
     /// What pread(2) says; `EIO` when the map ends before.
@@ -136,8 +139,8 @@ impl Pagemap {
         Ok(!is_empty(self.entry(address)?))
     }
 
-    /// How many pages from `address` on, at most `most` (up to 128), the kernel has nothing at: no
-    /// page, and no marker of its own either (a guard, MADV_GUARD_INSTALL).
+    /// Counts the pages from `address` on, at most `most` (up to 128), at which the kernel has
+    /// nothing: no page, and no marker of its own either (a guard, MADV_GUARD_INSTALL).
     ///
     /// # Errors
     /// What pread(2) says.
@@ -147,8 +150,8 @@ impl Pagemap {
         Ok(entries[..read].iter().take_while(|&&entry| is_empty(entry)).count())
     }
 
-    /// At which of the pages at a distance of `stride` pages, twice that, and so on from `address`, at
-    /// most `most` (up to 64), the kernel has nothing: the nearest is the lowest bit.
+    /// At which of the pages at a distance of `stride` pages, twice that, and so on from `address`,
+    /// at most `most` (up to 64), the kernel has nothing: the nearest is the lowest bit.
     ///
     /// # Errors
     /// What pread(2) says.

@@ -16,6 +16,8 @@ pub struct Path {
 }
 
 impl Path {
+    /// A path of this text.
+    ///
     /// # Errors
     /// `ENAMETOOLONG` beyond 63 bytes.
     pub fn new(text: fmt::Arguments<'_>) -> Result<Path, Errno> {
@@ -24,6 +26,7 @@ impl Path {
         Ok(path)
     }
 
+    /// The path.
     pub fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }

@@ -1,4 +1,4 @@
-//! What `/proc/self` says about the process the agent lives in.
+//! What `/proc` says about the process that the agent is in, and about others.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -17,14 +17,14 @@ pub fn own_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-/// In which namespace (pid_namespaces(7)) the numbers of this process and of others count; zero where
-/// that is not told.
+/// The number of the namespace (pid_namespaces(7)) in which process numbers of this process are
+/// valid; 0 where the system does not tell.
 pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |file| file.st_ino)
 }
 
-/// In which namespace the users and capabilities of this process count (user_namespaces(7)); zero where
-/// that is not told.
+/// The number of the namespace (user_namespaces(7)) in which users and capabilities of this process
+/// are valid; 0 where the system does not tell.
 pub fn user_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/user").map_or(0, |file| file.st_ino)
 }
@@ -36,6 +36,8 @@ pub struct Statm {
 }
 
 impl Statm {
+    /// Opens the file.
+    ///
     /// # Errors
     /// What open(2) says.
     pub fn open() -> Result<Self, Errno> {
@@ -78,8 +80,8 @@ pub struct Memory {
     pub writable_bytes: u64,
 }
 
-/// Proportional shares, in bytes: a page that several processes have counts by the fraction of a page
-/// each has of it.
+/// Proportional shares, in bytes: a page that several processes have counts by the fraction of a
+/// page each has of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proportional {
     /// Of anonymous memory, which forks leave shared.
@@ -112,7 +114,7 @@ pub fn resident_shared_bytes() -> Result<u64, Errno> {
 /// Page tables of this process, in bytes.
 ///
 /// # Errors
-/// As above.
+/// As [`resident_shared_bytes`].
 pub fn page_table_bytes() -> Result<u64, Errno> {
     status_bytes(b"VmPTE:")
 }
@@ -161,8 +163,7 @@ pub fn system_call(thread: u32) -> Result<Option<(usize, [usize; 6])>, Errno> {
     Ok(Some((call as usize, arguments)))
 }
 
-/// Has a process ended, all of its threads? One that its parent has not yet waited for has no memory any
-/// more either.
+/// Whether a process has ended, with all of its threads. Its parent need not have waited for it.
 ///
 /// # Errors
 /// What open(2) and read(2) say of `/proc/PID/stat`, other than that it is not there.
@@ -181,7 +182,7 @@ pub fn has_ended(process: u32) -> Result<bool, Errno> {
     }
 }
 
-/// Is this the name of a process's first thread?
+/// Whether the first thread of a process has this name.
 ///
 /// # Errors
 /// What open(2) and read(2) say of `/proc/PID/comm`.
@@ -196,13 +197,13 @@ pub fn is_named(process: u32, name: &[u8]) -> Result<bool, Errno> {
 /// # Errors
 /// What stat(2) says of `/proc/self/task`.
 #[cfg(test)]
-pub fn thread_count() -> Result<u64, Errno> {
+pub(crate) fn thread_count() -> Result<u64, Errno> {
     // A folder has a link for itself, its parent and each folder in it; /proc keeps to that.
     Ok(rustix::fs::stat(c"/proc/self/task")?.st_nlink as u64 - 2)
 }
 
-/// Where the arguments and the environment lie that the process was started with, at the end of its
-/// first thread's stack; an empty range if that is not told.
+/// Addresses of the arguments and the environment that the process was started with, at the end of
+/// its first thread's stack; an empty range where the system does not tell.
 ///
 /// # Errors
 /// What open(2) and read(2) say of `/proc/self/stat`.

@@ -1,10 +1,10 @@
-//! A process of our own that shares the address space of the program, and what it knows of that.
+//! A process of our own that shares the address space of the program, and waits for its end.
 //!
-//! It is a process and no thread of the program's: so it is not listed among the program's threads,
-//! does not stand in the way of what only a process of one thread may do (`unshare`, `setns`), is not
-//! stopped with the program, and does not keep the program alive when its last thread ends. The
-//! memory lives as long as either of the two: so the process must end when the program has ended, or
-//! has executed another.
+//! It is a process and no thread of the program. So it is not listed among the program's threads,
+//! does not prevent what only a process of one thread may do (`unshare`, `setns`), is not stopped
+//! with the program, and does not keep the program alive when its last thread ends. The memory
+//! lives as long as either of the two, so the process must end when the program has ended or has
+//! executed another.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -23,33 +23,36 @@ use crate::{Errno, raw};
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FILES: usize = 0x400;
-/// A tracer of the program gets nothing to do with the process.
+/// A tracer of the program does not trace the process.
 const CLONE_UNTRACED: usize = 0x80_0000;
 const FLAGS: usize = CLONE_VM | CLONE_FILES | CLONE_UNTRACED;
-/// The caller goes on when the process has ended. Until then others see it as busy in the kernel, not
-/// as asleep: who looks whether a child of a fork sleeps (`/proc/PID/stat`) takes that for a sleep of
-/// the program's own.
+/// The caller goes on when the process has ended. Until then `/proc/PID/stat` shows it busy in the
+/// kernel, not asleep: programs that watch whether a child of a fork sleeps would take that for a
+/// sleep of the child's own.
 const CLONE_VFORK: usize = 0x4000;
 
-/// wait4(2): children that send no SIGCHLD too, and not for long.
+/// wait4(2): also children that send no SIGCHLD, and without waiting.
 const WALL: usize = 0x4000_0000;
 const WNOHANG: usize = 1;
 const PR_GET_CHILD_SUBREAPER: usize = 37;
 const PR_GET_TID_ADDRESS: usize = 40;
 const KCMP_VM: usize = 1;
 
-/// Between two looks where nothing tells of a change.
+/// Time between two looks where nothing announces a change.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
-/// How often it is looked at once more, before it is slept, whether all threads have ended.
+/// How often [`Program::wait_until_gone`] looks once more, before it sleeps, whether all threads
+/// have ended.
 const YIELDS: u32 = 16;
 
-/// Between two looks whether the process in between is dead, which takes some 20 us; after the most it is
-/// slept.
+/// Calls of sched_yield(2) between two looks whether the process in between is dead, which takes
+/// some 20 us. After [`YIELDS_MAX`] the caller sleeps.
 const YIELDS_FIRST: u32 = 64;
 const YIELDS_MAX: u32 = 1 << 16;
+/// The distance doubles, so that the last look before sleep comes.
+const _: () = assert!(0 < YIELDS_FIRST && YIELDS_FIRST <= YIELDS_MAX && YIELDS_MAX < u32::MAX / 2);
 
-/// What the process between the two is to do.
+/// What the process in between is to do.
 struct Between {
     stack: Stack,
     entry: Entry,
@@ -59,19 +62,20 @@ struct Between {
 }
 
 /// Starts a process in this address space, on the given stack, and returns its number. It has the
-/// caller's table of file descriptors, and should call [`thread::leave_files`] before anything else.
+/// caller's table of file descriptors, and should call [`thread::leave_files`] before anything
+/// else.
 ///
-/// It is nobody's child: who waits for all its children does not wait for it, and is not told when it
-/// ends. A process in between starts it and ends at once, so that the next reaper above (launcher or
-/// init) inherits it. Only a program that is such a reaper itself has it as a child, one that wait(2)
-/// leaves out (`__WCLONE`).
+/// It is nobody's child: a program that waits for all its children does not wait for it, and is not
+/// told when it ends. A process in between starts it and ends at once, so that the next reaper
+/// above (launcher or init) inherits it. Only a program that is such a reaper itself has it as a
+/// child, one that wait(2) leaves out (`__WCLONE`).
 ///
 /// # Errors
 /// What clone(2) says.
 ///
 /// # Safety
-/// As [`thread::spawn`]; `between` is a stack as well, free again on return. The new process must not use
-/// it: it can be quicker than the one in between.
+/// As [`thread::spawn`]; `between` is a stack as well, free again on return. The new process must
+/// not use it, since it can be faster than the one in between.
 pub unsafe fn spawn(
     stack: Stack,
     between: Stack,
@@ -110,7 +114,7 @@ extern "C" fn run_between(plan: *mut ()) -> ! {
     raw::exit_group(0)
 }
 
-/// Do processes whose parent ends become this one's children?
+/// Whether processes whose parent ends become children of this one.
 fn inherits_orphans() -> bool {
     let mut is_subreaper = 0i32;
     let place = (&raw mut is_subreaper) as usize;
@@ -119,7 +123,7 @@ fn inherits_orphans() -> bool {
     is_subreaper != 0 || proc::own_pid() == 1
 }
 
-/// Waits for a process, of whatever kind, to end; for so long at most.
+/// Waits for a process to end, at most for `patience`. It need not be a child.
 pub fn wait_for_end(pid: u32, patience: Duration) {
     let patience =
         Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
@@ -129,8 +133,8 @@ pub fn wait_for_end(pid: u32, patience: Duration) {
     }
 }
 
-/// For a child that has let go of the memory, and is about to be dead. Whoever waits is seen asleep, even
-/// if only for a look: so there are few, ever further apart.
+/// Waits for a child that has left the memory and is about to be dead. A thread in wait4(2) is seen
+/// asleep, if only for a moment, so there are few looks, at growing distances.
 fn wait_for_child(child: usize) -> Result<(), Errno> {
     let mut yields = YIELDS_FIRST;
     loop {
@@ -149,8 +153,8 @@ fn wait_for_child(child: usize) -> Result<(), Errno> {
     }
 }
 
-/// The word that the kernel clears when the calling thread ends, for pthread_join; `None` where there
-/// is none, or the kernel does not tell.
+/// The address of the word that the kernel clears when the calling thread ends, for pthread_join;
+/// `None` where there is none, or the kernel does not tell (PR_GET_TID_ADDRESS).
 pub fn end_word() -> Option<usize> {
     let mut address = 0usize;
     let place = (&raw mut address) as usize;
@@ -159,15 +163,15 @@ pub fn end_word() -> Option<usize> {
     (told.is_ok() && address != 0 && address.is_multiple_of(4)).then_some(address)
 }
 
-/// Makes another word the [`end_word`] of the calling thread; zero: none. The kernel clears it also when
-/// the thread executes a program, where others share its memory.
+/// Makes another word the [`end_word`] of the calling thread; 0 for none. Where other processes
+/// share the thread's memory, the kernel clears the word also when the thread executes a program.
 ///
 /// # Errors
-/// What a filter of system calls says: the call itself knows no error.
+/// What a filter of system calls says: the call itself has no errors.
 ///
 /// # Safety
-/// It must be permitted to clear the word at any time from now on.
-pub unsafe fn set_end_word(address: usize) -> Result<(), Errno> {
+/// The kernel may clear the word at any time from now on.
+pub(crate) unsafe fn set_end_word(address: usize) -> Result<(), Errno> {
     // SAFETY: by the caller's word.
     raw::check(unsafe { raw::syscall2(raw::nr::SET_TID_ADDRESS, address, 0) }).map(drop)
 }
@@ -177,20 +181,23 @@ pub unsafe fn set_end_word(address: usize) -> Result<(), Errno> {
 pub struct Program {
     pid: u32,
     descriptor: Option<OwnedFd>,
-    /// See [`end_word`], of the first thread, and what it holds while that lives. The kernel also
-    /// clears it and wakes who waits when the program executes another, because memory is shared.
+    /// The [`end_word`] of the first thread, and what it holds while that lives. Because memory is
+    /// shared, the kernel clears it and wakes its waiters also when the program executes another.
     word: Option<(&'static AtomicU32, u32)>,
 }
 
-/// What a wait came to.
+/// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// The program may have ended, or it was waited for long enough.
+    /// The program may have ended, or only one of the two could be waited for.
     LookAgain,
+    /// The wait has ended otherwise: the word has changed, or the time is over.
     Woken,
 }
 
 impl Program {
+    /// The program of this process number, and its first thread's [`end_word`] where that is known.
+    ///
     /// # Safety
     /// `word` must be a thread's [`end_word`] that stays mapped.
     pub unsafe fn open(pid: u32, word: Option<usize>) -> Program {
@@ -205,7 +212,8 @@ impl Program {
         Program { pid, descriptor, word }
     }
 
-    /// Is it gone from this address space: ended, every thread of it, or executing another program?
+    /// Whether it is gone from this address space: all its threads have ended, or it executes
+    /// another program.
     pub fn is_gone(&self) -> bool {
         self.has_ended() || !shares_memory(self.pid)
     }
@@ -221,12 +229,12 @@ impl Program {
         }
     }
 
-    /// Sleeps until it is gone, for so long at most; `true` when it is.
+    /// Sleeps until it is gone, at most for `patience`; `true` when it is.
     pub fn wait_until_gone(&self, patience: Timespec) -> bool {
         if let Some((word, alive)) = self.word
             && word.load(Ordering::Acquire) == alive
         {
-            // As the kernel wakes: by an address that others could share.
+            // Not a private futex: the kernel wakes this word as one that processes share.
             let _ = futex::wait(word, futex::Flags::empty(), alive, Some(&patience));
             if word.load(Ordering::Acquire) == alive {
                 return false;
@@ -252,12 +260,12 @@ impl Program {
         self.is_gone()
     }
 
-    /// Sleeps until `wake` is not `seen` any more, for so long at most, or until the program may be
-    /// gone.
+    /// Sleeps until `wake` is not `seen` any more, at most for `patience`, or until the program may
+    /// be gone.
     pub fn wait_beside(&self, wake: &AtomicU32, seen: u32, patience: Timespec) -> Waited {
         let Some((word, alive)) = self.word.filter(|_| !self.first_thread_has_ended()) else {
-            // Of the two one is waited for, and the other looked at: first, because it may have been
-            // gone before this began.
+            // Only one of the two can be waited for. The other is looked at first, since the
+            // program may have been gone before this began.
             if self.is_gone() {
                 return Waited::LookAgain;
             }
@@ -298,8 +306,8 @@ impl Program {
     }
 }
 
-/// Has a thread of this process the address space of the caller? Where that cannot be told it counts as
-/// so. The first thread has none when it has ended.
+/// Whether a thread of this process has the address space of the caller; `true` where that cannot
+/// be told. The first thread has none when it has ended.
 fn shares_memory(pid: u32) -> bool {
     is_in_this_memory(pid) || any_thread(pid, |thread| thread != pid && is_in_this_memory(thread))
 }
@@ -313,12 +321,13 @@ fn is_in_this_memory(thread: u32) -> bool {
         Ok(order) => order == 0,
         Err(Errno::SRCH) => false,
         // Not built into this kernel, or not permitted (it has become another user, or executes a
-        // program of another's): what everybody may see of both is compared.
+        // program of another user): sizes, which every user may see, are compared.
         Err(_) => !(0..3).all(|_| has_other_size(thread)),
     }
 }
 
-/// Is the size of the address space another than the caller's? While it changes it can seem so.
+/// Whether the size of its address space differs from the caller's. It can seem to while it
+/// changes.
 fn has_other_size(thread: u32) -> bool {
     let size = |path: Path| {
         let mut text = [0; 128];
@@ -330,7 +339,7 @@ fn has_other_size(thread: u32) -> bool {
     own.is_ok() && other.is_ok() && own != other
 }
 
-/// Is it so for any of the threads that `/proc/PID/task` lists?
+/// Whether `is_so` for any of the threads that `/proc/PID/task` lists.
 fn any_thread(pid: u32, is_so: impl Fn(u32) -> bool) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(folder) = Path::new(format_args!("/proc/{pid}/task"))

@@ -1,8 +1,8 @@
 //! A word in shared memory that tells whether its owner lives, also to processes that cannot see it
 //! by its number (pid_namespaces(7)).
 //!
-//! The kernel marks the word when the owning thread ends, however it does: a list of one robust futex
-//! (set_robust_list(2)).
+//! The kernel marks the word when the owning thread ends, however it does: a list of one robust
+//! futex (set_robust_list(2)).
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -12,6 +12,8 @@ use crate::{Errno, proc, raw};
 const OWNER_DIED: u32 = 0x4000_0000;
 /// No thread's number: the kernel has none above 2^22.
 const LEFT: u32 = 0x3fff_ffff;
+/// An owner that has left does not look as if it had died, nor like a thread.
+const _: () = assert!(LEFT & OWNER_DIED == 0 && LEFT > 1 << 22);
 
 /// Zeroed memory is a word that nobody has owned yet.
 #[repr(C)]
@@ -32,11 +34,13 @@ pub struct RobustList {
 /// What is known of a word's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
+    /// No thread has owned the word, or it was reset.
     Nobody,
+    /// The owner has not ended, or the kernel has not marked the word yet.
     Alive,
-    /// It has said that it is going.
+    /// The owner has left: [`OwnedWord::leave`].
     Left,
-    /// It has ended without a word.
+    /// The owner has ended without leaving.
     Died,
 }
 
@@ -63,13 +67,13 @@ impl OwnedWord {
         raw::check(set).map(drop)
     }
 
-    /// For the owner: it is going.
+    /// To be called by the owner before it ends.
     pub fn leave(&self) {
         self.word.store(LEFT, Ordering::Release);
     }
 
-    /// For others, who know that the owner has ended: the kernel does not mark the word where the owner's
-    /// memory was gone by then.
+    /// To be called by others that know that the owner has ended: the kernel does not mark the word
+    /// where the owner's memory was gone by then.
     pub fn note_ended(&self) {
         let word = self.word.load(Ordering::Acquire);
         if word != 0 && word != LEFT {
@@ -78,11 +82,12 @@ impl OwnedWord {
         }
     }
 
-    /// Nobody owns it, for the next one who does.
+    /// Makes it a word that nobody owns, for the next owner.
     pub fn reset(&self) {
         self.word.store(0, Ordering::Release);
     }
 
+    /// What is known of the owner.
     pub fn owner(&self) -> Owner {
         match self.word.load(Ordering::Acquire) {
             0 => Owner::Nobody,

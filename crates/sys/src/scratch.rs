@@ -1,8 +1,8 @@
-//! Memory for the time of one system call of the program's, which may be made on a small stack.
+//! Memory for the duration of one system call of the program, which may be made on a small stack.
 //!
-//! A child of vfork has its parent's memory, and does not come back from a call that executes another
-//! program. What it has taken would be lost to its parent; so the kernel itself gives it back: it clears
-//! a word when a thread ends or executes (set_tid_address(2)).
+//! A child of vfork has its parent's memory, and does not return from a call that executes another
+//! program. What it has taken would be lost to its parent, so the kernel gives it back: it clears a
+//! word when a thread ends or executes (set_tid_address(2)).
 
 use core::ptr;
 use core::slice;
@@ -13,14 +13,16 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use crate::process::{end_word, set_end_word};
 use crate::{Errno, PAGE_SIZE};
 
-/// As many have memory at the same time.
+/// Callers that can have memory of a place at the same time; more get a mapping of their own.
 const PLACES: usize = 16;
 const LEAST_BYTES: usize = 4 * PAGE_SIZE;
-/// More is not kept for the next.
+/// A larger mapping is not kept for the next caller.
 const KEPT_BYTES_MAX: usize = 64 * PAGE_SIZE;
+/// A mapping of the least size is kept.
+const _: () = assert!(LEAST_BYTES <= KEPT_BYTES_MAX);
 
-/// Memory that is taken, used and left, and taken again. The words must stay in memory: the kernel
-/// clears them for threads that cannot wait for a page any more.
+/// Memory that is taken, used and given back, and taken again. The words must stay in RAM: the
+/// kernel clears them for threads that cannot wait for a page any more.
 #[derive(Debug)]
 pub struct Scratches([Place; PLACES]);
 
@@ -32,16 +34,17 @@ struct Place {
     bytes: AtomicUsize,
 }
 
-/// Whose memory it is that is taken.
+/// Who takes memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taker {
     /// A thread of the process whose memory it is.
     Own,
-    /// A child that shares the memory, and may leave it without a word.
+    /// A child that shares the memory, and may end without giving it back.
     Guest,
 }
 
-/// Given back when dropped, or, by a guest, when that ends or executes another program.
+/// Memory that is given back when this is dropped, or when a guest ends or executes another
+/// program.
 #[derive(Debug)]
 pub struct Scratch<'a> {
     start: *mut u8,
@@ -51,6 +54,7 @@ pub struct Scratch<'a> {
 }
 
 impl Scratches {
+    /// No memory is mapped yet.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Scratches {
         Scratches(
@@ -64,10 +68,12 @@ impl Scratches {
         )
     }
 
+    /// Takes at least `bytes` bytes.
+    ///
     /// # Errors
     /// What mmap(2) says.
     pub fn take(&self, bytes: usize, taker: Taker) -> Result<Scratch<'_>, Errno> {
-        // A word that it has for another purpose stays.
+        // A thread that has such a word for another purpose keeps it.
         let may_have_a_place = taker == Taker::Own || end_word().is_none();
         let mut place = self.0.iter().find(|place| may_have_a_place && place.take());
         let mut is_noted = false;
@@ -94,7 +100,7 @@ impl Scratches {
         Ok(scratch)
     }
 
-    /// In a forked child: nobody of its parent's is here.
+    /// To be called in a forked child: the parent's callers are not in it.
     pub fn begin_child(&self) {
         self.0.iter().for_each(Place::leave);
     }
@@ -109,7 +115,7 @@ impl Place {
         self.is_taken.store(0, Ordering::Release);
     }
 
-    /// For who has taken it.
+    /// Makes the mapping large enough. The caller has taken the place.
     fn make_room(&self, bytes: usize) -> Result<(), Errno> {
         let there = self.bytes.load(Ordering::Relaxed);
         let is_too_much = there > KEPT_BYTES_MAX && bytes <= KEPT_BYTES_MAX;
@@ -132,7 +138,7 @@ impl Place {
 }
 
 impl Scratch<'_> {
-    /// What it holds is left from whoever had it before.
+    /// The memory. It holds what an earlier caller has left there.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: mapped, its own while it lives, and never without a value.
         unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
@@ -145,7 +151,7 @@ impl Drop for Scratch<'_> {
         if self.bytes > KEPT_BYTES_MAX {
             place.unmap();
         }
-        // First: the kernel would clear the word of who takes the place next.
+        // Before the place is given back: the kernel would clear the word of its next taker.
         if self.is_noted {
             // SAFETY: it had none before.
             let _ = unsafe { set_end_word(0) };
@@ -235,7 +241,8 @@ mod tests {
             let argument = if executes { (&raw mut word).cast() } else { ptr::null_mut() };
             let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
             let mut status = 0;
-            // SAFETY: the child has a stack of its own, and this thread waits as long as it uses that.
+            // SAFETY: the child has a stack of its own, and this thread waits as long as it uses
+            // that.
             let (child, waited) = unsafe {
                 let child =
                     libc::clone(guest, stack.as_mut_ptr_range().end.cast(), flags, argument);

@@ -37,10 +37,12 @@ pub struct MutexGuard<'a, T> {
 }
 
 impl<T> Mutex<T> {
+    /// An unlocked mutex.
     pub const fn new(value: T) -> Self {
         Mutex { state: AtomicU32::new(UNLOCKED), value: UnsafeCell::new(value) }
     }
 
+    /// Locks, and waits for that as long as it takes.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if self
@@ -67,7 +69,7 @@ impl<T> Mutex<T> {
         }
         let patience = Timespec { tv_sec: 0, tv_nsec: i64::from(patience_ns.min(999_999_999)) };
         let _ = futex::wait(&self.state, futex::Flags::PRIVATE, CONTENDED, Some(&patience));
-        // A guard must not even be made where the lock was not got: dropping it would unlock.
+        // No guard may be made where the lock was not taken: dropping it would unlock.
         if self.state.swap(CONTENDED, Ordering::Acquire) == UNLOCKED {
             Some(MutexGuard { lock: self })
         } else {
@@ -75,6 +77,7 @@ impl<T> Mutex<T> {
         }
     }
 
+    /// Locks unless it is locked.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.state
             .compare_exchange(UNLOCKED, LOCKED, Ordering::Acquire, Ordering::Relaxed)
@@ -99,11 +102,6 @@ impl<T> Mutex<T> {
             // An early return (a signal, a changed word) only means another look.
             let _ = futex::wait(&self.state, futex::Flags::PRIVATE, CONTENDED, None);
         }
-    }
-
-    /// The value without locking, for an owner that has nobody beside it.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
     }
 
     /// Unlocks without a guard.

@@ -2,9 +2,9 @@
 //!
 //! - They take no signals.
 //! - They have no thread-local storage of their own, so nothing that uses errno may run on them.
-//! - Those of a process of our own ([`crate::process`]) have their **own table of file descriptors**:
-//!   what the program closes does not close theirs, the program never sees theirs, and none of the
-//!   program's pipes is held open by them.
+//! - Those of a process of our own ([`crate::process`]) have their **own table of file
+//!   descriptors**: what the program closes does not close theirs, the program never sees theirs,
+//!   and none of the program's pipes is held open by them.
 
 use core::arch::naked_asm;
 use core::ops::Range;
@@ -25,8 +25,8 @@ pub type Entry = extern "C" fn(*mut ()) -> !;
 /// Memory for a stack, which grows down from its end.
 pub type Stack = Range<*mut u8>;
 
-/// Starts a thread of the calling process on the given stack and returns its id. It has the caller's
-/// files.
+/// Starts a thread of the calling process on the given stack and returns its id. It has the
+/// caller's files.
 ///
 /// # Errors
 /// `EAGAIN` or `ENOMEM` when there may be no more threads.
@@ -45,7 +45,7 @@ pub unsafe fn spawn(stack: Stack, entry: Entry, argument: *mut ()) -> Result<u32
 }
 
 /// Blocks every signal for the calling thread and returns the mask it had.
-pub fn block_all_signals() -> u64 {
+pub(crate) fn block_all_signals() -> u64 {
     exchange_signal_mask(u64::MAX)
 }
 
@@ -70,8 +70,8 @@ fn exchange_signal_mask(mask: u64) -> u64 {
     old
 }
 
-/// Leaves the table of file descriptors that the caller shares with others for one of its own, in which
-/// there is only what is `kept`.
+/// Gives the caller a table of file descriptors of its own instead of the shared one. Only the
+/// descriptor `kept` is in it.
 ///
 /// # Errors
 /// `ENOMEM`; what unshare(2) says before Linux 5.9, or where close_range(2) is not permitted.
@@ -101,7 +101,7 @@ pub fn leave_files(kept: Option<i32>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Clones the caller: the new task runs `entry` on the given stack. Returns the kernel's word.
+/// Clones the caller: the new task runs `entry` on the given stack. Returns the kernel's answer.
 ///
 /// # Safety
 /// As [`spawn`]; `flags` must share memory, and must ask for nothing that takes another argument.
@@ -211,10 +211,11 @@ impl SchedulingAttributes {
 
 const NICE_MIN: i32 = -20;
 
-/// Asks the scheduler to let the calling thread run soon, shortly and, where that is permitted
-/// (CAP_SYS_NICE, RLIMIT_NICE), before others. `turn_ns` is what it wants to do at a time (0.1 to
-/// 100 ms): from Linux 6.12 on a thread that wakes up then need not wait for the end of a longer
-/// turn. `steps` are taken off its nice value: `true` where that is permitted.
+/// Asks the scheduler to let the calling thread run soon and for short turns and, where that is
+/// permitted (CAP_SYS_NICE, RLIMIT_NICE), before others. `turn_ns` is the length of its turns (0.1
+/// to 100 ms): from Linux 6.12 on, a thread with short turns does not wait for the end of a longer
+/// one when it wakes up. `steps` are subtracted from its nice value; returns `true` where that is
+/// permitted.
 ///
 /// # Errors
 /// What sched_setattr(2) says.
@@ -236,7 +237,7 @@ pub fn run_soon(turn_ns: u64, steps: i32) -> Result<bool, Errno> {
 const PR_SET_THP_DISABLE: usize = 41;
 const PR_GET_THP_DISABLE: usize = 42;
 
-/// Are transparent huge pages turned off for this process?
+/// Whether transparent huge pages are turned off for this process.
 ///
 /// # Errors
 /// What prctl(2) says.
@@ -246,7 +247,8 @@ pub fn huge_pages_off() -> Result<bool, Errno> {
     raw::check(off).map(|off| off != 0)
 }
 
-/// Turns transparent huge pages off for this process, and what it forks and executes, or on again.
+/// Turns transparent huge pages off for this process and for what it forks and executes, or on
+/// again.
 ///
 /// # Errors
 /// What prctl(2) says.

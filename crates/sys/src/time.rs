@@ -1,15 +1,15 @@
-//! Time.
+//! Clocks.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since an arbitrary point, never going backwards. Read in the vDSO: without a system call where the
-/// machine's clock allows.
+/// Nanoseconds since an arbitrary point, never going backwards. Read in the vDSO, and so without a
+/// system call where the machine's clock allows it.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// Nanoseconds that this thread has had a processor. A system call.
+/// Nanoseconds of CPU time that this thread has used. A system call.
 pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }

@@ -18,7 +18,7 @@ pub use abi::{feature, register_mode};
 const O_CLOEXEC: usize = 0o2_000_000;
 const O_NONBLOCK: usize = 0o4_000;
 
-/// How a descriptor was had: the two ways allow different people.
+/// How a descriptor was opened: the two ways are open to different users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenedBy {
     /// `/dev/userfaultfd`, by the permissions of that file.
@@ -30,19 +30,37 @@ pub enum OpenedBy {
 /// Both ways to open a userfaultfd failed.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenError {
+    /// Why `/dev/userfaultfd` did not do.
     pub device: Errno,
+    /// Why userfaultfd(2) did not.
     pub system_call: Errno,
 }
 
 /// A message from the kernel.
 #[derive(Debug)]
 pub enum Event {
-    /// A thread waits for the page at `address` (of the page's first byte).
-    Pagefault { address: usize, write: bool, write_protected: bool, thread: u32 },
+    /// A thread waits for a page.
+    Pagefault {
+        /// Address of the page's first byte.
+        address: usize,
+        /// The thread wants to write.
+        write: bool,
+        /// The page is there, and protected from writing.
+        write_protected: bool,
+        /// The thread's number.
+        thread: u32,
+    },
     /// The process forked; the descriptor answers for the child's copy of the registered ranges.
     Fork(Uffd),
-    /// `mremap` moved pages; the keys of what was evicted move along.
-    Remap { from: usize, to: usize, len: usize },
+    /// `mremap` moved pages.
+    Remap {
+        /// Address that they had.
+        from: usize,
+        /// Address that they have.
+        to: usize,
+        /// Bytes.
+        len: usize,
+    },
     /// The content of a range is being dropped (`MADV_DONTNEED` and its kin); it stays mapped.
     Remove(Range<usize>),
     /// A range was unmapped.
@@ -54,6 +72,7 @@ pub enum Event {
 pub struct Partial {
     /// Bytes done before the page that failed.
     pub done: usize,
+    /// Why that failed.
     pub errno: Errno,
 }
 
@@ -112,7 +131,7 @@ impl Uffd {
     ///
     /// # Errors
     /// `EPERM` without privilege, `ENOSYS` on a kernel built without it.
-    pub fn open_by_system_call() -> Result<Uffd, Errno> {
+    pub(crate) fn open_by_system_call() -> Result<Uffd, Errno> {
         // SAFETY: the call takes flags only.
         let fd =
             raw::check(unsafe { raw::syscall2(raw::nr::USERFAULTFD, O_CLOEXEC | O_NONBLOCK, 0) })?;
@@ -193,18 +212,19 @@ impl Uffd {
         unsafe { ioctl(self.as_fd(), abi::IOCTL_REGISTER, &mut register) }.map(drop)
     }
 
-    /// Has a thread changed the address space, or begun to, and its event is unread?
+    /// Whether a thread has changed the address space, or begun to, and its event is unread.
     pub fn is_changing(&self) -> bool {
-        // The kernel looks at that first; what it would be asked for then is impossible.
+        // The kernel looks at that first; the request itself is impossible.
         let asked = self.continue_with_page_cache(0, crate::PAGE_SIZE);
         matches!(asked, Err(Partial { errno: Errno::AGAIN, .. }))
     }
 
-    /// Is this range all within one mapping of private anonymous memory that is registered here?
+    /// Whether this range is all within one mapping of private anonymous memory that is registered
+    /// here.
     ///
     /// Registering skips holes, so a range that was changed meanwhile can be registered in part.
-    /// The kernel is asked for what it never does to anonymous memory (CONTINUE): it looks at the
-    /// mapping first, and says `EINVAL` only when that is all right.
+    /// The kernel is asked for what it never does to anonymous memory (CONTINUE): it checks the
+    /// mapping first, and says `EINVAL` only when that is in order.
     ///
     /// # Errors
     /// `EAGAIN` while an event is unread: nothing is certain then.
@@ -216,8 +236,8 @@ impl Uffd {
         }
     }
 
-    /// Ends the registration of a range and wakes who waits there. Missing pages read as zero
-    /// from now on.
+    /// Ends the registration of a range and wakes the threads that wait there. Missing pages read
+    /// as zero from now on.
     ///
     /// # Errors
     /// `EINVAL` when the range holds a mapping of the wrong kind.
@@ -227,7 +247,7 @@ impl Uffd {
         unsafe { ioctl(self.as_fd(), abi::IOCTL_UNREGISTER, &mut range) }.map(drop)
     }
 
-    /// Fills missing pages with a copy and wakes who waits for them.
+    /// Fills missing pages with a copy and wakes the threads that wait for them.
     ///
     /// # Errors
     /// `EEXIST` for a page that is there, `ENOENT` for a range that is not registered any more,
@@ -240,7 +260,7 @@ impl Uffd {
         unsafe { self.copy_in_mode(dst, src, len, 0) }
     }
 
-    /// The same, but who waits goes on waiting, until [`Uffd::wake`].
+    /// Like [`Uffd::copy`], but threads that wait are not woken before [`Uffd::wake`].
     ///
     /// # Errors
     /// As [`Uffd::copy`].
@@ -271,8 +291,8 @@ impl Uffd {
         partial(result, copy.copy)
     }
 
-    /// Maps the shared page of zeros over missing pages. Who waits for them goes on waiting, until
-    /// [`Uffd::wake`].
+    /// Maps the shared page of zeros over missing pages. Threads that wait for them are not woken
+    /// before [`Uffd::wake`].
     ///
     /// # Errors
     /// As [`Uffd::copy`].
@@ -284,7 +304,8 @@ impl Uffd {
         partial(result, fill.done)
     }
 
-    /// Maps pages of the file behind a shared mapping (minor faults) and wakes who waits.
+    /// Maps pages of the file behind a shared mapping (minor faults) and wakes the threads that
+    /// wait.
     ///
     /// # Errors
     /// As [`Uffd::copy`]; `EFAULT` where the file has no page.
@@ -295,7 +316,7 @@ impl Uffd {
         partial(result, fill.done)
     }
 
-    /// Makes every access to missing pages fail with `SIGBUS`: for content that is lost.
+    /// Makes every access to missing pages fail with `SIGBUS`, for content that is lost.
     ///
     /// # Errors
     /// As [`Uffd::copy`].
@@ -307,7 +328,7 @@ impl Uffd {
     }
 
     /// Moves the pages themselves from `src` to `dst` (Linux 6.8). The source becomes missing in
-    /// the same instant: a store either lands before or faults.
+    /// the same instant: a store either lands before that or faults.
     ///
     /// # Errors
     /// `EBUSY` for a page shared by fork or pinned by I/O, `EINVAL` where locking or access of
@@ -348,7 +369,7 @@ impl Uffd {
         unsafe { ioctl(self.as_fd(), abi::IOCTL_WRITEPROTECT, &mut arguments) }.map(drop)
     }
 
-    /// Wakes who waits for a page of the range; they try their access again.
+    /// Wakes the threads that wait for a page of the range; they try their access again.
     ///
     /// # Errors
     /// `EINVAL` for an impossible range.

@@ -14,7 +14,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::{Errno, PAGE_SIZE};
 
-/// Memory of the kernel's that describes what is to be done and what is done.
+/// Memory of the kernel that describes operations to do and operations that are done.
 struct Mapping {
     start: NonNull<c_void>,
     len: usize,
@@ -35,8 +35,8 @@ impl Mapping {
 
     /// The word at an offset that the kernel gave.
     fn word(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: the kernel's offsets are of aligned words inside the mapping, which both sides use as
-        // atomics.
+        // SAFETY: the kernel's offsets are of aligned words inside the mapping, which both sides
+        // use as atomics.
         unsafe { self.start.cast::<u8>().add(offset as usize).cast::<AtomicU32>().as_ref() }
     }
 }
@@ -49,8 +49,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Keeps a file open as long as this address space lives: it is among the files of a ring that is mapped
-/// for ever. A forked child does not have that.
+/// Keeps a file open as long as this address space lives: as one of the files of a ring that stays
+/// mapped. A forked child does not have the mapping.
 ///
 /// # Errors
 /// As [`Ring::new`].
@@ -67,16 +67,16 @@ pub(crate) fn keep_open(file: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What is done.
+/// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// As it was given.
+    /// As it was given with the operation.
     pub token: u64,
-    /// Bytes that were read or written, or why none.
+    /// Bytes that were read or written, or why none were.
     pub result: Result<usize, Errno>,
 }
 
-/// An io_uring of one thread's. Dropping it does not wait for what is under way.
+/// An io_uring of one thread. Dropping it does not wait for the operations under way.
 pub struct Ring {
     fd: OwnedFd,
     params: io_uring_params,
@@ -88,11 +88,11 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring for so many operations at a time, a power of two.
+    /// A ring for that many operations at a time, a power of two.
     ///
     /// # Errors
-    /// `ENOSYS` and `EPERM` where there is none or it is not allowed (kernel.io_uring_disabled, a
-    /// container's filter).
+    /// `ENOSYS` where the kernel has no io_uring (or one before Linux 5.5); `EPERM` where it is not
+    /// allowed (kernel.io_uring_disabled, a container's filter).
     pub fn new(operations: u32) -> Result<Ring, Errno> {
         let mut params = io_uring_params::default();
         // SAFETY: no flags, so no descriptor to attach to.
@@ -115,7 +115,7 @@ impl Ring {
     }
 
     /// Whether another operation can be submitted.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.under_way < self.params.sq_entries
     }
 
@@ -130,8 +130,8 @@ impl Ring {
     /// `EBUSY` if there is no room, or why the kernel would not take it; then nothing is under way.
     ///
     /// # Safety
-    /// `bytes` to `bytes + len` is writable memory that nobody else uses until the completion was seen,
-    /// and the file stays open as long.
+    /// `bytes` to `bytes + len` is writable memory that nobody else uses until [`Self::complete`]
+    /// has returned the operation, and the file stays open as long.
     pub unsafe fn read(
         &mut self,
         file: impl AsFd,
@@ -150,8 +150,8 @@ impl Ring {
     /// As [`Self::read`].
     ///
     /// # Safety
-    /// `bytes` to `bytes + len` is readable memory that nobody changes until the completion was seen,
-    /// and the file stays open as long.
+    /// `bytes` to `bytes + len` is readable memory that nobody changes until [`Self::complete`] has
+    /// returned the operation, and the file stays open as long.
     pub unsafe fn write(
         &mut self,
         file: impl AsFd,
@@ -190,8 +190,8 @@ impl Ring {
         entry.off_or_addr2.off = offset;
         entry.addr_or_splice_off_in.addr = io_uring_ptr::new(bytes.cast());
         entry.len.len = len;
-        // SAFETY: the index is below the number of entries, by the mask; the kernel has taken what was
-        // there before, for every submission is entered at once.
+        // SAFETY: the index is below the number of entries, by the mask; the kernel has taken what
+        // was there before, for every submission is entered at once.
         unsafe { self.entries.start.cast::<io_uring_sqe>().add(index as usize).write(entry) };
         self.rings.word(sq.array + index * size_of::<u32>() as u32).store(index, Ordering::Relaxed);
         tail.store(place.wrapping_add(1), Ordering::Release);
@@ -212,7 +212,7 @@ impl Ring {
         }
     }
 
-    /// What is done, one operation at a time; `None` if nothing more is.
+    /// The next operation that is done; `None` if there is none.
     pub fn complete(&mut self) -> Option<Completion> {
         let cq = &self.params.cq_off;
         let head = self.rings.word(cq.head);
@@ -222,8 +222,8 @@ impl Ring {
         }
         let index = place & self.rings.word(cq.ring_mask).load(Ordering::Relaxed);
         let start = self.rings.start.cast::<u8>();
-        // SAFETY: the kernel has written this entry, as its tail says, and leaves it until the head has
-        // passed it.
+        // SAFETY: the kernel has written this entry, as its tail says, and leaves it until the head
+        // has passed it.
         let (user_data, result) = unsafe {
             let entries = start.add(cq.cqes as usize).cast::<io_uring_cqe>();
             let entry = entries.add(index as usize).as_ref();
@@ -238,7 +238,7 @@ impl Ring {
         Some(Completion { token: user_data, result })
     }
 
-    /// Waits until something is done.
+    /// Waits until an operation is done.
     ///
     /// # Errors
     /// What io_uring_enter(2) says, but for interruptions.
@@ -253,7 +253,7 @@ impl Ring {
     }
 }
 
-/// Readable while something is done that was not seen.
+/// Readable for poll(2) while there is an operation for [`Ring::complete`].
 impl AsFd for Ring {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

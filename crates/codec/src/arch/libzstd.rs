@@ -80,7 +80,8 @@ impl<'a> CompressContext<'a> {
         })
     }
 
-    /// Compresses `page`, of the size that was told, as one block into `out` and returns its length.
+    /// Compresses `page`, of the size that was told, as one block into `out` and returns its
+    /// length.
     pub(crate) fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Result<usize, DoesNotFit> {
         if page.len() != self.size {
             return Err(DoesNotFit);

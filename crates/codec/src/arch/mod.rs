@@ -1,5 +1,5 @@
-//! The only module with `unsafe`: calls into the C library zstd, and vector instructions, behind safe
-//! types.
+//! The only module with `unsafe`: calls into the C library zstd, and vector instructions, behind
+//! safe types.
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
 pub(crate) mod aarch64;

@@ -9,7 +9,7 @@ use crate::lz::{copy, copy_short_run};
 /// # Errors
 /// [`DecodeError`] unless `object` is one LZ4 block of exactly that size that ends in at least
 /// [five literals](super), as the format asks of every encoder.
-pub fn decompress<const SIZE: usize>(
+pub(crate) fn decompress<const SIZE: usize>(
     object: &[u8],
     block: &mut [u8; SIZE],
 ) -> Result<(), DecodeError> {
@@ -63,7 +63,7 @@ pub fn decompress<const SIZE: usize>(
     if from < object.len() { Err(DecodeError::TrailingBytes) } else { Ok(()) }
 }
 
-/// What of a length is over its field of four bits.
+/// The part of a length above its field of four bits.
 #[inline]
 fn length_rest(object: &[u8], from: &mut usize) -> Result<usize, DecodeError> {
     let mut length = 0;

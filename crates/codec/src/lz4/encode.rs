@@ -6,10 +6,11 @@ use crate::lz::{Output, Table, bytes_at, common_length, hash_of_five};
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const SCRATCH_BYTES: usize = scratch_bytes(PAGE_SIZE);
+pub(crate) const SCRATCH_BYTES: usize = scratch_bytes(PAGE_SIZE);
 
-/// Bytes of working memory that [`compress_block`] needs for blocks of `size` bytes: two for each place
-/// of its table. A page has a place for each of its bytes; longer blocks make do with fewer.
+/// Bytes of working memory that [`compress_block`] needs for blocks of `size` bytes: two for each
+/// place of its table. For a page the table has as many places as bytes; for longer blocks it has
+/// fewer.
 pub(crate) const fn scratch_bytes(size: usize) -> usize {
     2 * table_entries(size)
 }
@@ -28,9 +29,9 @@ pub(crate) const fn table_entries(size: usize) -> usize {
 /// The step grows by one each time this many positions (a power of two) found no match.
 const SKIP_BITS: u32 = 5;
 
-/// Of five bytes rather than the four of a shortest copy: copies of four save one byte each and come
-/// in the way of longer ones. Over heap pages of four programs, with room for three quarters of a page,
-/// what is stored changes by -1.4 to +2.7 % and compressing is 4 to 40 % faster.
+/// A hash of five bytes rather than of the four of a shortest copy: copies of four save one byte
+/// each and prevent longer ones. On heap pages of four programs, with room for three quarters of a
+/// page, stored bytes change by -1.4 to +2.7 % and compression is 4 to 40 % faster.
 #[inline]
 fn hash_at<const ENTRIES: usize, const SIZE: usize>(block: &[u8; SIZE], at: usize) -> usize {
     hash_of_five(block, at, ENTRIES.trailing_zeros())
@@ -40,7 +41,7 @@ fn hash_at<const ENTRIES: usize, const SIZE: usize>(block: &[u8; SIZE], at: usiz
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     scratch: &mut [u8; SCRATCH_BYTES],
     out: &mut [u8],
@@ -48,8 +49,8 @@ pub fn compress(
     compress_block::<{ table_entries(PAGE_SIZE) }, PAGE_SIZE>(page, scratch, out)
 }
 
-/// Compresses `block`, of at most 64 KiB, into `out` and returns the object's length. `ENTRIES`: what
-/// [`table_entries`] says; `scratch` has two bytes for each.
+/// Compresses `block`, of at most 64 KiB, into `out` and returns the object's length. `ENTRIES`:
+/// what [`table_entries`] says; `scratch` has two bytes for each.
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`, or `scratch` is too short.
@@ -71,8 +72,8 @@ pub(crate) fn compress_block<const ENTRIES: usize, const SIZE: usize>(
         let mut tries = 1 << SKIP_BITS;
         let mut from;
         loop {
-            // That the literals outgrow the room is not known before the end: a copy found late
-            // may reach back over many of them.
+            // Whether the literals outgrow the room is not known before the end: a copy that is
+            // found late may reach back over many of them.
             if at > match_start_max {
                 last_literals(&mut out, block, anchor)?;
                 return Ok(out.len());

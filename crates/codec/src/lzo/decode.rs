@@ -22,7 +22,7 @@ enum State {
 ///
 /// # Errors
 /// [`DecodeError`] unless `object` is one LZO1X stream of exactly a page, with its end.
-pub fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+pub(crate) fn decompress(object: &[u8], page: &mut Page) -> Result<(), DecodeError> {
     let mut from = Input { bytes: object, at: 0 };
     let mut to = 0;
     let mut state = State::None;

@@ -7,7 +7,7 @@ use crate::lz::{Output, Table, bytes_at, common_length_by};
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const SCRATCH_BYTES: usize = 2 * ENTRIES;
+pub(crate) const SCRATCH_BYTES: usize = 2 * ENTRIES;
 
 const HASH_BITS: u32 = 13;
 const ENTRIES: usize = 1 << HASH_BITS;
@@ -31,7 +31,7 @@ fn hash_of(word: [u8; 4]) -> usize {
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     backend: Backend,
     scratch: &mut [u8; SCRATCH_BYTES],

@@ -1,4 +1,5 @@
-//! Prefix codes from the lengths of their words: what an encoder writes and what a decoder looks up.
+//! Prefix codes from the lengths of their words: what an encoder writes and what a decoder looks
+//! up.
 //!
 //! Codes are canonical: words of one length are consecutive numbers in the order of their symbols,
 //! after all shorter words. Streams are filled from bit 0 on, so the words are stored mirrored.
@@ -41,8 +42,8 @@ pub(crate) const fn words<const SYMBOLS: usize>(lengths: &[u8; SYMBOLS]) -> [u16
     words
 }
 
-/// For all that a stream may go on with, in as many bits as the longest word has: the symbol, which is
-/// below 256, and the length of its word from bit 8 on.
+/// For all that a stream may go on with, in as many bits as the longest word has: the symbol, which
+/// is below 256, and the length of its word from bit 8 on.
 pub(crate) const fn look_up<const SYMBOLS: usize, const ENTRIES: usize>(
     lengths: &[u8; SYMBOLS],
     table: &mut [u16; ENTRIES],

@@ -15,7 +15,8 @@ use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`decompress`] needs. Contents do not matter.
-pub const DECOMPRESS_SCRATCH_BYTES: usize = LITERALS_ROOM + OBJECT_ROOM + size_of::<Sequences>();
+pub(crate) const DECOMPRESS_SCRATCH_BYTES: usize =
+    LITERALS_ROOM + OBJECT_ROOM + size_of::<Sequences>();
 
 /// Runs of literals are copied by pieces, past their end.
 pub(crate) const PIECE: usize = SHORT_RUN;
@@ -44,7 +45,7 @@ pub(crate) static SCALAR: Decoder = |object, scratch, page| {
 ///
 /// # Errors
 /// [`DecodeError`] unless `object` is one page, to its last byte.
-pub fn decompress(
+pub(crate) fn decompress(
     object: &[u8],
     backend: Backend,
     scratch: &mut [u8; DECOMPRESS_SCRATCH_BYTES],
@@ -181,8 +182,8 @@ impl Plan<'_> {
     }
 }
 
-/// The streams of sequences: of tokens, forward from byte `tokens` of the object; of distances, back
-/// from byte `middle`; of extra bits, forward from there.
+/// The streams of sequences: of tokens, forward from byte `tokens` of the object; of distances,
+/// back from byte `middle`; of extra bits, forward from there.
 struct Streams<'a> {
     bytes: &'a [u8; OBJECT_ROOM],
     tokens: usize,
@@ -204,8 +205,8 @@ impl Streams<'_> {
             tokens >>= token.bits;
             let distance = &set.distances[distances as usize % (1 << DISTANCE_BITS)];
             distances >>= distance.bits;
-            // At most 11, 12 and 12 bits. They are taken whether there are any or not: branches would
-            // be hard to predict.
+            // At most 11, 12 and 12 bits. They are taken whether there are any or not: branches
+            // would be hard to predict.
             let extra = bits(self.bytes, self.middle, false, self.extra_at);
             self.extra_at += usize::from(distance.extra) + usize::from(token.extra);
             let far = distance.number(low(extra, distance.extra));
@@ -257,9 +258,9 @@ pub(crate) struct Progress {
     pub(crate) made: usize,
 }
 
-/// Makes the page, or what is left to make of it. That the sequences took no more literals than there
-/// are is found out in the end: the literals' room is as large as the page, and what lies there is as
-/// good as any byte until then.
+/// Makes the page, or what is left to make of it. That the sequences took no more literals than
+/// there are is found out in the end: the literals' room is as large as the page, and what lies
+/// there is as good as any byte until then.
 pub(crate) fn follow(
     plan: &Plan<'_>,
     mut progress: Progress,

@@ -14,7 +14,7 @@ use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const COMPRESS_SCRATCH_BYTES: usize = TABLES_BYTES
+pub(crate) const COMPRESS_SCRATCH_BYTES: usize = TABLES_BYTES
     + size_of::<Sequences>()
     + LISTING_BYTES
     + 4 * LITERAL_ROOM
@@ -30,7 +30,7 @@ const REST_ROOM: usize = SEQUENCES_MAX * 5 + 8;
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     effort: Effort,
     backend: Backend,

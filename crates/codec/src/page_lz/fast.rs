@@ -52,8 +52,8 @@ pub(super) fn search(page: &Page, tables: &mut Tables<'_>, found: &mut Sequences
     count
 }
 
-/// Distance and length of a copy at `at`, which is entered in the table; a length of 0 where there is
-/// none.
+/// Distance and length of a copy at `at`, which is entered in the table; a length of 0 where there
+/// is none.
 #[inline(always)]
 fn copy_at(page: &Page, tables: &mut Tables<'_>, recent: Recent, at: usize) -> (usize, usize) {
     let word = u32_at(page, at);

@@ -29,11 +29,11 @@ mod sequence;
 mod sets;
 mod symbols;
 
-pub use decode::{DECOMPRESS_SCRATCH_BYTES, decompress};
+pub(crate) use decode::{DECOMPRESS_SCRATCH_BYTES, decompress};
 pub(crate) use decode::{Decoder, SCALAR};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use decode::{PIECE, Plan, Progress, decompress_with, follow};
-pub use encode::{COMPRESS_SCRATCH_BYTES, compress};
+pub(crate) use encode::{COMPRESS_SCRATCH_BYTES, compress};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use sequence::Sequence;
 
@@ -73,9 +73,9 @@ const fn part(count: usize, streams: usize) -> usize {
 /// The longest object is that of a page without a copy.
 const OBJECT_MAX: usize = Header::LONGEST + own::DESCRIPTION_MAX + PAGE_SIZE * LITERAL_BITS / 8 + 6;
 
-/// What stands in front of an object: the set in bits 0-2, in bit 3 whether the literals have a code of
-/// their own, whose description follows; the number of sequences in bits 4-14, that
-/// of literals in bits 15-27; then the bytes of the streams of literals, two by two, the first in
+/// What stands in front of an object: the set in bits 0-2, in bit 3 whether the literals have a
+/// code of their own, whose description follows; the number of sequences in bits 4-14, that of
+/// literals in bits 15-27; then the bytes of the streams of literals, two by two, the first in
 /// eight bits if there are only two, else in twelve bits each; then in twelve bits those of tokens
 /// and distances.
 struct Header {

@@ -35,20 +35,20 @@ pub(crate) fn at_least(counts: &[u16; LITERALS]) -> (u32, usize) {
 
 /// Binary places of [`log2_below`].
 const LOG2_POINT: u32 = 6;
-/// It is too small by at most so much, rounding included: a chord's distance from the curve is up to
-/// 0.087.
+/// It is too small by at most so much, rounding included: a chord's distance from the curve is up
+/// to 0.087.
 const LOG2_OFF: u32 = 7;
 
-/// The logarithm of a number below 2^16, or a bit less: that of the power of two below it, and from there
-/// the chord. 0 of 0.
+/// The logarithm of a number below 2^16, or a bit less: that of the power of two below it, and from
+/// there the chord. 0 of 0.
 fn log2_below(number: u32) -> u32 {
     let power = number.max(1).ilog2();
     let rest = (number << LOG2_POINT >> power).saturating_sub(1 << LOG2_POINT);
     (power << LOG2_POINT) + rest
 }
 
-/// The lengths of a code for bytes that come so often, none longer than [`LITERAL_BITS`]; `None` for
-/// fewer than two different bytes.
+/// The lengths of a code for bytes that come so often, none longer than [`LITERAL_BITS`]; `None`
+/// for fewer than two different bytes.
 pub(crate) fn lengths(counts: &[u16; LITERALS]) -> Option<WordLengths> {
     // Bytes that occur, the rarest first.
     let mut order = [(0u16, 0u8); LITERALS];
@@ -63,8 +63,8 @@ pub(crate) fn lengths(counts: &[u16; LITERALS]) -> Option<WordLengths> {
     }
     order.sort_unstable();
 
-    // Huffman's tree by two queues, both ascending: bytes, and what was joined. Nodes are the bytes,
-    // then the joins.
+    // Huffman's tree by two queues, both ascending: bytes, and what was joined. Nodes are the
+    // bytes, then the joins.
     let mut weights = [0u16; 2 * LITERALS];
     let mut parents = [0u16; 2 * LITERALS];
     for (weight, (count, _)) in weights.iter_mut().zip(order.iter()) {
@@ -88,8 +88,9 @@ pub(crate) fn lengths(counts: &[u16; LITERALS]) -> Option<WordLengths> {
         depths[node] = depths[usize::from(parents[node])] + 1;
     }
 
-    // No word may be too long: all that are get the greatest length, and others, the rarest first, a
-    // bit more until the words are words of a code; what is too much then the most frequent get back.
+    // No word may be too long: all that are get the greatest length, and others, the rarest first,
+    // a bit more until the words are words of a code; what is too much then the most frequent get
+    // back.
     const WHOLE: usize = 1 << LITERAL_BITS;
     let depths = &mut depths[..used];
     let mut covered = 0;
@@ -144,8 +145,8 @@ pub(crate) fn describe(lengths: &WordLengths, out: &mut [u8; DESCRIPTION_MAX]) -
     fours.div_ceil(2)
 }
 
-/// Reads a description from the front of `bytes`, makes a table of the code, and returns how many bytes
-/// the description took.
+/// Reads a description from the front of `bytes`, makes a table of the code, and returns how many
+/// bytes the description took.
 ///
 /// # Errors
 /// When it ends too early, or is not that of a code.

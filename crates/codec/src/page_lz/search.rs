@@ -12,8 +12,8 @@ use crate::lz::{Compare, common_length_by, u32_at, word_at};
 use crate::scratch::Carver;
 use crate::{PAGE_SIZE, Page};
 
-/// The set that fits the page, by the words that are not seen before in it: their bytes are likely to
-/// become literals.
+/// The set that fits the page, by the words that are not seen before in it: their bytes are likely
+/// to become literals.
 pub(crate) fn likely_set(page: &Page, tables: &mut Tables<'_>) -> usize {
     tables.four.fill([0; 2]);
     let mut counts = [0; LITERALS];
@@ -32,8 +32,8 @@ pub(crate) fn likely_set(page: &Page, tables: &mut Tables<'_>) -> usize {
 pub(super) const HASH_BITS: u32 = 12;
 const ENTRIES: usize = 1 << HASH_BITS;
 
-/// What the time that a sequence takes to decode is worth, in bits. Over pages of ten programs 2 save
-/// 2 to 12 % of the sequences for 0.1 to 1 % of the bytes.
+/// What the time that a sequence takes to decode is worth, in bits. Over pages of ten programs 2
+/// save 2 to 12 % of the sequences for 0.1 to 1 % of the bytes.
 const PRICE: i32 = 2;
 
 /// Copies of one hash that are looked at.
@@ -41,8 +41,8 @@ const DEPTH: usize = 8;
 
 type Numbers<const COUNT: usize> = [[u8; 2]; COUNT];
 
-/// Positions, and what literals cost. Position 0 also stands for none: the page's first bytes are as
-/// good a candidate as any.
+/// Positions, and what literals cost. Position 0 also stands for none: the page's first bytes are
+/// as good a candidate as any.
 pub(crate) struct Tables<'a> {
     /// How long copies are compared.
     pub(super) compare: Compare,

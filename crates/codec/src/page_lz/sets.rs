@@ -80,8 +80,8 @@ impl Decoding {
     }
 }
 
-/// A run of literals and the length of the copy behind it. A field each: to load one is cheaper than to
-/// take it out of a word.
+/// A run of literals and the length of the copy behind it. A field each: to load one is cheaper
+/// than to take it out of a word.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 pub(crate) struct Token {

@@ -1,10 +1,10 @@
 //! What has to be done one word after the other where all else is done by vectors: each word meets
 //! the dictionary as the words before it have left it.
 //!
-//! No step takes a branch, and none waits for more than the last word of its set, or the entry that its
-//! word is made of. On heap pages of ten programs the longest such chain has 180 to 360 of up to 950
-//! words where they are looked up, and 5 to 110 where they are recalled. The loops are functions of
-//! their own, so that the vector code around them takes no registers from them.
+//! No step takes a branch, and none waits for more than the last word of its set, or the entry that
+//! its word is made of. On heap pages of ten programs the longest such chain has 180 to 360 of up
+//! to 950 words where they are looked up, and 5 to 110 where they are recalled. The loops are
+//! functions of their own, so that the vector code around them takes no registers from them.
 
 use core::hint::select_unpredictable;
 
@@ -22,8 +22,8 @@ pub(crate) fn assign(words: &[[u8; 4]], sets: &mut [u8]) {
 type Entries = u64;
 
 /// Looks a word up: its difference from the nearer entry, which is 0 for a full match, whether that
-/// entry is the newer one (the older if they are equal), and what is left when the word has entered, as
-/// all but full matches do.
+/// entry is the newer one (the older if they are equal), and what is left when the word has
+/// entered, as all but full matches do.
 #[inline]
 fn look_up(entries: Entries, word: u32) -> (u32, bool, Entries) {
     let to_newer = word ^ entries as u32;
@@ -64,8 +64,8 @@ pub(crate) const EMPTY: u8 = 16;
 /// Never read.
 pub(crate) const IGNORED: u8 = 17;
 
-/// Makes words of their data, which has zeros for all that is known from the dictionary: by word, from
-/// which slot it is known, and to which slot the word goes.
+/// Makes words of their data, which has zeros for all that is known from the dictionary: by word,
+/// from which slot it is known, and to which slot the word goes.
 #[inline(never)]
 pub(crate) fn recall(words: &mut [[u8; 4]], known: &[[u8; 4]], from: &[u8], to: &[u8]) {
     let mut slots = [0u32; SLOTS];

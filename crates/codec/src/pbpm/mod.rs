@@ -33,9 +33,9 @@
 //! the three [`Alignment`]s of section 4.4; the others are packed as figure 3 shows and appended.
 //! `docs/codecs.md` has the byte layout.
 //!
-//! What a word finds depends on those of its set before it, all else of a page on the word alone. So
-//! there are two ways: one word after the other ([`sequential`]), and by vectors (in `arch`), which
-//! leave no more than the dictionary to a loop over words ([`chain`]).
+//! What a word finds depends on those of its set before it, all else of a page on the word alone.
+//! So there are two ways: one word after the other (`sequential`), and by vectors (in `arch`),
+//! which leave no more than the dictionary to a loop over words (`chain`).
 
 mod chain;
 mod codes;
@@ -63,7 +63,7 @@ use crate::scratch::Carver;
 use crate::{PAGE_WORDS, Page};
 
 /// Bytes of working memory that [`compress`] and [`decompress`] need. Contents do not matter.
-pub const SCRATCH_BYTES: usize = tapes::BYTES;
+pub(crate) const SCRATCH_BYTES: usize = tapes::BYTES;
 
 /// How data of one, two and four bytes is laid out: the variants of section 4.4 of the paper. An
 /// object says in its header which it has.
@@ -140,7 +140,7 @@ pub(crate) static SCALAR: Kernels = Kernels {
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     alignment: Alignment,
     backend: Backend,
@@ -196,7 +196,7 @@ fn compress_with<'a, D: DataTape<'a>>(
 /// [`DecodeError`] when the tapes do not have the lengths that codes and header call for, when
 /// padding is not zero, when an index names an entry that is not of the word's set, or when the
 /// header names no alignment.
-pub fn decompress(
+pub(crate) fn decompress(
     object: &[u8],
     backend: Backend,
     scratch: &mut [u8; SCRATCH_BYTES],

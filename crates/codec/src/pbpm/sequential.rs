@@ -1,5 +1,5 @@
-//! One word after the other, in plain code: what vectors are checked against, and the way of all that
-//! have none.
+//! One word after the other, in plain code: what vectors are checked against, and the way of all
+//! that have none.
 
 use super::SETS;
 use super::data::DataTape;

@@ -1,4 +1,5 @@
-//! The kernels of every backend against the plain ones, on pages of any number of words of each kind.
+//! The kernels of every backend against the plain ones, on pages of any number of words of each
+//! kind.
 
 use std::boxed::Box;
 use std::vec;
@@ -23,8 +24,8 @@ fn counts() -> impl Iterator<Item = usize> {
     all.filter(|count| !cfg!(miri) || [0, 1, 77, PAGE_WORDS].contains(count))
 }
 
-/// A word that asks. Upper halves and third bytes are few, so all sorts of matches are there; of one
-/// upper half in four all is of the set of zero.
+/// A word that asks. Upper halves and third bytes are few, so all sorts of matches are there; of
+/// one upper half in four all is of the set of zero.
 fn asking(numbers: &mut Numbers, halves: usize) -> u32 {
     let half = numbers.below(halves) as u32;
     let upper = if half.is_multiple_of(4) { half << 8 } else { half * 0x0123 };

@@ -1,25 +1,25 @@
-//! WKv, ramfold's own: a word codec whose every step does sixteen words at a time.
+//! WKv, ramfold's word codec: each of its steps handles sixteen words at a time.
 //!
-//! Programs keep arrays of records, so most words of a heap are the words one record back. A page
-//! gets up to four *strides*, distances at which it agrees with itself best, and each vector of
-//! sixteen words one of them: its words are *predicted* to be those so far back. What is left, the
-//! *literals*, is told apart in one step:
+//! Programs keep arrays of records, so most words of a heap equal the words one record back. A page
+//! has up to four *strides*, the distances at which it equals itself best, and each vector of
+//! sixteen words has one of them: its words are *predicted* to equal those so far back. The others,
+//! the *literals*, are divided into classes in one step:
 //!
 //! | class | case | what is stored |
 //! |---|---|---|
 //! | zero | the word is zero | |
 //! | half | its upper 16 bits are predicted rightly | the lower 16 bits |
-//! | partial | its upper 20 bits are one of 16 keys that are stored with the page | the key's slot, the lower 12 bits: 16 bits |
+//! | partial | its upper 20 bits are one of the page's 16 keys | 16 bits: slot and lower 12 bits |
 //! | miss | none of these | the word |
 //!
-//! Where there are many misses they are text, or near it: their bytes are stored in four bits each,
-//! when they are among the page's fifteen most frequent.
+//! Many misses are a sign of text or the like: their bytes are stored in four bits each, when they
+//! are among the page's fifteen most frequent.
 //!
-//! No step depends on the outcome of the one before it, as the steps of a Lempel-Ziv parse or of a
-//! dictionary that learns do; so there is hardly a branch to mispredict, and vectors can be as wide
-//! as the processor has them. Where each kernel is: `strides` finds the distances, `words` tells the
-//! words apart and makes them again, `nibbles` codes the misses; [`Kernels`] are the steps that have
-//! vector code, in `arch`. `docs/codecs.md` has the byte layout.
+//! No step depends on the result of the one before it, as in a Lempel-Ziv parse or a dictionary
+//! that learns. So there is hardly a branch to mispredict, and vectors can be as wide as the
+//! processor has them. `strides` finds the distances, `words` classes the words and restores them,
+//! `nibbles` codes the misses; `Kernels` are the steps that have vector code, in `arch`.
+//! `docs/codecs.md` has the byte layout.
 
 mod nibbles;
 mod strides;
@@ -70,13 +70,13 @@ pub(crate) type Padded = [u8; PADDED_BYTES];
 const PADDED_BYTES: usize = PAGE_SIZE + WORDS_BYTES;
 
 /// Bytes of working memory that [`compress`] needs. Contents do not matter.
-pub const COMPRESS_SCRATCH_BYTES: usize = size_of::<Signatures>()
+pub(crate) const COMPRESS_SCRATCH_BYTES: usize = size_of::<Signatures>()
     + 3 * WORDS_BYTES
     + size_of::<Values>()
     + 3 * size_of::<Masks>()
     + nibbles::BUFFERS_BYTES;
 /// Bytes of working memory that [`decompress`] needs. Contents do not matter.
-pub const DECOMPRESS_SCRATCH_BYTES: usize = PADDED_BYTES + 2 * WORDS_BYTES;
+pub(crate) const DECOMPRESS_SCRATCH_BYTES: usize = PADDED_BYTES + 2 * WORDS_BYTES;
 
 /// Whether words are predicted from a stride back, or all words are literals or zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -235,7 +235,7 @@ struct Layout {
 ///
 /// # Errors
 /// [`DoesNotFit`] when the object would be longer than `out`.
-pub fn compress(
+pub(crate) fn compress(
     page: &Page,
     prediction: Prediction,
     backend: Backend,
@@ -343,7 +343,7 @@ fn bits_of(mut mask: u64) -> impl Iterator<Item = usize> {
 /// # Errors
 /// [`DecodeError`] when header, masks and classes do not call for exactly the bytes that are there,
 /// or padding is not zero.
-pub fn decompress(
+pub(crate) fn decompress(
     object: &[u8],
     backend: Backend,
     scratch: &mut [u8; DECOMPRESS_SCRATCH_BYTES],

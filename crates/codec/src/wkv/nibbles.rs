@@ -30,8 +30,8 @@ impl Codes {
 /// By code the byte, and one more.
 pub(crate) type ByteOf = [u8; FREQUENT + 1];
 
-/// As many bytes as a page has or fewer, and room for a vector more, which is written and read where
-/// fewer are meant.
+/// As many bytes as a page has or fewer, and room for a vector more, which is written and read
+/// where fewer are meant.
 pub(crate) type Bytes = [u8; WORDS_BYTES];
 
 /// Fewer bytes are not worth a table.

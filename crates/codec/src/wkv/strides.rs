@@ -1,8 +1,8 @@
 //! The distances at which a page agrees with itself best.
 //!
-//! Each word is given a signature of one byte, and shifted copies of these are compared with them: 64
-//! distances, on a quarter of the page. Of the best few, those are kept that add most to what the others
-//! cover.
+//! Each word is given a signature of one byte, and shifted copies of these are compared with them:
+//! 64 distances, on a quarter of the page. Of the best few, those are kept that add most to what
+//! the others cover.
 
 use super::{Distances, LANES, MULTIPLIER, VECTORS};
 use crate::error::DecodeError;
@@ -19,7 +19,8 @@ pub(crate) const DISTANCE_COUNT: usize = 64;
 /// Words of zeros that stand before the page's.
 pub(crate) const HISTORY: usize = LANES + 2 * DISTANCE_COUNT;
 
-/// For each word its signature, zero for a zero and odd for any other, after those of `HISTORY` zeros.
+/// For each word its signature, zero for a zero and odd for any other, after those of `HISTORY`
+/// zeros.
 pub(crate) type Signatures = [u8; HISTORY + PAGE_WORDS];
 
 /// Distances of which the cover is looked at.

@@ -1,5 +1,5 @@
-//! The kernels of every backend against the plain ones, with counts at which registers are full, empty
-//! and anything between.
+//! The kernels of every backend against the plain ones, with counts at which registers are full,
+//! empty and anything between.
 
 use std::boxed::Box;
 use std::fmt::Display;

@@ -32,7 +32,8 @@ pub(crate) struct Gathered {
 pub(crate) struct Streams<'a> {
     /// For sixteen literals which are stored in 16 bits.
     pub value_plane: &'a mut Masks,
-    /// Which of these have their upper half from the prediction, and which of the others are misses.
+    /// Which of these have their upper half from the prediction, and which of the others are
+    /// misses.
     pub other_plane: &'a mut Masks,
     pub values: &'a mut Values,
     pub misses: &'a mut Words,
@@ -133,8 +134,8 @@ fn predicted(page: &Page, place: usize, distance: u8) -> [u8; 4] {
 /// slot, and takes one from another's that has it, until it takes its place. Words that need no key
 /// have no vote.
 pub(super) fn vote(literals: &Literals<'_>, count: usize) -> Keys {
-    // Key and votes in one, below the key: as many as the votes are, they stay there. Those that have
-    // no vote have slots of their own, which spares a branch.
+    // Key and votes in one, below the key: as many as the votes are, they stay there. Those that
+    // have no vote have slots of their own, which spares a branch.
     const { assert!(PAGE_WORDS < 1 << PARTIAL_BITS) };
     let mut slots = [0; 2 * SLOTS];
     let (words, predicted) = (&literals.words[..count], &literals.predicted[..count]);

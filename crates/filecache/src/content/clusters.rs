@@ -12,15 +12,15 @@
 //! Format 0 is one word of 64 bits, again and again.
 
 use ramfold_codec::cluster::{BYTES_MAX, ClusterSize};
-use ramfold_codec::{DecodeError, Encoding, PAGE_SIZE};
+use ramfold_codec::{DecodeError, Encoding, PAGE_SIZE, encodings};
 use ramfold_engine::ClusterDecompressor;
 use ramfold_store::{Key, LoadError, Loaded, Neighbours, Store, StoreError};
 
 use super::mark::Mark;
 
 const HEADER: usize = 2;
-const FORMAT_WORD: u8 = 0;
-const ENCODING_REST: u8 = 13;
+const FORMAT_WORD: u8 = encodings::WORD;
+const ENCODING_REST: u8 = encodings::CLUSTER_REST;
 
 /// Most bytes that a cluster's object may have to be worth storing: less saves too little for what it costs
 /// to get it back.
@@ -29,11 +29,7 @@ pub fn object_bytes_max(size: ClusterSize) -> usize {
 }
 
 fn encoding_of(size: ClusterSize) -> u8 {
-    match size {
-        ClusterSize::One => 10,
-        ClusterSize::Four => 11,
-        ClusterSize::Sixteen => 12,
-    }
+    encodings::of_cluster(size)
 }
 
 /// First key of the cluster of that size that a key is in.

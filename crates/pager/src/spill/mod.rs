@@ -29,7 +29,7 @@ pub use writer::{Writer, make, write};
 pub use writer::{thread_main, wake_if_wanted};
 
 /// The encoding of a page that is stored as it is.
-pub const RAW: u8 = ramfold_store::ENCODING_MAX;
+pub const RAW: u8 = ramfold_codec::encodings::RAW;
 
 /// Pages that do not compress may wait in this part of the cap, 1 / this, where all others do; and in
 /// this part where no others do.

@@ -5,7 +5,7 @@
 //! +------+--------+----------+---+-----------------------------+-----------+
 //! | kind |  mark  | encoding | 0 | location (35, units of 16)  | length 13 |  object in the pool
 //! +------+--------+----------+---+-----+-----+-----------------+------------+
-//! | kind |  mark  | encoding | 1 |check|count|  first unit of 64 bytes (32) |  object in the spill file
+//! | kind |  mark  | encoding | 1 |check|count|  first unit of 64 bytes (32) |  object, spilled
 //! +------+--------+----------+---+-----+--+--+------------------------------+
 //! | kind |  mark  |    check (21)    |             pattern (32)             |  same-filled
 //! +------+--------+------------------+--------------------------------------+
@@ -17,6 +17,8 @@
 //!
 //! The kinds' numbers differ in two bits, so that no single flipped bit turns one into another: a
 //! page that is here never seems to be absent.
+
+use ramfold_codec::encodings::{self, WORD};
 
 use crate::pool::{Object, ObjectRef};
 use crate::spill::{COUNT_BITS, Extent, FIRST_BITS, Place};
@@ -35,7 +37,7 @@ pub(crate) enum Content {
         /// Of [`CHECK_BITS`].
         check: u32,
     },
-    /// The page is an object; under encoding 0 a 64-bit word that the page is over and over.
+    /// The page is an object; under encoding [`WORD`] a 64-bit word that the page consists of.
     Object { object: Object, encoding: u8 },
     /// The page is an object in the spill file.
     Spilled {
@@ -46,7 +48,7 @@ pub(crate) enum Content {
     },
 }
 
-/// What was an entry's and is to be freed.
+/// What an entry had, to be freed.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Holding {
@@ -76,9 +78,6 @@ pub(crate) enum View<'a> {
     Damaged,
 }
 
-/// Stands for an encoding where the object is a same-filled word.
-pub(crate) const WORD_ENCODING: u8 = 0;
-
 /// Room beside a pattern for a check of it.
 pub(crate) const CHECK_BITS: u32 = 21;
 
@@ -89,6 +88,7 @@ const KIND_SHIFT: u32 = 61;
 const MARK_SHIFT: u32 = 53;
 const MARK_MASK: u64 = 0xff << MARK_SHIFT;
 const ENCODING_SHIFT: u32 = 49;
+const ENCODING_MASK: u64 = (1 << encodings::BITS) - 1;
 const CHECK_SHIFT: u32 = 32;
 const PLACE_MASK: u64 = (1 << Object::BITS) - 1;
 const CHECK_MASK: u64 = (1 << CHECK_BITS) - 1;
@@ -104,11 +104,11 @@ const SAME_FILLED: u64 = 0b101;
 const OBJECT: u64 = 0b110;
 
 const _: () = {
-    assert!(Object::BITS + 1 == ENCODING_SHIFT && ENCODING_SHIFT + 4 == MARK_SHIFT);
+    assert!(Object::BITS + 1 == ENCODING_SHIFT);
     assert!(MARK_SHIFT + 8 == KIND_SHIFT);
     assert!(SPILLED_CHECK_SHIFT + SPILLED_CHECK_BITS == Object::BITS);
     assert!(CHECK_SHIFT + CHECK_BITS == MARK_SHIFT);
-    assert!(crate::ENCODING_MAX < 16);
+    assert!(ENCODING_SHIFT + encodings::BITS == MARK_SHIFT);
 };
 
 /// The entry's bits. Whoever has the entry in memory, under its lock, owns the object it names.
@@ -162,12 +162,12 @@ impl Entry {
     /// A pattern in the entry or a word in the pool.
     pub(super) fn is_same_filled(self) -> bool {
         self.kind() == SAME_FILLED
-            || self.kind() == OBJECT && !self.is_spilled() && self.encoding() == WORD_ENCODING
+            || self.kind() == OBJECT && !self.is_spilled() && self.encoding() == WORD
     }
 
     /// An object proper, not a word, in the pool.
     pub(super) fn is_object(self) -> bool {
-        self.kind() == OBJECT && !self.is_spilled() && self.encoding() != WORD_ENCODING
+        self.kind() == OBJECT && !self.is_spilled() && self.encoding() != WORD
     }
 
     /// An object in the spill file.
@@ -177,7 +177,7 @@ impl Entry {
 
     /// The encoding's number, of an object.
     pub(super) fn encoding(self) -> u8 {
-        (self.0 >> ENCODING_SHIFT & 0xf) as u8
+        (self.0 >> ENCODING_SHIFT & ENCODING_MASK) as u8
     }
 
     /// Bytes in the pool, without the seal.
@@ -208,7 +208,7 @@ impl Entry {
         self.0
     }
 
-    /// Whether it says the same, whatever the marks are.
+    /// Whether the bits are equal but for the mark.
     pub(super) fn says(self, bits: u64) -> bool {
         (self.0 ^ bits) & !MARK_MASK == 0
     }
@@ -278,7 +278,7 @@ impl Entry {
 }
 
 impl Content {
-    /// What it holds beside the entry, if anything.
+    /// The slot or extent that the content has, if any.
     #[inline]
     pub(crate) fn into_holding(self) -> Option<Holding> {
         match self {

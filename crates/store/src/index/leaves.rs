@@ -14,9 +14,13 @@ use crate::pool::{Class, SPAN_BYTES};
 
 /// Keys in a group, entries in a leaf.
 pub(crate) const LEAF_ENTRIES: usize = 64;
+/// A key is split into group and offset by shifting.
+const _: () = assert!(LEAF_ENTRIES.is_power_of_two());
 pub(crate) const LEAF_BYTES: usize = LEAF_ENTRIES * size_of::<Entry>();
 
 static LEAF: Class = Class::of(LEAF_BYTES);
+/// A span has no room besides its leaves, so that a leaf's number tells its place.
+const _: () = assert!(SPAN_BYTES.is_multiple_of(LEAF_BYTES));
 const LEAVES_PER_SPAN: u32 = (SPAN_BYTES / LEAF_BYTES) as u32;
 
 /// A leaf's number.
@@ -38,10 +42,11 @@ pub(super) type Leaf = [Entry; LEAF_ENTRIES];
 pub(super) struct Leaves {
     spans: Spans,
     list: SlotList,
-    /// The group of each leaf in use, plus one; else 0. It lets a search for all keys, or all of a
-    /// large range, go through the leaves in order, whatever the tables do meanwhile.
+    /// The group of each leaf in use, plus one; else 0. A walk over all keys, or over a large
+    /// range, goes through the leaves by this array, whatever the tables do meanwhile.
     groups: GrowingArray<AtomicU64>,
-    /// When an object was last stored in each leaf: see [`super::Stamp`]. Written under the shard's lock.
+    /// When an object was last stored in each leaf: see [`super::Stamp`]. Written under the shard's
+    /// lock.
     stamps: GrowingArray<AtomicU32>,
     /// Held while these arrays grow.
     growing: Mutex<()>,

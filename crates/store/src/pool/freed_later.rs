@@ -1,6 +1,6 @@
 //! Slots that are free but not yet in their lists. A free slot begins with the link of its list;
-//! writing the link would make the kernel copy the page if a relative by fork shares it. The slots
-//! wait here until nothing is shared, and count as used until then.
+//! writing the link would make the kernel copy the page if a relative by fork shares it. So the
+//! slots wait here until no page is shared, and count as used until then.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -38,10 +38,10 @@ pub(crate) const POOL_BYTES_LIMIT: usize = UNIT_BYTES << object::LOCATION_BITS;
 
 const UNITS_PER_SPAN: u64 = (SPAN_BYTES / UNIT_BYTES) as u64;
 
-/// Below this many spans (64 MiB) an object rather goes into a slot a little too large than into a
-/// new span: with 97 classes the spans that are not full weigh most in a small pool. Measured with
-/// 32 MiB of mixed lengths after churn: 1.12 bytes allocated for a compressed byte, not 1.17; with
-/// ten times as much there is no difference.
+/// Below this many spans (64 MiB) an object goes into a slot a little too large rather than into a
+/// new span: with 97 classes the spans that are not full cost most in a small pool. Measured with
+/// 32 MiB of mixed lengths after churn: 1.12 bytes allocated for a compressed byte instead of 1.17;
+/// with ten times as much there is no difference.
 const SMALL_POOL_SPANS: u32 = 1024;
 
 /// What the slots hold, all classes together.
@@ -54,8 +54,8 @@ pub(crate) struct PoolCounts {
     pub span_count: u32,
 }
 
-/// Memory for objects, by size classes. The store's own; public to be compared with other allocators,
-/// by [`crate::Allocator`].
+/// Memory for objects, by size classes. The store has its own; it is public to be compared with
+/// other allocators, by [`crate::Allocator`].
 pub struct Pool {
     spans: Spans,
     page_seals: PageSeals,
@@ -67,10 +67,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Reserves the address space; takes no memory yet.
+    /// Reserves address space for as many spans of 64 KiB as `bytes_max` holds, and plans to keep
+    /// `reserve_bytes` of them ready. Takes no memory yet.
     ///
     /// # Errors
-    /// When there is no address space.
+    /// `ENOMEM` when there is no address space.
     pub fn new(bytes_max: usize, reserve_bytes: usize) -> Result<Pool, Errno> {
         Ok(Pool {
             spans: Spans::new(bytes_max, reserve_bytes)?,
@@ -98,7 +99,7 @@ impl Pool {
     fn place_new(&self, bytes: &[u8], seal: u32) -> Result<Object, NoSpan> {
         let class = class_of(bytes.len());
         let acceptable = if self.spans.is_sharing() {
-            // Rather a slot half as large again than a page of its own for each of 97 classes.
+            // A slot half as large again is better than a page of its own for each of 97 classes.
             Some(half_larger(class))
         } else {
             (self.spans.used_count() < SMALL_POOL_SPANS).then(|| near(class))
@@ -113,8 +114,8 @@ impl Pool {
             Ok(slot) => return self.fill(class, slot, bytes, seal),
             Err(refusal) => refusal,
         };
-        // Rather a slot too large than none. Not a whole-page slot: that class's seals lie aside,
-        // and whether they do is told from the object's length alone.
+        // A slot too large is better than none. Not one of a whole page: the seals of that class
+        // lie aside, and only the object's length tells whether its seal does.
         if class < PAGE_CLASS
             && let Some((class, slot)) = self.alloc_here(class + 1..PAGE_CLASS, false)
         {
@@ -169,7 +170,7 @@ impl Pool {
         Ok(unsafe { Object::new(location, bytes.len()) })
     }
 
-    /// The span and the offset in it of an object's slot, if they can be.
+    /// The span of an object's slot and the offset in it; `None` if no object can be there.
     #[inline]
     fn place(&self, object: ObjectRef<'_>) -> Option<(u32, usize)> {
         let (span, offset) = Self::split(object.location());
@@ -268,7 +269,7 @@ impl Pool {
         unsafe { self.lists[class].free(self.ground(class), slot) };
     }
 
-    /// No page is shared any more: what waited for that is freed.
+    /// Notes that no page is shared any more, and frees the slots that waited for that.
     pub(crate) fn end_sharing(&self) {
         if !self.spans.end_sharing() {
             return;
@@ -288,9 +289,9 @@ impl Pool {
         ((place / UNITS_PER_SPAN) as u32, offset)
     }
 
-    /// Copies an object to where it serves better, so that memory comes free: into a fuller span, or in the
-    /// fullest nearer to its start. Returns the copy; the caller frees the original. `None` where
-    /// there is nothing to gain.
+    /// Copies an object to a better place, so that memory becomes free: into a fuller span, or
+    /// nearer to the start of the fullest. Returns the copy; the caller frees the original. `None`
+    /// where there is nothing to gain.
     pub(crate) fn move_to_better(&self, object: ObjectRef<'_>) -> Option<Object> {
         let (class, slot) = self.slot(object)?;
         let on = self.ground(class);
@@ -307,7 +308,7 @@ impl Pool {
         Some(copy)
     }
 
-    /// Gives back the memory behind free ends of spans; to be called when objects have been moved.
+    /// Gives back the memory behind free ends of spans. To be called when objects have been moved.
     pub(crate) fn trim(&self) {
         for (class, list) in self.lists.iter().enumerate() {
             // SAFETY: the class's ground.

@@ -5,10 +5,12 @@ use core::num::NonZeroU64;
 
 pub(crate) const LOCATION_BITS: u32 = 35;
 const LEN_BITS: u32 = 13;
+/// The longest object's length fits.
+const _: () = assert!(crate::OBJECT_BYTES_MAX < 1 << LEN_BITS);
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 
-/// The right to one slot of the pool and to what is in it. It is freed by [`super::Pool::free`]
-/// only; one that is dropped is memory lost.
+/// The right to one slot of the pool and to what is in it. The pool frees it
+/// ([`Allocator::free`](crate::Allocator::free)); one that is dropped is memory lost.
 #[must_use]
 #[derive(Debug)]
 pub struct Object(NonZeroU64);
@@ -29,6 +31,14 @@ impl Object {
         debug_assert!(location < 1 << LOCATION_BITS && len != 0);
         // SAFETY: the length is not zero.
         Object(unsafe { NonZeroU64::new_unchecked(location << LEN_BITS | len as u64) })
+    }
+
+    /// Location and length of the object that has these bits; `None` for bits that no object has.
+    /// Unlike an object they are no right to the slot.
+    #[inline]
+    pub(crate) fn parts(bits: u64) -> Option<(u64, usize)> {
+        let (location, len) = (bits >> LEN_BITS, (bits & LEN_MASK) as usize);
+        (len != 0 && location < 1 << LOCATION_BITS).then_some((location, len))
     }
 
     /// The object as a number, which [`Self::from_bits`] turns back.

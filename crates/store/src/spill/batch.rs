@@ -1,5 +1,6 @@
-//! A batch: what is written to the file at once. Objects lie one behind another in a buffer of a
-//! segment's length, never over the end of it, so that a page is in one piece and costs one read.
+//! A batch: the objects that are written to the file at once. They lie one behind another in a
+//! buffer of a segment's length, none over its end, so that each is in one piece and costs one
+//! read.
 
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::{Errno, PAGE_SIZE};
@@ -10,7 +11,7 @@ use super::extent::UNIT_BYTES;
 use crate::spill::extent::{Extent, Place};
 use crate::{Key, Store};
 
-/// An object in a batch, and whose it is.
+/// An object in a batch, and its key.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Item {
@@ -34,8 +35,8 @@ pub(super) struct Batch<'m> {
     /// The segment that it goes to, and the number of that write.
     segment: u32,
     sequence: u64,
-    /// Entries in whose leaves something was stored since this age began are not the batch's any more, where what
-    /// it holds was in the pool.
+    /// The age that began with the batch: of objects that were in the pool, those in whose leaf
+    /// something has been stored since are not settled.
     age: u32,
 }
 
@@ -50,10 +51,10 @@ fn items_max(segment_bytes: usize) -> usize {
 }
 
 impl SpillMemory {
-    /// Address space; memory comes when it is used.
+    /// Reserves address space for segments of that many bytes; memory comes when it is used.
     ///
     /// # Errors
-    /// When there is no address space.
+    /// `ENOMEM` when there is no address space.
     pub fn new(segment_bytes: usize) -> Result<SpillMemory, Errno> {
         let items_bytes =
             (items_max(segment_bytes) * size_of::<Item>()).next_multiple_of(PAGE_SIZE);
@@ -77,7 +78,7 @@ impl SpillMemory {
 }
 
 impl Item {
-    /// Where it is, of one that was listed.
+    /// Its place in the file, if it was listed ([`Batch::list`]).
     pub(super) fn place(&self) -> Place {
         Place { first: self.first, count: self.count }
     }
@@ -105,7 +106,7 @@ impl<'m> Batch<'m> {
         unsafe { self.memory.memory.as_ptr().add(self.half * self.memory.half_bytes()) }
     }
 
-    /// Begins anew, for a segment.
+    /// Empties the batch and makes it one for a segment.
     pub(super) fn begin(&mut self, segment: u32, sequence: u64, age: u32) {
         self.clear();
         (self.segment, self.sequence, self.age) = (segment, sequence, age);
@@ -182,7 +183,7 @@ impl<'m> Batch<'m> {
         (self.item_count, self.units) = (0, 0);
     }
 
-    /// Encrypts what is in it.
+    /// Encrypts the objects.
     pub(super) fn seal(&mut self, cipher: &SpillCipher, first_unit: u32) -> Result<(), SpillError> {
         let (sequence, item_count) = (self.sequence, self.item_count);
         let (buffer, items) = self.parts();
@@ -191,22 +192,23 @@ impl<'m> Batch<'m> {
             let extent = &mut buffer[start..start + usize::from(item.count) * UNIT_BYTES];
             cipher.seal(sequence, first_unit + item.first, extent)?;
         }
-        // What an earlier batch left there is encrypted, but was another segment's.
+        // The rest of the last page has bytes of an earlier batch, encrypted for another segment.
         let end = self.units as usize * UNIT_BYTES;
         let written = end.next_multiple_of(PAGE_SIZE);
         self.buffer()[end..written].fill(0);
         Ok(())
     }
 
-    /// What is to be written: whole pages.
+    /// The bytes to write: whole pages.
     pub(super) fn sealed_bytes(&mut self) -> &[u8] {
         let written = (self.units as usize * UNIT_BYTES).next_multiple_of(PAGE_SIZE);
         &self.buffer()[..written]
     }
 
-    /// It is written: the entries say so, but those that may have changed meanwhile. Returns how many do. What was
-    /// moved in the file has not changed where the entry is the same: nobody else can get its place there before
-    /// the segments that it leaves are given back.
+    /// Makes the entries of the objects, which are written, name their new places, except entries
+    /// that may have changed meanwhile. Returns how many do. For an object that was moved in the
+    /// file (`is_moved`) an equal entry is enough: its old place is given to no other object before
+    /// its segment is free.
     pub(super) fn settle(&mut self, store: &Store, is_moved: bool) -> u64 {
         let _changing = store.space.close(self.segment, self.units);
         let first_unit = store.space.first_unit(self.segment);
@@ -222,10 +224,10 @@ impl<'m> Batch<'m> {
         settled
     }
 
-    /// Gives its memory back until it is used again.
+    /// Gives the memory back to the system until the batch is used again.
     pub(super) fn release(&mut self) {
         let half = self.memory.half_bytes();
-        // Where the program has locked all its memory it stays.
+        // Where the program has locked its memory it stays.
         // SAFETY: nothing is in the batch.
         let _ = unsafe { self.memory.memory.release(self.half * half, half) };
     }

@@ -1,8 +1,9 @@
-//! The encryption of what leaves RAM: memory holds secrets, and a disk keeps what was written to it.
+//! Encryption of the objects that leave RAM: memory holds secrets, and a disk keeps what was
+//! written.
 //!
-//! Each object is sealed by itself, so that one can be read without the others, under a key that is
-//! in RAM only. The nonce is the number of the write of its segment (which no two writes under one key
-//! share, whichever process makes them) and its place in the file.
+//! Each object is encrypted by itself, so that one can be read without the others, under a key that
+//! is in RAM only. The nonce is the number of the write of its segment (no two writes under one key
+//! have the same, in any process) and the object's place in the file.
 
 use aes_gcm::Aes128Gcm;
 use aes_gcm::aead::inout::InOutBuf;
@@ -17,29 +18,35 @@ use crate::OBJECT_BYTES_MAX;
 pub const KEY_BYTES: usize = 32;
 
 pub(super) const TAG_BYTES: usize = 16;
-/// Before the object: its length in 16 bits, its encoding in 8, and 8 of zero.
+/// Bytes before the object: its length in 16 bits, its encoding in 8, and 8 of zero.
 pub(super) const HEADER_BYTES: usize = 4;
 
-/// Units of the file that an object of so many bytes takes.
+/// Units of the file that an object of `len` bytes takes.
 pub(super) const fn units_of(len: usize) -> usize {
     (HEADER_BYTES + len + TAG_BYTES).div_ceil(UNIT_BYTES)
 }
 
-const _: () = assert!(units_of(OBJECT_BYTES_MAX) < 1 << super::extent::COUNT_BITS);
+const _: () = {
+    // The entry has room for the number of units,
+    assert!(units_of(OBJECT_BYTES_MAX) < 1 << super::extent::COUNT_BITS);
+    // and the header for the length and the encoding.
+    assert!(OBJECT_BYTES_MAX <= u16::MAX as usize && ramfold_codec::encodings::BITS <= u8::BITS);
+};
 
-/// A key, made ready for use. Not less than a kilobyte.
+/// A key, expanded for use: more than a kilobyte.
 pub struct SpillCipher(Algorithm);
 
-#[expect(clippy::large_enum_variant)] // There is one for a process, and no heap.
+#[expect(clippy::large_enum_variant, reason = "a process has one, and no heap")]
 enum Algorithm {
     /// Where the processor has instructions for it: 2 GB/s and more.
     AesGcm(Aes128Gcm),
-    /// Everywhere else: it needs none to be fast, nor to take the same time whatever the key is.
+    /// Everywhere else: without such instructions it is faster, and takes the same time for all
+    /// keys.
     ChaCha20Poly1305(ChaCha20Poly1305),
 }
 
 impl SpillCipher {
-    /// The key must be random, and used in one spill file only.
+    /// A cipher with this key, which must be random and used for one spill file only.
     pub fn new(key: &[u8; KEY_BYTES]) -> SpillCipher {
         SpillCipher::with(key, has_aes())
     }
@@ -51,8 +58,8 @@ impl SpillCipher {
         })
     }
 
-    /// Encrypts an extent in place: a header and an object, which are there, followed by zeros and room
-    /// for the tag. `first` is its first unit in the file.
+    /// Encrypts an extent in place: a header and an object, which are there, followed by zeros and
+    /// room for the tag. `first` is its first unit in the file.
     pub(super) fn seal(
         &self,
         sequence: u64,
@@ -73,11 +80,12 @@ impl SpillCipher {
 
     /// Decrypts an object, which was read from [`Spilled::file_range`], in place, and returns it.
     ///
-    /// The page may have been stored anew, or its object moved, since the store was asked: whoever reads
-    /// without a lock asks it again, and believes what was read only if the answer is the same.
+    /// The page may have been stored again, or its object moved, since the store was asked. A
+    /// caller that read without a lock asks the store again, and uses the object only if the answer
+    /// is the same.
     ///
     /// # Errors
-    /// [`SpillError::Damaged`] if it is not what was written there.
+    /// [`SpillError::Damaged`] if the bytes are not those that were written there.
     pub fn open<'b>(&self, spilled: Spilled, extent: &'b mut [u8]) -> Result<&'b [u8], SpillError> {
         let damaged = || SpillError::Damaged { range: spilled.file_range() };
         if extent.len() != usize::from(spilled.place().count) * UNIT_BYTES {
@@ -109,7 +117,7 @@ fn nonce(sequence: u64, first: u32) -> [u8; 12] {
     nonce
 }
 
-/// The tag; `None` for a text that is too long, which none here is.
+/// Encrypts in place. Returns the tag; `None` for a text that is too long, which no object is.
 fn seal_with<C>(cipher: &C, nonce: [u8; 12], text: &mut [u8]) -> Option<[u8; TAG_BYTES]>
 where
     C: AeadInOut,

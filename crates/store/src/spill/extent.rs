@@ -2,8 +2,9 @@
 
 use core::ops::Range;
 
-/// Extents begin and end at multiples of this many bytes. A pool's slots are multiples of 16; here
-/// coarser units leave bits of the entry for a check, and cost a fiftieth of a mean object's length.
+/// Extents begin and end at multiples of this many bytes. A pool's slots are multiples of 16;
+/// coarser units here leave bits of the entry for a check, and waste a fiftieth of an average
+/// object.
 pub(crate) const UNIT_BYTES: usize = 64;
 
 /// Bits that the number of an extent's first unit takes: files of up to 256 GiB.
@@ -26,8 +27,7 @@ impl Place {
     }
 }
 
-/// The right to a part of the spill file and to what is in it. One that is dropped, not freed, is
-/// room lost.
+/// The right to a part of the spill file. One that is dropped, not freed, is room lost.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Extent(Place);
@@ -44,13 +44,13 @@ impl Extent {
     }
 }
 
-/// A page whose object is in the spill file: lent by [`crate::Store::load`] to whoever reads it from
-/// there. Two of a key are equal only if its object is the same, and lies where it lay.
+/// The place of an object in the spill file, lent by [`crate::Store::load`] to a caller that reads
+/// it from there. Two of one key are equal only if the object and its place are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spilled {
     place: Place,
     encoding: u8,
-    /// Which write of the file it came there by.
+    /// The number of the write that put it there.
     sequence: u64,
 }
 

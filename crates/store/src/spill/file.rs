@@ -6,7 +6,8 @@ use ramfold_sys::uring::Ring;
 
 use super::Disk;
 
-/// What a spill file is written by.
+/// A [`Disk`] over an open file. A write goes on while the caller does other things where io_uring
+/// is allowed.
 pub struct SpillWriter<'f> {
     file: &'f DirectFile,
     ring: Option<Ring>,
@@ -27,13 +28,14 @@ enum UnderWay {
 unsafe impl Send for SpillWriter<'_> {}
 
 impl<'f> SpillWriter<'f> {
-    /// `with_ring`: by io_uring, if that is allowed.
+    /// Writes to `file`; with io_uring if `with_ring` and if it is allowed.
     pub fn new(file: &'f DirectFile, with_ring: bool) -> SpillWriter<'f> {
         let ring = if with_ring { Ring::new(1).ok() } else { None };
         SpillWriter { file, ring, under_way: UnderWay::Done(Ok(())) }
     }
 
-    /// Waits for the write that the ring has begun. What it left undone is written at once.
+    /// Waits for the write that the ring has begun. The part that it left unwritten is written
+    /// here.
     fn wait(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let Some(ring) = &mut self.ring else { return Err(Errno::INVAL) };
         let completion = loop {
@@ -71,7 +73,7 @@ impl Disk for SpillWriter<'_> {
                 self.under_way = UnderWay::Write { offset, bytes, len };
                 return;
             }
-            // It works, or it does not: a filter may have been set meanwhile.
+            // A filter of system calls may have been set meanwhile.
             self.ring = None;
         }
         self.under_way = UnderWay::Done(self.file.write_at(offset, bytes));
@@ -81,7 +83,7 @@ impl Disk for SpillWriter<'_> {
         match core::mem::replace(&mut self.under_way, UnderWay::Done(Ok(()))) {
             UnderWay::Done(result) => result,
             UnderWay::Write { offset, bytes, len } => {
-                // SAFETY: they are still there, by the word of the caller of `begin_write`.
+                // SAFETY: they are still there (the caller of `begin_write`).
                 let bytes = unsafe { core::slice::from_raw_parts(bytes, len) };
                 self.wait(offset, bytes)
             }

@@ -9,18 +9,18 @@ use super::extent::{Extent, FIRST_BITS, Place, UNIT_BYTES};
 use crate::SpillShape;
 use crate::pool::memory::{GrowingArray, Zeroed};
 
-/// A segment without anything in it. The file has it, but nothing here refers to it.
+/// [`Segment::written_units`] of a segment that no entry refers to.
 const FREE: u32 = 0;
-/// A segment that is being written: nothing refers to it yet.
+/// [`Segment::written_units`] of a segment that is being written: no entry refers to it yet.
 const WRITING: u32 = u32::MAX;
 
 /// What is known of a segment.
 struct Segment {
-    /// Which write of the key's life filled it: part of the nonce of all that is in it.
+    /// The number of the write that filled it: part of the nonce of all its objects.
     sequence: AtomicU64,
-    /// Units of extents that are somebody's.
+    /// Units of extents that entries refer to.
     live_units: AtomicU32,
-    /// [`FREE`], [`WRITING`], or how many units were written.
+    /// [`FREE`], [`WRITING`], or the number of units written.
     written_units: AtomicU32,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct Space {
     /// 0 where there is no spill file.
     segment_units: u32,
     segment_count_max: u32,
-    /// Held while `segments` grows, and from when a segment is known to be written until the entries of
-    /// all its objects say so: a fork copies all of that or none.
+    /// Held while `segments` grows, and from the end of a write until the entries of all its
+    /// objects refer to it: a fork copies all of that or none.
     changing: Mutex<()>,
 }
 
@@ -95,8 +95,8 @@ impl Space {
         Ok(())
     }
 
-    /// The segment is written, and so many units of it belong to extents from now on; those that turn
-    /// out not to are freed. While the result lives no fork copies any of this.
+    /// Notes that the segment is written and that `units` of it belong to extents; extents that no
+    /// entry takes are freed afterwards. While the result lives no fork copies the space.
     pub(super) fn close(&self, number: u32, units: u32) -> PausedSpace<'_> {
         let changing = self.changing.lock();
         if let Some(segment) = self.get(number) {
@@ -106,7 +106,7 @@ impl Space {
         PausedSpace { _changing: changing }
     }
 
-    /// The segment was not written after all.
+    /// Notes that the segment was not written.
     pub(super) fn abandon(&self, number: u32) {
         if let Some(segment) = self.get(number) {
             segment.written_units.store(FREE, Ordering::Relaxed);
@@ -118,18 +118,18 @@ impl Space {
         let place = extent.place();
         let units = u32::from(place.count);
         if let Some(segment) = self.segment_of(place) {
-            // A damaged entry can free what is not its own: less than nothing is not left.
+            // A damaged entry can free units that are not its own: the count stops at zero.
             let less = |live: u32| Some(live.saturating_sub(units));
             let _ = segment.live_units.fetch_update(Ordering::Release, Ordering::Relaxed, less);
         }
     }
 
-    /// Which write filled the segment that this lies in.
+    /// The number of the write that filled the segment of this place.
     pub(crate) fn sequence(&self, place: Place) -> Option<u64> {
         Some(self.segment_of(place)?.sequence.load(Ordering::Acquire))
     }
 
-    /// Calls `release` with each segment in which nothing is left, and forgets it.
+    /// Calls `release` with each segment without live units, and forgets it.
     pub(super) fn release_empty(&self, mut release: impl FnMut(u32)) {
         for number in self.segments() {
             if self.usage(number).is_some_and(|usage| usage.live_units == 0) {
@@ -139,7 +139,7 @@ impl Space {
         }
     }
 
-    /// How much of a segment is in use, if anything was written there.
+    /// How much of a segment is in use; `None` if it is free or being written.
     pub(super) fn usage(&self, number: u32) -> Option<Usage> {
         let segment = self.get(number)?;
         match segment.written_units.load(Ordering::Acquire) {
@@ -155,7 +155,7 @@ impl Space {
         0..self.segments.len() as u32
     }
 
-    /// In a forked child: what the parent was writing is none of the child's.
+    /// To be called in a forked child: forgets the segments that the parent was writing.
     pub(super) fn forget_writing(&self) {
         for number in self.segments() {
             if let Some(segment) = self.get(number)

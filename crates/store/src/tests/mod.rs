@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use ramfold_sys::PAGE_SIZE;
 
-use crate::{Config, Key, Loaded, Store};
+use crate::{Config, Key, Kind, Loaded, Statistics, Store};
 
 /// Whether each page of a range of addresses has memory behind it, by the kernel's account.
 pub(crate) fn present_pages(range: &Range<usize>) -> Vec<bool> {
@@ -62,6 +62,34 @@ fn store_of(pool_bytes_max: usize, reserve_bytes: usize) -> Store {
     let config =
         Config { pool_bytes_max, reserve_bytes, metadata_bytes_max: 16 * MIB, spill: None };
     Store::new(&config).unwrap()
+}
+
+/// Forgets all ghosts, and returns how many there were.
+fn forget_ghosts(store: &Store) -> u64 {
+    let mut ghosts = Vec::new();
+    store.for_each(|key, kind| {
+        if kind == Kind::Ghost {
+            ghosts.push(key);
+        }
+    });
+    for &key in &ghosts {
+        store.neighbours(key, |neighbours| neighbours.forget_ghost(key));
+    }
+    ghosts.len() as u64
+}
+
+impl Statistics {
+    /// Pages that can be loaded.
+    fn pages(&self) -> u64 {
+        self.objects + self.same_filled + self.spilled
+    }
+
+    /// Memory of the pool, without the reserve, for a compressed byte; 1 is the least. `None` of an
+    /// empty pool.
+    fn allocated_per_compressed(&self) -> Option<f64> {
+        let allocated = self.pool_used_bytes + self.pool_fragmentation_bytes;
+        (self.object_bytes != 0).then(|| allocated as f64 / self.object_bytes as f64)
+    }
 }
 
 struct Random(u64);
@@ -158,8 +186,8 @@ impl Page {
     }
 }
 
-/// Stores, forgets and checks pages of this thread's own until `stop`, counting steps. All but one step in
-/// `rare` go to a few of them: the others have time to grow old.
+/// Stores, forgets and checks pages of this thread's own until `stop`, counting steps. All but one
+/// step in `rare` go to a few of them: the others have time to grow old.
 #[expect(clippy::too_many_arguments)]
 fn use_pages(
     store: &Store,

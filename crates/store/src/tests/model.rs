@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::recompression::Halves;
 use super::spill_file::Spilling;
-use super::{MIB, Page, Random, content, goes_on, store_of, test_seed};
+use super::{MIB, Page, Random, content, forget_ghosts, goes_on, store_of, test_seed};
 use crate::{
     Choose, Key, Kind, Loaded, Recompressed, Recompression, SpillCounts, SpillError, Store,
     StoreError,
@@ -341,7 +341,7 @@ fn step(world: &mut World, model: &mut Model, random: &mut Random) {
         _ => {
             if random.below(100) == 0 {
                 let ghosts = model.known.values().filter(|known| known.page.is_none()).count();
-                assert_eq!(store.forget_ghosts(), ghosts as u64);
+                assert_eq!(forget_ghosts(store), ghosts as u64);
                 model.known.retain(|_, known| known.page.is_some());
             }
         }

@@ -14,7 +14,8 @@ fn recorded(ring: &'static ObjectRing, pool_bytes: usize) -> Store {
     store
 }
 
-/// Follows a trace: the lengths of what is there, by place, where originals and copies are one each.
+/// Follows a trace: the lengths of what is there, by place, where originals and copies are one
+/// each.
 fn follow(words: impl IntoIterator<Item = u64>) -> HashMap<u64, usize> {
     let mut there = HashMap::new();
     for event in events(words) {

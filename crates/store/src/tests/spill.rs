@@ -264,8 +264,8 @@ impl Disk for Meanwhile<'_> {
     }
 }
 
-/// What was in the file is moved there even while the program stores neighbours of it; otherwise the file of a
-/// busy program would be full with hardly anything in it.
+/// What was in the file is moved there even while the program stores neighbours of it; otherwise
+/// the file of a busy program would be full with hardly anything in it.
 #[test]
 fn what_is_left_is_moved_while_the_program_stores_beside_it() {
     let mut spilling = Spilling::new(16 * MIB, SEGMENT, 16);
@@ -444,7 +444,8 @@ fn threads_store_and_load_while_everything_becomes_smaller_is_spilled_and_moved(
             let written = spill.write(store, cipher, Choose::Oldest).map(drop);
             let cleaned = spill.clean(store, cipher).map(drop);
             for done in [written, cleaned] {
-                // What changes while it is moved stays where it was, and takes twice the room for now.
+                // What changes while it is moved stays where it was, and takes twice the room for
+                // now.
                 assert!(matches!(done, Ok(()) | Err(SpillError::Full)), "{done:?}");
             }
         }
@@ -457,8 +458,8 @@ fn threads_store_and_load_while_everything_becomes_smaller_is_spilled_and_moved(
     spilling.audit();
 }
 
-/// Loads a page as a program's fault would: what is in the file is read without a lock, and believed
-/// only if the store says the same afterwards.
+/// Loads a page as a program's fault would: what is in the file is read without a lock, and
+/// believed only if the store says the same afterwards.
 fn check(
     store: &Store,
     cipher: &SpillCipher,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{MIB, Page, Random, content, store_of, test_duration, test_seed};
+use super::{MIB, Page, Random, content, forget_ghosts, store_of, test_duration, test_seed};
 use crate::{Key, Loaded, Store};
 
 const SHARED_FIRST: Key = 1 << 40;
@@ -104,7 +104,7 @@ fn run(store: &Store, threads: u64, seed: u64) {
                     }
                 }),
                 2 => drop(store.invalidate_range(SHARED_FIRST + random.below(400), 1 << 30)),
-                3 => drop(store.forget_ghosts()),
+                3 => drop(forget_ghosts(store)),
                 4 => drop(store.pause()),
                 5 => assert!(store.statistics().objects < 1_000_000),
                 _ => store.refill_reserve().unwrap(),
@@ -117,7 +117,7 @@ fn run(store: &Store, threads: u64, seed: u64) {
     for key in SHARED_FIRST..SHARED_FIRST + SHARED_COUNT {
         store.take(key, |loaded| check_shared(key, loaded)).unwrap();
     }
-    store.forget_ghosts();
+    forget_ghosts(store);
     store.audit();
     let s = store.statistics();
     assert_eq!((s.pages(), s.ghosts, s.leaves, s.slots, s.spans), (0, 0, 0, 0, 0));

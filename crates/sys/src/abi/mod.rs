@@ -1,8 +1,8 @@
 //! Structures and numbers of the kernel's interface, as its headers define them.
 
-pub mod pagemap;
-pub mod procmap;
-pub mod userfaultfd;
+pub(crate) mod pagemap;
+pub(crate) mod procmap;
+pub(crate) mod userfaultfd;
 
 /// An ioctl number as `_IOC` of `asm-generic/ioctl.h` makes it.
 pub(crate) const fn ioc(direction: u32, kind: u32, number: u32, size: usize) -> u32 {

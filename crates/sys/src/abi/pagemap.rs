@@ -2,21 +2,20 @@
 
 use super::{IOC_READ_WRITE, ioc};
 
-pub mod category {
+/// What a scan can ask of a page (`PAGE_IS_...`).
+pub(crate) mod category {
     /// Not write-protected by a userfaultfd.
-    pub const WRITTEN: u64 = 1 << 1;
-    pub const FILE: u64 = 1 << 2;
-    pub const PRESENT: u64 = 1 << 3;
-    pub const SWAPPED: u64 = 1 << 4;
+    pub(crate) const WRITTEN: u64 = 1 << 1;
+    /// In RAM.
+    pub(crate) const PRESENT: u64 = 1 << 3;
     /// The shared page of zeros.
-    pub const PFNZERO: u64 = 1 << 5;
-    pub const HUGE: u64 = 1 << 6;
+    pub(crate) const PFNZERO: u64 = 1 << 5;
 }
 
 /// `struct pm_scan_arg`.
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct ScanArg {
+pub(crate) struct ScanArg {
     pub size: u64,
     pub flags: u64,
     pub start: u64,
@@ -35,12 +34,15 @@ pub struct ScanArg {
 #[repr(C)]
 #[derive(Default, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRegion {
+    /// Address of the first page.
     pub start: u64,
+    /// Address behind the last page.
     pub end: u64,
+    /// What was asked of the pages and is so.
     pub categories: u64,
 }
 
-pub const IOCTL_SCAN: u32 = ioc(IOC_READ_WRITE, b'f' as u32, 16, size_of::<ScanArg>());
+pub(crate) const IOCTL_SCAN: u32 = ioc(IOC_READ_WRITE, b'f' as u32, 16, size_of::<ScanArg>());
 
 const _: () = {
     assert!(size_of::<ScanArg>() == 96);
@@ -48,12 +50,12 @@ const _: () = {
 };
 
 /// Bits of an entry of `/proc/PID/pagemap`.
-pub mod entry {
-    pub const FILE_OR_SHARED: u64 = 1 << 61;
-    pub const SWAPPED: u64 = 1 << 62;
-    pub const PRESENT: u64 = 1 << 63;
+pub(crate) mod entry {
+    pub(crate) const FILE_OR_SHARED: u64 = 1 << 61;
+    pub(crate) const SWAPPED: u64 = 1 << 62;
+    pub(crate) const PRESENT: u64 = 1 << 63;
     /// Mapped by this page table only.
-    pub const EXCLUSIVE: u64 = 1 << 56;
+    pub(crate) const EXCLUSIVE: u64 = 1 << 56;
     /// Write-protected by a userfaultfd.
-    pub const UFFD_WP: u64 = 1 << 57;
+    pub(crate) const UFFD_WP: u64 = 1 << 57;
 }

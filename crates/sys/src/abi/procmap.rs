@@ -2,17 +2,17 @@
 
 use super::{IOC_READ_WRITE, ioc};
 
-pub mod flag {
-    pub const READABLE: u64 = 1 << 0;
-    pub const WRITABLE: u64 = 1 << 1;
-    pub const EXECUTABLE: u64 = 1 << 2;
-    pub const SHARED: u64 = 1 << 3;
+pub(crate) mod flag {
+    pub(crate) const READABLE: u64 = 1 << 0;
+    pub(crate) const WRITABLE: u64 = 1 << 1;
+    pub(crate) const EXECUTABLE: u64 = 1 << 2;
+    pub(crate) const SHARED: u64 = 1 << 3;
 }
 
 /// `struct procmap_query`.
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct Query {
+pub(crate) struct Query {
     pub size: u64,
     pub query_flags: u64,
     pub query_addr: u64,
@@ -30,7 +30,7 @@ pub struct Query {
     pub build_id_addr: u64,
 }
 
-pub const IOCTL_QUERY: u32 = ioc(IOC_READ_WRITE, b'f' as u32, 17, size_of::<Query>());
+pub(crate) const IOCTL_QUERY: u32 = ioc(IOC_READ_WRITE, b'f' as u32, 17, size_of::<Query>());
 
 const _: () = {
     assert!(size_of::<Query>() == 104);

@@ -2,53 +2,58 @@
 
 use super::{IOC_NONE, IOC_READ, IOC_READ_WRITE, ioc};
 
-pub const API_VERSION: u64 = 0xAA;
+pub(crate) const API_VERSION: u64 = 0xAA;
 
-/// Open flag: report faults of user mode only. A system call that meets such a page fails with
-/// `EFAULT`, so the pager never asks for it.
-pub const USER_MODE_ONLY: u32 = 1;
-
-/// What a descriptor can be asked to do, `uffdio_api.features`.
+/// What a descriptor can be asked to do, `uffdio_api.features` (`UFFD_FEATURE_...`).
 pub mod feature {
+    /// Writes to write-protected pages are reported (Linux 5.7).
     pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+    /// fork(2) is reported, with a descriptor for the child (Linux 4.11).
     pub const EVENT_FORK: u64 = 1 << 1;
+    /// mremap(2) is reported (Linux 4.11).
     pub const EVENT_REMAP: u64 = 1 << 2;
+    /// madvise(2) with `MADV_DONTNEED`, `MADV_REMOVE` or `MADV_FREE` is reported (Linux 4.11).
     pub const EVENT_REMOVE: u64 = 1 << 3;
+    /// munmap(2) is reported (Linux 4.11).
     pub const EVENT_UNMAP: u64 = 1 << 6;
+    /// Shared memory can be registered (Linux 4.11).
     pub const MISSING_SHMEM: u64 = 1 << 5;
+    /// A fault names its thread (Linux 4.14).
     pub const THREAD_ID: u64 = 1 << 8;
+    /// Pages can be made unusable (Linux 6.6).
     pub const POISON: u64 = 1 << 14;
+    /// Pages can be moved (Linux 6.8).
     pub const MOVE: u64 = 1 << 16;
 }
 
-/// What is reported of a range, `uffdio_register.mode`.
+/// What is reported of a range, `uffdio_register.mode` (`UFFDIO_REGISTER_MODE_...`).
 pub mod register_mode {
+    /// A touch of a page that is not there.
     pub const MISSING: u64 = 1 << 0;
+    /// A write to a page that is write-protected.
     pub const WP: u64 = 1 << 1;
 }
 
-pub mod pagefault_flag {
-    pub const WRITE: u64 = 1 << 0;
-    pub const WP: u64 = 1 << 1;
+pub(crate) mod pagefault_flag {
+    pub(crate) const WRITE: u64 = 1 << 0;
+    pub(crate) const WP: u64 = 1 << 1;
 }
 
-pub mod event {
-    pub const PAGEFAULT: u8 = 0x12;
-    pub const FORK: u8 = 0x13;
-    pub const REMAP: u8 = 0x14;
-    pub const REMOVE: u8 = 0x15;
-    pub const UNMAP: u8 = 0x16;
+pub(crate) mod event {
+    pub(crate) const PAGEFAULT: u8 = 0x12;
+    pub(crate) const FORK: u8 = 0x13;
+    pub(crate) const REMAP: u8 = 0x14;
+    pub(crate) const REMOVE: u8 = 0x15;
+    pub(crate) const UNMAP: u8 = 0x16;
 }
 
-pub const COPY_MODE_DONTWAKE: u64 = 1 << 0;
-pub const ZEROPAGE_MODE_DONTWAKE: u64 = 1 << 0;
-pub const COPY_MODE_WP: u64 = 1 << 1;
-pub const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
-pub const MOVE_MODE_ALLOW_SRC_HOLES: u64 = 1 << 1;
+pub(crate) const COPY_MODE_DONTWAKE: u64 = 1 << 0;
+pub(crate) const ZEROPAGE_MODE_DONTWAKE: u64 = 1 << 0;
+pub(crate) const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct Api {
+pub(crate) struct Api {
     pub api: u64,
     pub features: u64,
     pub ioctls: u64,
@@ -56,14 +61,14 @@ pub struct Api {
 
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct Range {
+pub(crate) struct Range {
     pub start: u64,
     pub len: u64,
 }
 
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct Register {
+pub(crate) struct Register {
     pub range: Range,
     pub mode: u64,
     pub ioctls: u64,
@@ -71,7 +76,7 @@ pub struct Register {
 
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct Copy {
+pub(crate) struct Copy {
     pub dst: u64,
     pub src: u64,
     pub len: u64,
@@ -83,7 +88,7 @@ pub struct Copy {
 /// ZEROPAGE, CONTINUE and POISON share this shape.
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct Fill {
+pub(crate) struct Fill {
     pub range: Range,
     pub mode: u64,
     /// Bytes done, or `-errno` when none.
@@ -92,14 +97,14 @@ pub struct Fill {
 
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct WriteProtect {
+pub(crate) struct WriteProtect {
     pub range: Range,
     pub mode: u64,
 }
 
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct Move {
+pub(crate) struct Move {
     pub dst: u64,
     pub src: u64,
     pub len: u64,
@@ -111,7 +116,7 @@ pub struct Move {
 /// `struct uffd_msg`; the meaning of `arg` depends on `event`.
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
-pub struct Message {
+pub(crate) struct Message {
     pub event: u8,
     pub reserved1: u8,
     pub reserved2: u16,
@@ -121,18 +126,19 @@ pub struct Message {
 
 const UFFDIO: u32 = 0xAA;
 
-pub const IOCTL_API: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x3F, size_of::<Api>());
-pub const IOCTL_REGISTER: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x00, size_of::<Register>());
-pub const IOCTL_UNREGISTER: u32 = ioc(IOC_READ, UFFDIO, 0x01, size_of::<Range>());
-pub const IOCTL_WAKE: u32 = ioc(IOC_READ, UFFDIO, 0x02, size_of::<Range>());
-pub const IOCTL_COPY: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x03, size_of::<Copy>());
-pub const IOCTL_ZEROPAGE: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x04, size_of::<Fill>());
-pub const IOCTL_MOVE: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x05, size_of::<Move>());
-pub const IOCTL_WRITEPROTECT: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x06, size_of::<WriteProtect>());
-pub const IOCTL_CONTINUE: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x07, size_of::<Fill>());
-pub const IOCTL_POISON: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x08, size_of::<Fill>());
+pub(crate) const IOCTL_API: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x3F, size_of::<Api>());
+pub(crate) const IOCTL_REGISTER: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x00, size_of::<Register>());
+pub(crate) const IOCTL_UNREGISTER: u32 = ioc(IOC_READ, UFFDIO, 0x01, size_of::<Range>());
+pub(crate) const IOCTL_WAKE: u32 = ioc(IOC_READ, UFFDIO, 0x02, size_of::<Range>());
+pub(crate) const IOCTL_COPY: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x03, size_of::<Copy>());
+pub(crate) const IOCTL_ZEROPAGE: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x04, size_of::<Fill>());
+pub(crate) const IOCTL_MOVE: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x05, size_of::<Move>());
+pub(crate) const IOCTL_WRITEPROTECT: u32 =
+    ioc(IOC_READ_WRITE, UFFDIO, 0x06, size_of::<WriteProtect>());
+pub(crate) const IOCTL_CONTINUE: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x07, size_of::<Fill>());
+pub(crate) const IOCTL_POISON: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x08, size_of::<Fill>());
 /// On `/dev/userfaultfd`: a new descriptor for the calling process.
-pub const IOCTL_NEW: u32 = ioc(IOC_NONE, UFFDIO, 0x00, 0);
+pub(crate) const IOCTL_NEW: u32 = ioc(IOC_NONE, UFFDIO, 0x00, 0);
 
 // The sizes are part of the ioctl numbers; a slip would make every call fail with ENOTTY.
 const _: () = {

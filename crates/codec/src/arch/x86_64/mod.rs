@@ -11,8 +11,8 @@ mod wkv;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// Proof that the processor and the kernel know AVX2, and with it BMI1, BMI2, LZCNT and POPCNT, which
-/// came together (Intel Haswell, AMD Excavator).
+/// Proof that the processor and the kernel know AVX2, and with it BMI1, BMI2, LZCNT and POPCNT,
+/// which came together (Intel Haswell, AMD Excavator).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Avx2(());
 
@@ -59,7 +59,8 @@ fn ask() -> u8 {
     const LEAF_7_EBX: u32 = 1 << 3 | 1 << 5 | 1 << 8; // BMI1, AVX2, BMI2
     const XCR0: u64 = 0b110; // SSE and AVX registers are saved
     const LEAF_7_EBX_512: u32 = 1 << 16 | 1 << 17 | 1 << 30 | 1 << 31; // F, DQ, BW, VL
-    const LEAF_7_ECX_512: u32 = 1 << 1 | 1 << 6 | 1 << 12 | 1 << 14; // VBMI, VBMI2, BITALG, VPOPCNTDQ
+    // VBMI, VBMI2, BITALG, VPOPCNTDQ
+    const LEAF_7_ECX_512: u32 = 1 << 1 | 1 << 6 | 1 << 12 | 1 << 14;
     const XCR0_512: u64 = 0b1110_0110; // and the masks and wide registers
     let has = |register: u32, bits: u32| register & bits == bits;
     if cfg!(miri) {

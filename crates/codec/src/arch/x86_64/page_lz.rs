@@ -1,5 +1,5 @@
-//! The page LZ's decoder: compiled for BMI2, which shifts without going through a register of its own,
-//! and with copies of 16 bytes whatever the distance.
+//! The page LZ's decoder: compiled for BMI2, which shifts without going through a register of its
+//! own, and with copies of 16 bytes whatever the distance.
 
 use core::arch::x86_64::*;
 

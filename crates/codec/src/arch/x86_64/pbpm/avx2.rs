@@ -1,5 +1,5 @@
-//! With AVX2: 32 words are worked on at once, four registers, or one of a byte for each. Shuffles by
-//! tables close gaps and open them: of words and codes by eight, of data by two words.
+//! With AVX2: 32 words are worked on at once, four registers, or one of a byte for each. Shuffles
+//! by tables close gaps and open them: of words and codes by eight, of data by two words.
 
 use core::arch::x86_64::*;
 
@@ -144,7 +144,8 @@ impl Ways {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn enter(&mut self, sets: __m256i, entering: u32) -> u32 {
-        // In the lane of each set its words: those whose set has the bits that the lane's number has.
+        // In the lane of each set its words: those whose set has the bits that the lane's number
+        // has.
         let having = [
             _mm256_slli_epi16::<7>(sets),
             _mm256_slli_epi16::<6>(sets),

@@ -117,7 +117,8 @@ impl Ways {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn enter(&mut self, sets: __m512i, entering: u64) -> u64 {
-        // In the lane of each set its words: those whose set has the bits that the lane's number has.
+        // In the lane of each set its words: those whose set has the bits that the lane's number
+        // has.
         let lacking = [
             _mm512_setr_epi64(-1, 0, -1, 0, -1, 0, -1, 0),
             _mm512_setr_epi64(-1, -1, 0, 0, -1, -1, 0, 0),

@@ -207,8 +207,9 @@ fn shifted(distance: u8) -> __m512i {
     _mm512_add_epi32(lanes, _mm512_set1_epi32(first as i32))
 }
 
-/// What [`predicted`] gives, where the page has just been stored, vector by vector. A load that takes from two stores
-/// would wait until both are in the cache: so two vectors are loaded as they were stored.
+/// What [`predicted`] gives, where the page has just been stored, vector by vector. A load that
+/// takes from two stores would wait until both are in the cache: so two vectors are loaded as they
+/// were stored.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn predicted_from_stored(page: &Page, vector: usize, distance: u8) -> __m512i {

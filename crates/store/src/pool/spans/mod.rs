@@ -5,6 +5,9 @@
 //! at that moment (the deadlock of CRAMES, paper 004 section 5), so spans are populated ahead, by
 //! [`Spans::refill`], and a store takes a span without asking the system for anything.
 
+mod reserve;
+mod sharing;
+
 use core::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -13,23 +16,14 @@ use ramfold_sys::mem::Reservation;
 use ramfold_sys::sync::{Mutex, MutexGuard};
 use ramfold_sys::{Errno, PAGE_SIZE};
 
-use super::classes::{CLASS_COUNT, SPAN_BYTES, SPAN_PAGES};
-use super::memory::{GrowingArray, Zeroed, populate};
+use super::classes::{SPAN_BYTES, SPAN_PAGES};
+use super::memory::{GrowingArray, Zeroed};
 
 /// No span: the end of a list.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// All pages of a span, as a map.
 const ALL_PAGES: u16 = u16::MAX;
-
-/// Where [`SpanHeader::written`] has the number of a fork.
-const FORK_MASK: u32 = 0xffff;
-
-/// Spans that each side of a fork may take to avoid copies.
-const SPARE_SPANS: u32 = 2 * CLASS_COUNT as u32;
-
-/// Spans populated by one call into the kernel: 1 MiB.
-const REFILL_SPANS: u32 = 16;
 
 /// What is known of a span. Every field belongs to whoever owns the span: the slot list of its
 /// class (under that list's lock) while it is in use, else the list of free spans. They are
@@ -59,6 +53,7 @@ pub(crate) struct SpanHeader {
 // SAFETY: atomics only, for which zero is a value.
 unsafe impl Zeroed for SpanHeader {}
 
+/// What [`Config::metadata_bytes_max`](crate::Config) tells users of a span's cost rests on it.
 const _: () = assert!(size_of::<SpanHeader>() == 24);
 
 /// Why there is no span.
@@ -101,11 +96,11 @@ pub(crate) struct Spans {
     release_failures: AtomicU64,
     /// Number of the last fork, from 1 on; its upper half is zero. Zero: there was none.
     fork: AtomicU32,
-    /// A relative has pages of that time still.
+    /// Whether a relative by fork still has pages of that time.
     sharing: AtomicBool,
-    /// Spans that may be taken for no other reason than to spare copies.
+    /// Spans that may still be taken only to avoid copies.
     spare_spans: AtomicU32,
-    /// Pages that the kernel has copied since, and nobody has asked for yet.
+    /// Pages that the kernel has copied since [`Spans::take_copied_pages`] was last called.
     copied_pages: AtomicUsize,
 }
 
@@ -133,17 +128,6 @@ impl Spans {
         };
         spans.set_reserve(reserve_bytes);
         Ok(spans)
-    }
-
-    /// Changes how many bytes, rounded up to spans, are kept ready. What is ready beyond them is
-    /// used up.
-    pub(crate) fn set_reserve(&self, bytes: usize) {
-        let spans = bytes.div_ceil(SPAN_BYTES).min(self.span_count_max as usize);
-        self.ready_target.store(spans as u32, Ordering::Relaxed);
-    }
-
-    fn ready_target(&self) -> u32 {
-        self.ready_target.load(Ordering::Relaxed)
     }
 
     /// The header of a span that has been in use at least once.
@@ -305,101 +289,6 @@ impl Spans {
         }
     }
 
-    /// All pages are shared with a relative from now on: a write makes the kernel copy one.
-    /// The child of a fork (`is_child`) may take [`SPARE_SPANS`] of its own; a parent that goes on
-    /// forking gets no more, or it would leave a page behind for each object.
-    pub(crate) fn begin_sharing(&self, is_child: bool) {
-        let next = (self.fork.load(Ordering::Relaxed) + 1) & FORK_MASK;
-        self.fork.store(next.max(1), Ordering::Relaxed);
-        if !self.sharing.swap(true, Ordering::Relaxed) || is_child {
-            self.spare_spans.store(SPARE_SPANS, Ordering::Relaxed);
-        }
-    }
-
-    /// No page is shared any more. Returns whether one was.
-    pub(crate) fn end_sharing(&self) -> bool {
-        self.sharing.swap(false, Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn is_sharing(&self) -> bool {
-        self.sharing.load(Ordering::Relaxed)
-    }
-
-    /// May a span be taken to spare a copy? Each one that is leaves others less full.
-    pub(crate) fn take_spare_span(&self) -> bool {
-        let less = |count: u32| count.checked_sub(1);
-        self.spare_spans.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
-    }
-
-    /// Was the span taken into use after the last fork, if any page is shared?
-    ///
-    /// # Safety
-    /// As [`Self::header`].
-    pub(crate) unsafe fn is_own(&self, span: u32) -> bool {
-        // SAFETY: passed on to the caller.
-        let since = unsafe { self.header(span) }.since.load(Ordering::Relaxed);
-        !self.is_sharing() || u32::from(since) == self.fork.load(Ordering::Relaxed)
-    }
-
-    /// Would the kernel copy a page that a relative has too if these bytes were written to? `len`
-    /// is 1 to [`PAGE_SIZE`].
-    ///
-    /// # Safety
-    /// As [`Self::header`].
-    pub(crate) unsafe fn is_shared(&self, span: u32, offset: usize, len: usize) -> bool {
-        // SAFETY: passed on to the caller.
-        if unsafe { self.is_own(span) } {
-            return false;
-        }
-        // SAFETY: as above.
-        let header = unsafe { self.header(span) };
-        let written = self.written_since_fork(header.written.load(Ordering::Relaxed));
-        let shared = header.resident.load(Ordering::Relaxed) & !written;
-        Self::pages_of(offset, len) & shared != 0
-    }
-
-    /// Counts the copies for bytes that are written to: `len` is 1 to [`PAGE_SIZE`].
-    ///
-    /// # Safety
-    /// The caller owns these bytes.
-    #[inline]
-    pub(crate) unsafe fn write(&self, span: u32, offset: usize, len: usize) {
-        if self.fork.load(Ordering::Relaxed) != 0 {
-            let copied = self.note_written(span, Self::pages_of(offset, len));
-            self.copied_pages.fetch_add(copied, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns how many of the pages were not written to since the last fork.
-    #[cold]
-    fn note_written(&self, span: u32, pages: u16) -> usize {
-        let fork = self.fork.load(Ordering::Relaxed);
-        let noted = |note| Some(u32::from(self.written_since_fork(note) | pages) << 16 | fork);
-        // SAFETY: the owner's spans are below the frontier.
-        let header = unsafe { self.header(span) };
-        let before = header.written.fetch_update(Ordering::Relaxed, Ordering::Relaxed, noted);
-        (pages & !self.written_since_fork(before.unwrap_or(0))).count_ones() as usize
-    }
-
-    /// The pages, as a map, that [`SpanHeader::written`] names if it is of the last fork.
-    #[inline]
-    fn written_since_fork(&self, note: u32) -> u16 {
-        let is_of_last = note & FORK_MASK == self.fork.load(Ordering::Relaxed);
-        if is_of_last { (note >> 16) as u16 } else { 0 }
-    }
-
-    /// The pages, as a map, of bytes that reach over two at most.
-    #[inline]
-    fn pages_of(offset: usize, len: usize) -> u16 {
-        (1 << (offset / PAGE_SIZE)) | (1 << ((offset + len - 1) / PAGE_SIZE))
-    }
-
-    /// Pages that were copied since this was last asked.
-    pub(crate) fn take_copied_pages(&self) -> usize {
-        self.copied_pages.swap(0, Ordering::Relaxed)
-    }
-
     /// The pages of a span that begin at `offset` or later, as a map.
     fn pages_from(offset: usize) -> u16 {
         ALL_PAGES.checked_shl(offset.div_ceil(PAGE_SIZE) as u32).unwrap_or(0)
@@ -435,70 +324,6 @@ impl Spans {
             }
         }
     }
-
-    /// Fills the reserve up, as far as the reservation goes.
-    ///
-    /// # Errors
-    /// The system's refusal. What was populated before stays; the rest is for a later call.
-    pub(crate) fn refill(&self) -> Result<(), Errno> {
-        let _refilling = self.refilling.lock();
-        loop {
-            let mut free = self.free.lock();
-            let ready = self.ready_count.load(Ordering::Relaxed) + free.populating;
-            let missing = self.ready_target().saturating_sub(ready);
-            if missing == 0 {
-                return Ok(());
-            }
-            let (first, count) = match self.take_bare(&mut free, missing.min(REFILL_SPANS)) {
-                Ok(taken) => taken,
-                Err(NoSpan::Full) => return Ok(()),
-                Err(NoSpan::NoMemory(errno)) => return Err(errno),
-            };
-            free.populating += count;
-            drop(free);
-            let (offset, len) = (first as usize * SPAN_BYTES, count as usize * SPAN_BYTES);
-            // SAFETY: the spans were taken above, nobody else uses them.
-            let populated = unsafe { populate(&self.memory, offset, len) };
-            if populated.is_ok() {
-                (first..first + count).for_each(|span| self.set_resident(span, ALL_PAGES));
-            } else {
-                for span in first..first + count {
-                    // Some pages may have come before the refusal.
-                    let offset = span as usize * SPAN_BYTES;
-                    // SAFETY: as above; they hold nothing.
-                    if unsafe { self.memory.release(offset, SPAN_BYTES) }.is_err() {
-                        self.release_failures.fetch_add(1, Ordering::Relaxed);
-                        self.set_resident(span, ALL_PAGES);
-                    }
-                }
-            }
-            let mut free = self.free.lock();
-            free.populating -= count;
-            // In this order the lowest address is taken first.
-            for span in (first..first + count).rev() {
-                // SAFETY: taken above and given up here, ready only if populated.
-                unsafe {
-                    match populated {
-                        Ok(()) => self.push_ready(&mut free, span),
-                        Err(_) => self.push_bare(&mut free, span),
-                    }
-                }
-            }
-            populated?;
-        }
-    }
-
-    /// Whether a refill is due: the spans in use have reached 7/8 of those that have memory (the
-    /// fill ratio of paper 004 section 5), or, of a large pool, half the reserve has gone.
-    #[inline]
-    pub(crate) fn reserve_low(&self) -> bool {
-        let ready = self.ready_count.load(Ordering::Relaxed);
-        let used = self.used_count.load(Ordering::Relaxed);
-        ready < self.ready_target().div_ceil(2)
-            && ready <= (used + ready) / 8
-            && used + ready < self.span_count_max
-    }
-
     /// Bytes that have memory behind them, the reserve included.
     #[inline]
     pub(crate) fn resident_bytes(&self) -> usize {
@@ -563,140 +388,8 @@ pub(crate) struct PausedSpans<'a> {
     _free: MutexGuard<'a, FreeSpans>,
 }
 
-#[cfg(test)]
-impl Spans {
-    /// Checks the headers, the lists of free spans and the kernel's view of the memory against one
-    /// another, given which spans are in use.
-    pub(crate) fn audit(&self, in_use: &std::collections::BTreeSet<u32>) {
-        let free = self.free.lock();
-        // SAFETY: below the frontier.
-        let header = |span| unsafe { self.header(span) };
-        let walk = |first: u32| {
-            let next = |&span: &u32| match header(span).next.load(Ordering::Relaxed) {
-                NONE => None,
-                next => Some(next),
-            };
-            std::iter::successors((first != NONE).then_some(first), next).collect::<Vec<u32>>()
-        };
-        let (ready, bare) = (walk(free.ready), walk(free.bare));
-        assert_eq!(ready.len() as u32, self.ready_count());
-        assert_eq!(in_use.len() as u32, self.used_count());
-        assert_eq!(free.populating, 0);
-        assert_eq!(free.frontier, self.frontier());
-        let mut all: Vec<u32> = ready.iter().chain(&bare).chain(in_use).copied().collect();
-        all.sort_unstable();
-        assert_eq!(all, (0..free.frontier).collect::<Vec<u32>>());
-
-        let resident = |span| header(span).resident.load(Ordering::Relaxed);
-        assert!(ready.iter().all(|&span| resident(span) == ALL_PAGES));
-        if self.release_failures() == 0 {
-            assert!(bare.iter().all(|&span| resident(span) == 0));
-        }
-        let mut pages = 0;
-        let kernel = crate::tests::present_pages(&self.memory.guarded_range());
-        // A guard page stands before the first span.
-        for (span, kernel) in (0..free.frontier).zip(kernel[1..].chunks(SPAN_PAGES)) {
-            let map = kernel.iter().rev().fold(0, |map, &page| map << 1 | u16::from(page));
-            assert_eq!(map, resident(span), "span {span}");
-            pages += resident(span).count_ones() as usize;
-        }
-        assert_eq!(pages, kernel.iter().filter(|&&page| page).count());
-        assert_eq!(self.resident_bytes(), pages * PAGE_SIZE);
-    }
-}
-
+/// [`SpanHeader::resident`] and the other maps have a bit for each page of a span.
 const _: () = assert!(SPAN_PAGES == ALL_PAGES.count_ones() as usize);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spans(count: usize, reserve: usize) -> Spans {
-        Spans::new(count * SPAN_BYTES, reserve * SPAN_BYTES).unwrap()
-    }
-
-    #[test]
-    fn the_reserve_is_taken_first_and_refilled_last() {
-        let s = spans(8, 3);
-        assert_eq!(s.resident_bytes(), 0);
-        s.refill().unwrap();
-        assert_eq!((s.ready_count(), s.resident_bytes()), (3, 3 * SPAN_BYTES));
-        let taken: Vec<u32> = (0..8).map(|_| s.take().unwrap()).collect();
-        assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(s.reserve_misses(), 5);
-        assert_eq!(s.take(), Err(NoSpan::Full));
-        assert_eq!(s.resident_bytes(), 3 * SPAN_BYTES);
-        s.refill().unwrap();
-        assert_eq!(s.ready_count(), 0);
-        for span in taken {
-            // SAFETY: taken above.
-            unsafe { s.give(span) };
-        }
-        // The three that had memory are the reserve again.
-        assert_eq!((s.ready_count(), s.used_count()), (3, 0));
-        assert_eq!(s.resident_bytes(), 3 * SPAN_BYTES);
-    }
-
-    #[test]
-    fn spans_beyond_the_reserve_lose_their_memory() {
-        let s = spans(4, 1);
-        s.refill().unwrap();
-        let (a, b) = (s.take().unwrap(), s.take().unwrap());
-        // SAFETY: both were taken.
-        unsafe {
-            s.touch(b, 4000, 200);
-            *s.at(b, 4100) = 9;
-            assert_eq!(s.resident_bytes(), SPAN_BYTES + 2 * PAGE_SIZE);
-            s.give(a);
-            s.give(b);
-            assert_eq!(s.resident_bytes(), SPAN_BYTES);
-            let again = [s.take().unwrap(), s.take().unwrap()];
-            assert_eq!(again, [a, b]);
-            assert_eq!(*s.at(b, 4100), 0);
-        }
-    }
-
-    #[test]
-    fn a_refill_is_due_at_seven_eighths() {
-        let s = spans(100, 8);
-        assert!(s.reserve_low());
-        s.refill().unwrap();
-        for _ in 0..6 {
-            s.take().unwrap();
-            assert!(!s.reserve_low());
-        }
-        // 7 of the 8 that have memory are in use.
-        s.take().unwrap();
-        assert!(s.reserve_low());
-        s.refill().unwrap();
-        assert_eq!((s.used_count(), s.ready_count()), (7, 8));
-        for _ in 0..6 {
-            assert!(!s.reserve_low());
-            s.take().unwrap();
-        }
-        // 13 of 15, and 14 of 15.
-        assert!(!s.reserve_low());
-        s.take().unwrap();
-        assert!(s.reserve_low());
-        // Of a large pool half the reserve is enough.
-        for _ in 0..40 {
-            s.take().unwrap();
-        }
-        s.refill().unwrap();
-        for _ in 0..4 {
-            s.take().unwrap();
-            assert!(!s.reserve_low());
-        }
-        s.take().unwrap();
-        assert!(s.reserve_low());
-    }
-
-    #[test]
-    fn without_a_reserve_none_is_due() {
-        let s = spans(2, 0);
-        s.take().unwrap();
-        assert!(!s.reserve_low());
-        s.refill().unwrap();
-        assert_eq!(s.resident_bytes(), 0);
-    }
-}
+mod tests;
