@@ -10,7 +10,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ramfold-store", &["ramfold-codec", "ramfold-sys"]),
     ("ramfold-engine", &["ramfold-codec", "ramfold-sys"]),
     ("ramfold-pager", &["ramfold-codec", "ramfold-sys", "ramfold-store"]),
-    ("ramfold-filecache", &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-engine"]),
+    ("ramfold-policy", &["ramfold-codec"]),
+    (
+        "ramfold-cache",
+        &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-engine", "ramfold-policy"],
+    ),
+    (
+        "ramfold-filecache",
+        &[
+            "ramfold-codec",
+            "ramfold-sys",
+            "ramfold-store",
+            "ramfold-engine",
+            "ramfold-policy",
+            "ramfold-cache",
+        ],
+    ),
     (
         "ramfold",
         &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-pager", "ramfold-filecache"],
