@@ -15,9 +15,9 @@ use rustix::io::Errno;
 
 use super::FileSystem;
 use super::attributes::{file_type, kind};
+use super::credentials::Caller;
 use super::handles::Handles;
 use super::open_limit::Counted;
-use crate::credentials::Caller;
 
 /// What the C library asks for at a time.
 const READ_AT_ONCE: usize = 32 << 10;

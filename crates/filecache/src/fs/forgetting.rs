@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit};
 
 use super::inodes::{Inodes, Tally};
-use crate::content::Accounts;
+use crate::file::Accounts;
 
 /// How often the memory is looked at.
 const INTERVAL: Duration = Duration::from_millis(500);

@@ -13,10 +13,10 @@ use rustix::io::Errno;
 
 use super::FileSystem;
 use super::attributes::shown;
-use super::inodes::Inode;
-use super::source::{Descriptors, look_at};
-use crate::content::Changed;
-use crate::credentials::{About, Caller, SetId};
+use super::credentials::{About, Caller, SetId};
+use super::inode::Inode;
+use super::source_mounts::{Descriptors, look_at};
+use crate::file::Changed;
 
 /// What the kernel is told of a name.
 #[derive(Debug)]
@@ -131,8 +131,8 @@ impl FileSystem {
             set_id: SetId::Kept,
             umask: None,
         };
-        let content = inode.content(&self.contents);
-        let result = content.change(Some(from), Changed::Attributes, || {
+        let cached = inode.cached_file(&self.cache);
+        let result = cached.change(Some(from), Changed::Attributes, || {
             self.powers.as_caller(caller, &about, || {
                 // Without capabilities a descriptor is linked by its name in /proc.
                 match rustix::fs::linkat(from, "", to, name, AtFlags::EMPTY_PATH) {
@@ -186,7 +186,7 @@ impl FileSystem {
         });
         self.correct_kernel_of(&result, &[&parent], &[&victim]);
         result?;
-        self.keep_if_nameless(victim);
+        self.hold_if_nameless(victim);
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl FileSystem {
         self.correct_kernel_of(&result, &[&from_parent, &to_parent], &held);
         result?;
         if !flags.contains(rustix::fs::RenameFlags::EXCHANGE) {
-            replaced.into_iter().for_each(|replaced| self.keep_if_nameless(replaced));
+            replaced.into_iter().for_each(|replaced| self.hold_if_nameless(replaced));
         }
         Ok(())
     }
@@ -263,12 +263,12 @@ impl FileSystem {
 
     /// What has lost its last name is not found by its handle once the system has dropped it, and
     /// the kernel may know it still: somebody is in that directory.
-    fn keep_if_nameless(&self, held: Held) {
+    fn hold_if_nameless(&self, held: Held) {
         let Held { file, inode: Some(inode), .. } = held else { return };
         let is_nameless = look_at(file.as_fd())
             .is_ok_and(|stat| stat.stx_nlink == 0 || inode.kind == FileType::Directory);
         if is_nameless {
-            inode.keep(file, &self.removed);
+            inode.hold(file, &self.removed);
             inode.note_nameless();
         }
     }
@@ -301,16 +301,17 @@ impl FileSystem {
     ) -> io::Result<()> {
         let mut files: Vec<_> = files
             .iter()
-            .filter_map(|held| Some((&held.file, held.inode.as_ref()?.content(&self.contents))))
+            .filter_map(|held| Some((&held.file, held.inode.as_ref()?.cached_file(&self.cache))))
             .collect();
-        // Always in the same order, so that two of these never wait for each other, and no file twice.
-        files.sort_by_key(|(_, content)| Arc::as_ptr(content));
-        files.dedup_by_key(|(_, content)| Arc::as_ptr(content));
+        // Always in the same order, so that two of these never wait for each other, and no file
+        // twice.
+        files.sort_by_key(|(_, cached)| Arc::as_ptr(cached));
+        files.dedup_by_key(|(_, cached)| Arc::as_ptr(cached));
         match files[..] {
             [] => change(),
-            [(file, content)] => content.change(Some(file.as_fd()), Changed::Attributes, change),
-            [(file, content), (other_file, other), ..] => {
-                content.change(Some(file.as_fd()), Changed::Attributes, || {
+            [(file, cached)] => cached.change(Some(file.as_fd()), Changed::Attributes, change),
+            [(file, cached), (other_file, other), ..] => {
+                cached.change(Some(file.as_fd()), Changed::Attributes, || {
                     other.change(Some(other_file.as_fd()), Changed::Attributes, change)
                 })
             }

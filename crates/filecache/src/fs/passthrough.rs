@@ -24,9 +24,9 @@ use fuser::{BackingId, FileType, FopenFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::inodes::Inode;
+use super::inode::Inode;
 use super::speed_probe::SourceSpeed;
-use crate::content::PassthroughCounters;
+use crate::file::PassthroughCounters;
 
 /// Makes a descriptor of SOURCE known to the kernel as a backing file.
 pub type Register<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
@@ -70,7 +70,7 @@ pub struct Opened {
 /// Where reads and writes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenedFlags {
-    /// Through the kernel's page cache and [`crate::content`].
+    /// Through the kernel's page cache and [`crate::file`].
     Cached,
     /// To SOURCE, and the kernel does not ask. What is asked for all the same (readahead(2)) is
     /// read in SOURCE.

@@ -23,8 +23,8 @@ use rustix::fs::{
 };
 use rustix::io::pread;
 
-use super::source::Descriptors;
-use crate::content::with_buffer;
+use super::source_mounts::Descriptors;
+use crate::file::with_buffer;
 
 const SHORT_BYTES: u64 = 4096;
 const LONG_BYTES: u64 = 1 << 20;
@@ -32,7 +32,7 @@ const LONG_BYTES: u64 = 1 << 20;
 /// two processors). With twice the data that memory has room for, half of which the page cache
 /// finds, a read of SOURCE may take twice that until ramfold is faster.
 const FAST_SHORT_NS: u64 = 60_000;
-/// In order the lower level takes 2 ns for a byte (`content/file.rs`).
+/// In order the lower level takes 2 ns for a byte (`crates/cache/src/pages.rs`).
 const FAST_LONG_NS: u64 = 2 * LONG_BYTES;
 /// How many reads say that SOURCE is fast: more than a throttled disk gives at once.
 const SHORT_READS: usize = 64;

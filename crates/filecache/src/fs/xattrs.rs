@@ -10,9 +10,9 @@ use rustix::fs::{Statx, XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
 use super::FileSystem;
-use super::source::{Descriptors, look_at};
-use crate::content::Changed;
-use crate::credentials::{ACCESS_LIST, About, Caller, SetId};
+use super::credentials::{ACCESS_LIST, About, Caller, SetId};
+use super::source_mounts::{Descriptors, look_at};
+use crate::file::Changed;
 
 /// The longest value and list the kernel has (XATTR_SIZE_MAX).
 const LONGEST: u32 = 65536;
@@ -91,8 +91,8 @@ impl FileSystem {
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
         let file = found.as_fd();
         let stat = &look_at(file)?;
-        let content = inode.content(&self.contents);
-        let result = content.change(Some(found.as_fd()), Changed::Attributes, || {
+        let cached = inode.cached_file(&self.cache);
+        let result = cached.change(Some(found.as_fd()), Changed::Attributes, || {
             // An access list changes the mode.
             let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
             self.powers.as_caller(caller, &about, || Ok(setxattr(&path, name, value, flags)?))
@@ -109,8 +109,8 @@ impl FileSystem {
         let path = Descriptors::path(found.as_fd());
         let file = found.as_fd();
         let stat = &look_at(file)?;
-        let content = inode.content(&self.contents);
-        let result = content.change(Some(found.as_fd()), Changed::Attributes, || {
+        let cached = inode.cached_file(&self.cache);
+        let result = cached.change(Some(found.as_fd()), Changed::Attributes, || {
             let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
             self.powers.as_caller(caller, &about, || Ok(removexattr(&path, name)?))
         });

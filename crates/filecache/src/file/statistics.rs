@@ -1,9 +1,9 @@
 //! What the cache holds and what has happened, for people and programs to look at.
 
-use ramfold_codec::PAGE_SIZE;
+use ramfold_sys::PAGE_SIZE;
 use serde::Serialize;
 
-use super::{Shared, clusters};
+use super::Shared;
 
 /// Amounts are of now, the rest since the mount was made. `docs/filecache.md` says what each means.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -55,10 +55,8 @@ pub struct Statistics {
 
 impl Shared {
     pub(super) fn statistics(&self, pages_stored: u64) -> Statistics {
-        let store = self.store.statistics();
-        let left = self.replacement.counts();
-        let counters = &self.counters;
-        let ratio = match store.object_bytes {
+        let (cache, counters) = (self.cache.statistics(), &self.counters);
+        let ratio = match cache.object_bytes {
             0 => 0.0,
             bytes => (pages_stored * PAGE_SIZE as u64) as f64 / bytes as f64,
         };
@@ -67,58 +65,45 @@ impl Shared {
             cost_bytes: self.cost_bytes(),
             kernel_bytes: self.kernel.bytes(),
             kernel_bytes_max: self.kernel.limit_bytes(),
-            pool_used_bytes: store.pool_used_bytes,
-            pool_fragmentation_bytes: store.pool_fragmentation_bytes,
-            pool_total_bytes: store.pool_total_bytes,
-            metadata_bytes: store.metadata_bytes,
-            staging_bytes: self.staging_bytes() as u64,
+            pool_used_bytes: cache.pool_used_bytes,
+            pool_fragmentation_bytes: cache.pool_fragmentation_bytes,
+            pool_total_bytes: cache.pool_total_bytes,
+            metadata_bytes: cache.metadata_bytes,
+            staging_bytes: self.cache.staging_bytes() as u64,
             compressed_bytes_max: self.compressed_bytes_max(),
-            compressed_bytes: store.object_bytes,
+            compressed_bytes: cache.object_bytes,
             pages_stored,
             compression_ratio: ratio,
-            files_known: super::locked(&self.known).len() as u64,
+            files_known: self.known.len() as u64,
             inodes_known: self.inodes.inodes(),
             inode_bytes: self.inodes.bytes(),
             other_bytes: self.other_bytes(),
             reads: counters.reads.get(),
             pages_read: counters.read_pages.get(),
-            pool_hit_pages: counters.pool_hit_pages.get(),
-            pool_miss_pages: counters.miss_pages.get(),
-            source_reads: counters.source_reads.get(),
-            source_read_bytes: counters.source_read_bytes.get(),
-            source_read_ns: counters.source_read_ns.get(),
-            decompressions: counters.decompressions.get(),
-            decompress_ns: counters.decompress_ns.get(),
-            compress_ns: counters.compress_ns.get(),
-            pages_compressed: counters.compressed_pages.get(),
-            pages_compressed_to_bytes: counters.compressed_to_bytes.get(),
-            rejected_incompressible_pages: counters.incompressible_pages.get(),
-            rejected_hopeless_pages: counters.hopeless_pages.get(),
-            rejected_fast_pages: counters.fast_pages.get(),
-            rejected_busy_pages: counters.busy_pages.get(),
-            rejected_outdated_pages: counters.outdated_pages.get(),
-            rejected_no_room_pages: counters.no_room_pages.get(),
-            pages_left: left.left_pages,
-            pages_returned: left.returned_pages,
+            pool_hit_pages: cache.hit_pages,
+            pool_miss_pages: cache.miss_pages,
+            source_reads: cache.backing_reads,
+            source_read_bytes: cache.backing_read_bytes,
+            source_read_ns: cache.backing_read_ns,
+            decompressions: cache.decompressions,
+            decompress_ns: cache.decompress_ns,
+            compress_ns: cache.compress_ns,
+            pages_compressed: cache.compressed_pages,
+            pages_compressed_to_bytes: cache.compressed_to_bytes,
+            rejected_incompressible_pages: cache.incompressible_pages,
+            rejected_hopeless_pages: cache.skipped_pages,
+            rejected_fast_pages: cache.fast_pages,
+            rejected_busy_pages: cache.busy_pages,
+            rejected_outdated_pages: cache.outdated_pages,
+            rejected_no_room_pages: cache.no_room_pages,
+            pages_left: cache.evicted_pages,
+            pages_returned: cache.returned_pages,
             kernel_dropped_pages: self.kernel.dropped_pages(),
-            damaged_clusters: counters.damaged_clusters.get(),
+            damaged_clusters: cache.damaged_clusters,
             changes_behind: counters.changes_behind.get(),
             passthrough_files: self.passthrough.files.get(),
             passthrough_opens: self.passthrough.opens.get(),
         }
-    }
-
-    /// Goes over all that is stored.
-    pub(super) fn pages_stored(&self) -> u64 {
-        let (mut pages, mut place) = (0, 0);
-        while let Some((group, next)) = self.store.group_from(place) {
-            clusters::in_group(&self.store, group, |_, size, mark| {
-                pages += size.map_or(0, |size| size.pages() as u64);
-                Some(mark)
-            });
-            place = next;
-        }
-        pages
     }
 }
 

@@ -23,7 +23,7 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, capabilities, set_capabilities, set_thread_groups,
 };
 
-use crate::fs::Descriptors;
+use super::source_mounts::Descriptors;
 use rights::{OVER_ACCESS, Rights};
 
 /// What is needed to act as others: their ids, and all that the kernel has allowed them.

@@ -17,18 +17,17 @@ use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, open};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::content::{self, Bounds, Contents, ContentsError, Kernel, View};
-use crate::credentials::Powers;
-use crate::fs::{FileSystem, Forgetting, Prober, RESTRICTIONS, Server};
-use crate::watch::{Watcher, watch};
+use crate::file::{self, FileCache, FileCacheError, Kernel, KernelBounds, View};
+use crate::fs::{FileSystem, Forgetting, Powers, Prober, RESTRICTIONS, Server, Watcher, watch};
 
 pub use table::{Mounted, is_ours, unmount};
 
 /// What `/proc/mounts` calls it, behind `fuse.`.
 const TYPE: &str = "ramfold";
 
-/// KiB that the kernel reads ahead of each reader: enough for some requests of 1 MiB on their way at a time, but
-/// in little memory no more than some readers together can have without losing it before they come to it.
+/// KiB that the kernel reads ahead of each reader: enough for some requests of 1 MiB on their way at a
+/// time, but in little memory no more than some readers together can have without losing it before
+/// they come to it.
 fn read_ahead_kib(memory_bytes: u64) -> u32 {
     const PART: u64 = 256;
     (memory_bytes / PART / 1024).next_power_of_two().clamp(128, 4096) as u32
@@ -43,7 +42,8 @@ pub struct Options {
     pub restrictions: StatVfsMountFlags,
     /// Threads that take requests; by default three more than there are processors.
     pub threads: Option<usize>,
-    pub content: content::Config,
+    /// How files are cached.
+    pub cache: file::Config,
 }
 
 /// Why it cannot be mounted.
@@ -59,8 +59,8 @@ pub enum MountError {
     #[error("cannot mount on {0}: it is not a directory")]
     MountpointNotDirectory(PathBuf),
     #[error(
-        "cannot mount {source_path} on {mountpoint}, which lies in it: reading it would wait for itself; \
-         mount it elsewhere"
+        "cannot mount {source_path} on {mountpoint}, which lies in it: reading it would wait for \
+         itself; mount it elsewhere"
     )]
     Inside { source_path: PathBuf, mountpoint: PathBuf },
     #[error(
@@ -79,7 +79,7 @@ pub enum MountError {
     #[error("a dead ramfold mount is at {0} and cannot be unmounted: {1}; try `umount -l` as root")]
     Dead(PathBuf, io::Error),
     #[error(transparent)]
-    Content(#[from] ContentsError),
+    Cache(#[from] FileCacheError),
     #[error("cannot mount {0}: {1}")]
     Other(PathBuf, io::Error),
 }
@@ -114,15 +114,15 @@ impl Mount {
         let of_source = restrictions(&root, &source, &powers).map_err(other)?;
         let restrictions = of_source | options.restrictions;
         let (watch, watcher) = watch();
-        let contents = Contents::new(options.content)?;
-        let (bounds, view) = (contents.bounds(), contents.view());
+        let cache = FileCache::new(options.cache)?;
+        let (bounds, view) = (cache.bounds(), cache.view());
         // Only root's mounts: the kernel wants CAP_SYS_ADMIN, and SOURCE is read as whoever serves.
         // What it reads by itself sets the time of the last access.
         let is_noatime = options.restrictions.contains(StatVfsMountFlags::NOATIME);
-        let passthrough = powers.acts_as_others() && !options.content.is_chosen() && !is_noatime;
+        let passthrough = powers.acts_as_others() && !options.cache.is_chosen() && !is_noatime;
         let passthrough = (&*source, passthrough);
         let (file_system, prober, forgetting) =
-            FileSystem::new(root, powers, restrictions, contents, watch, passthrough)
+            FileSystem::new(root, powers, restrictions, cache, watch, passthrough)
                 .map_err(other)?;
         let device = device::mount(&device::Wanted {
             source: &source,
@@ -135,7 +135,7 @@ impl Mount {
         let others = (watcher, bounds, prober, forgetting);
         match serve_with(file_system, device, others, options) {
             Ok((session, threads)) => {
-                let read_ahead = read_ahead_kib(options.content.memory_bytes);
+                let read_ahead = read_ahead_kib(options.cache.memory_bytes);
                 table::raise_read_ahead(&mountpoint, read_ahead);
                 Ok(Mount { session, threads, mounted: Mounted::at(mountpoint), view })
             }
@@ -167,7 +167,8 @@ impl Mount {
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
             result => result,
         };
-        // They end with the file system, which the session has dropped. One that panicked has said so.
+        // They end with the file system, which the session has dropped. One that panicked has said
+        // so.
         self.threads.into_iter().for_each(|thread| drop(thread.join()));
         result
     }
@@ -176,7 +177,7 @@ impl Mount {
 fn serve_with(
     file_system: FileSystem,
     device: OwnedFd,
-    (watcher, bounds, prober, forgetting): (Watcher, Bounds, Prober, Forgetting),
+    (watcher, bounds, prober, forgetting): (Watcher, KernelBounds, Prober, Forgetting),
     options: &Options,
 ) -> io::Result<(Session<Server>, Threads)> {
     let mut config = Config::default();
@@ -191,7 +192,7 @@ fn serve_with(
     let session = Session::from_fd(server, device, SessionACL::All, config)?;
     let threads = [
         watcher.begin(session.notifier())?,
-        bounds.begin(Told(session.notifier()))?,
+        bounds.begin(KernelNotifier(session.notifier()))?,
         prober.begin()?,
         forgetting.begin(pruner)?,
     ];
@@ -199,9 +200,9 @@ fn serve_with(
 }
 
 /// The kernel behind this mount.
-struct Told(Notifier);
+struct KernelNotifier(Notifier);
 
-impl Kernel for Told {
+impl Kernel for KernelNotifier {
     fn drop_pages(&mut self, node: u64, bytes: Range<u64>) {
         let (offset, len) = (bytes.start, bytes.end - bytes.start);
         if let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) {
@@ -211,8 +212,8 @@ impl Kernel for Told {
     }
 }
 
-/// The mountpoint without symlinks, and without a dead mount. What is mounted there is not asked, as it could be
-/// dead.
+/// The mountpoint without symlinks, and without a dead mount. What is mounted there is not asked, as
+/// it could be dead.
 fn place(mountpoint: &Path) -> Result<PathBuf, MountError> {
     let failed = |error| MountError::Mountpoint(mountpoint.to_owned(), error);
     let path = place_of(mountpoint).map_err(failed)?;
@@ -274,8 +275,8 @@ fn refuse_what_cannot_be(source: &Path, mountpoint: &Path) -> Result<(), MountEr
     Ok(())
 }
 
-/// What SOURCE's mounts may not do, the mount over them may not do either: no set-id program and no device works
-/// through it that does not work in SOURCE.
+/// What SOURCE's mounts may not do, the mount over them may not do either: no set-id program and no
+/// device works through it that does not work in SOURCE.
 fn restrictions(root: &OwnedFd, source: &Path, powers: &Powers) -> io::Result<StatVfsMountFlags> {
     let flags = fstatvfs(root.as_fd())?.f_flag;
     let mut restrictions = flags & (RESTRICTIONS | StatVfsMountFlags::RDONLY);

@@ -6,9 +6,9 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Times and size of a file. Where two are the same nothing was changed between, on a file system with
-/// fine-grained times (ext4, XFS, Btrfs and tmpfs since Linux 6.13); elsewhere a second change within a tick of
-/// the kernel's clock (1 to 10 ms) that leaves the size does not show.
+/// Times and size of a file. Where two are the same nothing was changed between, on a file system
+/// with fine-grained times (ext4, XFS, Btrfs and tmpfs since Linux 6.13); elsewhere a second change
+/// within a tick of the kernel's clock (1 to 10 ms) that leaves the size does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     modified: (i64, u32),

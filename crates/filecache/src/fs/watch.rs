@@ -1,8 +1,8 @@
-//! Sees what is changed in SOURCE behind the mount, and tells the kernel to drop what it has cached of it, pages
-//! that are mapped too.
+//! Sees what is changed in SOURCE behind the mount, and tells the kernel to drop what it has cached of
+//! it, pages that are mapped too.
 //!
-//! A thread of its own does that: dropping pages waits for those that are being read or written, and they wait
-//! for the threads that answer requests.
+//! A thread of its own does that: dropping pages waits for those that are being read or written, and
+//! they wait for the threads that answer requests.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
 
-use crate::fs::Files;
+use super::files::Files;
 
-/// How often the open files are looked at: what is changed behind the mount is to be seen within a second.
+/// How often the open files are looked at: what is changed behind the mount is to be seen within a
+/// second.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The file system's side of it. The thread ends when this is dropped.
@@ -104,7 +105,7 @@ impl Watcher {
             if file.is_passed_through() || !looked_at.insert(file.inode.number) {
                 continue;
             }
-            if !file.inode.was_cached_at(file.content.changes_behind(file.source())) {
+            if !file.inode.was_cached_at(file.cached.changes_behind(file.source())) {
                 drop_cached(notifier, file.inode.number);
             }
         }

@@ -3,15 +3,15 @@
 //! A change shows in mtime and ctime, but not each one does: a write(2) sets them when it begins,
 //! and may go on for long; a process that has a page mapped for writing sets them with the first
 //! store to it, and not again before it was written to the disk, which on tmpfs never
-//! happens. So as long as somebody else has the file open for writing, or mapped, it is believed to stay as it is only if
-//! all that was changed has been written to the disk, and that some time ago.
+//! happens. So as long as somebody else has the file open for writing, or mapped, it is believed to
+//! stay as it is only if all that was changed has been written to the disk, and that some time ago.
 
 use std::os::fd::BorrowedFd;
 
 use ramfold_sys::file_server::{is_open_for_writing, unwritten_pages};
 use rustix::fs::fstatfs;
 
-use super::Stamp;
+use super::stamp::Stamp;
 
 /// The longest that a single write(2) may take, about: 2 GiB to a disk of 35 MB/s.
 const WRITE_NS_MAX: i128 = 60_000_000_000;

@@ -1,8 +1,8 @@
 //! The upper level: pages of files, as they are, in the kernel's page cache over the mount.
 //!
-//! The kernel does not say which of them it still has, nor which of them are read. What is known is what it was
-//! given. So pages are dropped in the order in which they were given, but those that have been asked for again
-//! and again stay longer, and the kernel gets fewer others for them.
+//! The kernel does not say which of them it still has, nor which of them are read. What is known is
+//! what it was given. So pages are dropped in the order in which they were given, but those that have
+//! been asked for again and again stay longer, and the kernel gets fewer others for them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,12 +13,12 @@ use std::time::Duration;
 use ramfold_sys::PAGE_SIZE;
 
 use super::page_times::PageTimes;
-use super::{Content, Shared, locked};
+use super::{CachedFile, Shared, locked};
 
 /// Pages that were given for the first time have this part of the level at least.
 const YOUNG_PART: u64 = 4;
-/// What is dropped at once, as a part of the level: to be told to drop anything of a file makes the kernel ask
-/// for its attributes.
+/// What is dropped at once, as a part of the level: to be told to drop anything of a file makes the
+/// kernel ask for its attributes.
 const DROPPED_PART: u64 = 32;
 /// Who gives more by this part than the level may have, and by a request, waits a little, having
 /// answered: dropping is slower than reading small files. No longer: what is dropped may wait for
@@ -46,8 +46,10 @@ pub struct KernelLevel {
 
 #[derive(Default)]
 struct State {
+    /// Pages that were given for the first time.
     young: Queue,
-    kept: Queue,
+    /// Pages that are asked for again and again.
+    frequent: Queue,
     /// How often pages were given.
     times: u32,
     dropped_pages: u64,
@@ -64,7 +66,7 @@ struct Queue {
 
 /// Pages of a file that were given at once.
 struct Given {
-    content: Weak<Content>,
+    file: Weak<CachedFile>,
     /// The first one (40 bits), and how many (24).
     pages: u64,
     /// Of which data of the file.
@@ -73,20 +75,20 @@ struct Given {
 }
 
 impl Given {
-    fn new(content: &Arc<Content>, pages: &Range<u64>, time: u32) -> Given {
+    fn new(file: &Arc<CachedFile>, pages: &Range<u64>, time: u32) -> Given {
         let count = pages.end - pages.start;
         Given {
-            content: Arc::downgrade(content),
+            file: Arc::downgrade(file),
             pages: pages.start << 24 | count,
-            data: content.data(),
+            data: file.data(),
             time,
         }
     }
 
-    /// The file, unless the kernel has nothing of these pages any more: nobody knows the file, or it was changed and
-    /// read again since.
-    fn content(&self) -> Option<Arc<Content>> {
-        self.content.upgrade().filter(|content| !content.is_dropped(self.data))
+    /// The file, unless the kernel has nothing of these pages any more: nobody knows the file, or it
+    /// was changed and read again since.
+    fn file(&self) -> Option<Arc<CachedFile>> {
+        self.file.upgrade().filter(|file| !file.is_dropped(self.data))
     }
 
     fn pages(&self) -> Range<u64> {
@@ -140,7 +142,7 @@ impl KernelLevel {
     /// What remembering them takes.
     pub fn remembering_bytes(&self) -> u64 {
         let state = self.lock();
-        let entries = (state.young.given.capacity() + state.kept.given.capacity()) as u64;
+        let entries = (state.young.given.capacity() + state.frequent.given.capacity()) as u64;
         entries * size_of::<Given>() as u64 + self.latest.bytes()
     }
 
@@ -148,16 +150,16 @@ impl KernelLevel {
         self.lock().dropped_pages
     }
 
-    /// The kernel has these pages now; `keep`: they are asked for again and again.
-    pub fn given(&self, content: &Arc<Content>, pages: Range<u64>, keep: bool) {
+    /// The kernel has these pages now.
+    pub fn note_given(&self, file: &Arc<CachedFile>, pages: Range<u64>, is_frequent: bool) {
         let mut state = self.lock();
         state.times = state.times.wrapping_add(1);
-        let given = Given::new(content, &pages, state.times);
+        let given = Given::new(file, &pages, state.times);
         for page in pages {
-            self.latest.note(content.name_of(page), state.times);
+            self.latest.note(file.name_of(page), state.times);
         }
-        if keep {
-            state.kept.push(given)
+        if is_frequent {
+            state.frequent.push(given)
         } else {
             state.young.push(given)
         }
@@ -180,8 +182,9 @@ impl KernelLevel {
         self.over.notify_one();
     }
 
-    /// Has the kernel drop what is too much, until [`Self::stop`]: what a thread of its own does, since dropping
-    /// waits for pages that are just being read, and they wait for the threads that read.
+    /// Has the kernel drop what is too much, until [`Self::stop`]: what a thread of its own does,
+    /// since dropping waits for pages that are just being read, and they wait for the threads that
+    /// read.
     pub(super) fn run(&self, mut kernel: impl Kernel, shared: &Shared) {
         self.lock().is_served = true;
         loop {
@@ -196,13 +199,13 @@ impl KernelLevel {
             drop(state);
             self.taken.notify_all();
             let mut dropped = 0;
-            for (content, pages) in merged(self.not_given_since(given)) {
+            for (file, pages) in merged(self.not_given_since(given)) {
                 dropped += pages.end - pages.start;
                 for page in pages.clone() {
-                    shared.balance.dropped(content.name_of(page));
+                    shared.balance.note_dropped(file.name_of(page));
                 }
                 let page = PAGE_SIZE as u64;
-                kernel.drop_pages(content.node(), pages.start * page..pages.end * page);
+                kernel.drop_pages(file.node(), pages.start * page..pages.end * page);
             }
             self.lock().dropped_pages += dropped;
             shared.rebalance();
@@ -213,16 +216,16 @@ impl KernelLevel {
     /// Without pages that were given once more since.
     fn not_given_since(
         &self,
-        taken: Vec<(Arc<Content>, Given)>,
-    ) -> Vec<(Arc<Content>, Range<u64>)> {
+        taken: Vec<(Arc<CachedFile>, Given)>,
+    ) -> Vec<(Arc<CachedFile>, Range<u64>)> {
         let mut pages = Vec::with_capacity(taken.len());
-        for (content, given) in taken {
-            let latest = |page: u64| self.latest.get(content.name_of(page));
+        for (file, given) in taken {
+            let latest = |page: u64| self.latest.get(file.name_of(page));
             let is_later = |page: &u64| latest(*page).is_some_and(|time| time != given.time);
             let mut rest = given.pages();
             while let Some(first) = rest.find(|page| !is_later(page)) {
                 let end = (first + 1..rest.end).find(is_later).unwrap_or(rest.end);
-                pages.push((Arc::clone(&content), first..end));
+                pages.push((Arc::clone(&file), first..end));
                 rest = end..rest.end;
             }
         }
@@ -242,19 +245,19 @@ impl KernelLevel {
 
 impl State {
     fn pages(&self) -> u64 {
-        self.young.pages + self.kept.pages
+        self.young.pages + self.frequent.pages
     }
 
     /// What has to go for the level to be somewhat below its limit.
-    fn take_excess(&mut self, limit: u64) -> Vec<(Arc<Content>, Given)> {
+    fn take_excess(&mut self, limit: u64) -> Vec<(Arc<CachedFile>, Given)> {
         let target = limit - limit / DROPPED_PART;
         let mut taken = Vec::new();
         while self.pages() > target {
             let young_first = self.young.pages > limit / YOUNG_PART;
-            let next = if young_first { self.young.pop() } else { self.kept.pop() };
+            let next = if young_first { self.young.pop() } else { self.frequent.pop() };
             let Some(given) = next.or_else(|| self.young.pop()) else { break };
-            if let Some(content) = given.content() {
-                taken.push((content, given));
+            if let Some(file) = given.file() {
+                taken.push((file, given));
             }
         }
         taken
@@ -262,15 +265,15 @@ impl State {
 }
 
 /// Puts neighbours together.
-fn merged(mut given: Vec<(Arc<Content>, Range<u64>)>) -> Vec<(Arc<Content>, Range<u64>)> {
-    given.sort_by_key(|(content, pages)| (Arc::as_ptr(content), pages.start));
-    let mut merged: Vec<(Arc<Content>, Range<u64>)> = Vec::with_capacity(given.len());
-    for (content, pages) in given {
+fn merged(mut given: Vec<(Arc<CachedFile>, Range<u64>)>) -> Vec<(Arc<CachedFile>, Range<u64>)> {
+    given.sort_by_key(|(file, pages)| (Arc::as_ptr(file), pages.start));
+    let mut merged: Vec<(Arc<CachedFile>, Range<u64>)> = Vec::with_capacity(given.len());
+    for (file, pages) in given {
         match merged.last_mut() {
-            Some((last, range)) if Arc::ptr_eq(last, &content) && pages.start <= range.end => {
+            Some((last, range)) if Arc::ptr_eq(last, &file) && pages.start <= range.end => {
                 range.end = range.end.max(pages.end);
             }
-            _ => merged.push((content, pages)),
+            _ => merged.push((file, pages)),
         }
     }
     merged

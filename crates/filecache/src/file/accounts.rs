@@ -1,4 +1,4 @@
-//! What takes of the memory beside the two levels: known inodes and files, and whatever else the
+//! What takes memory beside the two levels: known inodes and files, and whatever else the
 //! process has that nobody counts one by one: buffers of threads, open files, memory that the
 //! allocator has not given back.
 
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ramfold_sys::proc::Statm;
 
-use super::{FILE_BYTES, Shared, locked};
+use super::Shared;
+use super::known_files::FILE_BYTES;
 
 /// Known inodes are forgotten when they take this part of the memory, or together with the files
 /// that anything is remembered of that one.
@@ -15,8 +16,6 @@ const INODES_PART: u64 = 8;
 const KNOWN_PART: u64 = 4;
 /// When there are too many, so much less than that is left.
 const FORGOTTEN_PART: u64 = 8;
-/// What the levels have at least beside all else: staging, and a little of the upper level.
-const LEFT_PART: u64 = 8;
 
 /// What an `Arc` of it takes: two counts, and what malloc(3) adds.
 pub const fn allocated<T>() -> usize {
@@ -60,13 +59,13 @@ impl Accounts {
     /// Looks what the process has, and has the levels make room for it.
     pub fn settle(&self) {
         if let Some(memory) = self.process.as_ref().and_then(|process| process.read().ok()) {
-            let counted = self.shared.counted_bytes() as u64;
+            let counted = self.shared.counted_bytes();
             let other = memory.anonymous_bytes.saturating_sub(counted);
             self.shared.other_bytes.store(other, Ordering::Relaxed);
         }
-        let (files, files_max) = (self.shared.files_bytes(), self.files_bytes_max());
+        let (files, files_max) = (self.shared.known.bytes(), self.files_bytes_max());
         if files > files_max {
-            self.shared.forget_unused(((files - files_max) / FILE_BYTES as u64) as usize + 1);
+            self.shared.known.forget_unused(((files - files_max) / FILE_BYTES as u64) as usize + 1);
         }
         self.shared.make_room();
     }
@@ -79,7 +78,7 @@ impl Accounts {
 
     /// How many of the known inodes are to be forgotten: none, or more than there are too many.
     pub fn inodes_excess(&self) -> u64 {
-        let (inodes, files) = (&self.shared.inodes, self.shared.files_bytes());
+        let (inodes, files) = (&self.shared.inodes, self.shared.known.bytes());
         let each = inodes.bytes() / inodes.inodes().max(1) + 1;
         let too_many = |bytes: u64, part: u64, each: u64| {
             let max = self.shared.config.memory_bytes / part;
@@ -88,25 +87,5 @@ impl Accounts {
         let alone = too_many(inodes.bytes(), INODES_PART, each);
         // Whose inode is forgotten is a file that nobody uses.
         alone.max(too_many(inodes.bytes() + files, KNOWN_PART, each + FILE_BYTES as u64))
-    }
-}
-
-impl Shared {
-    /// What known files take.
-    pub(super) fn files_bytes(&self) -> u64 {
-        (locked(&self.known).len() * FILE_BYTES) as u64
-    }
-
-    /// What was found beside all that is counted.
-    pub(super) fn other_bytes(&self) -> u64 {
-        self.other_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Most bytes that the lower level may cost.
-    pub(super) fn compressed_bytes_max(&self) -> u64 {
-        let memory = self.config.memory_bytes;
-        let others = self.inodes.bytes() + self.files_bytes() + self.other_bytes();
-        let left = (memory - memory / LEFT_PART).saturating_sub(others);
-        self.balance.compressed_bytes_max().min(left)
     }
 }
