@@ -1,21 +1,21 @@
 //! Whether compressing more of an owner's data is worth trying.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The number of skipped clusters is doubled at most so often.
-const DOUBLINGS_MAX: u32 = 6;
+const DOUBLINGS_MAX: u8 = 6;
 
 /// After clusters that did not shrink, more and more clusters are skipped: 1, 3, 7 ... 63.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
-    failures: AtomicU32,
-    to_skip: AtomicU32,
+    failures: AtomicU8,
+    to_skip: AtomicU8,
 }
 
 impl Backoff {
     /// Whether to try the next cluster. Counts it as skipped where not.
     pub(crate) fn is_due(&self) -> bool {
-        let next = |left: u32| left.checked_sub(1);
+        let next = |left: u8| left.checked_sub(1);
         self.to_skip.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_err()
     }
 

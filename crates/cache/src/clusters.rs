@@ -200,7 +200,8 @@ pub(crate) fn put(
         }
         Object::Compressed { encoding, bytes } => (u8::from(encoding), bytes),
     };
-    // Pieces of the same length: a slot for a whole page would be left with the rest in a small one.
+    // Pieces of the same length: a slot for a whole page would be left with the rest in a small
+    // one.
     let count = (HEADER + bytes.len()).div_ceil(PAGE_SIZE);
     let piece = (HEADER + bytes.len()).div_ceil(count);
     let (start, rest) = bytes.split_at(bytes.len().min(piece - HEADER));

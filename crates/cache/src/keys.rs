@@ -1,8 +1,8 @@
 //! Which keys of the store belong to which owner.
 //!
 //! The store keeps 64 neighbouring keys in a leaf of 512 bytes, whether they are used or not. So a
-//! small owner shares a leaf with others: owners of up to 4 pages have 4 keys, of up to 16 pages 16.
-//! All others have 2^40 keys of their own.
+//! small owner shares a leaf with others: owners of up to 4 pages have 4 keys, of up to 16 pages
+//! 16. All others have 2^40 keys of their own.
 //!
 //! ```text
 //!  63 62 61                  40 39                       0

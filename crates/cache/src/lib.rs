@@ -9,18 +9,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`owner`] | what a front end implements: owners, backings, versions |
-//! | [`cache`] | the cache as a whole: [`Cache`] |
-//! | [`buffer`] | page-aligned buffers, one a thread |
-//! | [`reading`] | a read: what is stored is decompressed, the rest is read from the backing |
-//! | [`recent`] | the clusters that were read last, uncompressed |
-//! | [`clusters`] | clusters in the store, as objects cut into pieces |
-//! | [`keys`] | which keys of the store belong to which owner |
-//! | [`pages`] | what the cache keeps of one owner: keys, and how it is read |
-//! | [`backing_speed`] | how fast backings are, and so how data is compressed |
-//! | [`backlog`], [`compression`] | how missed clusters get into the store, in the background |
-//! | [`replacement`], [`room`] | which clusters leave, and when |
-//! | [`costs`], [`counters`], [`statistics`] | what reads took, for whoever divides memory; what has happened |
+//! | `owner` | what a front end implements: owners, backings, versions |
+//! | `cache` | the cache as a whole: [`Cache`] |
+//! | `buffer` | page-aligned buffers, one a thread |
+//! | `reading` | a read: what is stored is decompressed, the rest is read from the backing |
+//! | `recent` | the clusters that were read last, uncompressed |
+//! | `clusters` | clusters in the store, as objects cut into pieces |
+//! | `keys` | which keys of the store belong to which owner |
+//! | `pages` | what the cache keeps of one owner: keys, and how it is read |
+//! | `backing_speed` | how fast backings are, and so how data is compressed |
+//! | `backlog`, `compression` | how missed clusters get into the store, in the background |
+//! | `replacement`, `room` | which clusters leave, and when |
+//! | `costs` | what reads took, for whoever divides memory |
+//! | `counters`, `statistics` | what has happened |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]

@@ -15,8 +15,8 @@ pub trait Owner: Send + Sync + 'static {
     fn size_bytes(&self) -> u64;
 
     /// Calls `store` if its data is of this version, and sees to it that the data does not change
-    /// meanwhile. Returns whether it has called it. It must not wait: where somebody is changing the
-    /// data, it is not of this version for long.
+    /// meanwhile. Returns whether it has called it. It must not wait: where somebody is changing
+    /// the data, it is not of this version for long.
     fn store_if_current(&self, version: Version, store: impl FnOnce()) -> bool;
 
     /// Is told, during a read, where each of the pages that are asked for is found.
@@ -24,8 +24,8 @@ pub trait Owner: Send + Sync + 'static {
         let _ = (pages, level);
     }
 
-    /// Is told that a cluster was found damaged. It was removed; its pages are read from the backing
-    /// again.
+    /// Is told that a cluster was found damaged. It was removed; its pages are read from the
+    /// backing again.
     fn note_damaged(&self, damaged: &DamagedCluster);
 }
 

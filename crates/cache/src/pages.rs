@@ -1,7 +1,7 @@
 //! What the cache keeps of one owner: its keys in the store, and how it is read.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use ramfold_codec::ZstdLevel;
@@ -16,20 +16,20 @@ use crate::{Cache, Owner, PAGE, PageName, Version};
 /// A read of at least this length is of somebody who reads in order.
 const LONG_READ_BYTES: usize = 64 << 10;
 /// So many more long reads than short ones make an owner one that is read in order.
-const IN_ORDER: u32 = 4;
+const IN_ORDER: u8 = 4;
 /// Nanoseconds that a byte takes in order from the store, where it comes again: 1 to decompress and
 /// copy it, and as much for having compressed it before (measured; LZ4, two processors).
 const FROM_STORE_NS_PER_BYTE: f64 = 2.0;
 
-/// What the cache keeps of one owner.
+/// What the cache keeps of one owner. There can be hundreds of thousands of them.
 #[derive(Debug)]
 pub struct CachedPages {
     id: u64,
-    /// Held for reading while clusters are looked for under them, so that they do not become another
-    /// owner's.
+    /// Held for reading while clusters are looked for under them, so that they do not become
+    /// another owner's.
     keys: RwLock<Option<Keys>>,
     /// Long reads more than short ones, of late.
-    in_order: AtomicU32,
+    in_order: AtomicU8,
     /// Where it was read last, in groups of pages.
     last_group: AtomicU64,
     pub(crate) backoff: Backoff,
@@ -41,7 +41,7 @@ impl CachedPages {
         CachedPages {
             id,
             keys: RwLock::new(None),
-            in_order: AtomicU32::new(0),
+            in_order: AtomicU8::new(0),
             last_group: AtomicU64::new(u64::MAX),
             backoff: Backoff::default(),
         }

@@ -135,8 +135,8 @@ impl<O: Owner> Reading<'_, O> {
     pub fn keep(&self, spare_bytes: impl FnOnce() -> usize) {
         let Some(version) = self.version else { return };
         let cache = self.cache;
-        // A page of a large cluster costs all of it each time: what was read in order before, and is
-        // read by pages again and again now, is cut into smaller ones.
+        // A page of a large cluster costs all of it each time: what was read in order before, and
+        // is read by pages again and again now, is cut into smaller ones.
         let unit = self.unit().pages();
         let mut parts = Vec::new();
         for cluster in &self.too_large {

@@ -40,8 +40,8 @@ pub struct Statistics {
     pub incompressible_pages: u64,
     /// Pages that were not tried, because others of their owner did not shrink.
     pub skipped_pages: u64,
-    /// Pages that were not compressed, because the backing gives them in order faster than the store
-    /// would.
+    /// Pages that were not compressed, because the backing gives them in order faster than the
+    /// store would.
     pub fast_pages: u64,
     /// Pages that were not compressed, because too many waited already.
     pub busy_pages: u64,

@@ -2,7 +2,8 @@
 //! place.
 //!
 //! [`mount`] makes and ends the mount, `fs` answers the kernel's requests by the same requests to
-//! SOURCE, and `file` is where all data of files goes through, into a compressed cache and out of it.
+//! SOURCE, and `file` is where all data of files goes through, into a compressed cache and out of
+//! it.
 
 #![forbid(unsafe_code)]
 

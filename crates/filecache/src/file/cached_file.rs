@@ -43,9 +43,9 @@ pub struct CachedFile {
     pub(super) changes_behind: AtomicU64,
     /// How often it is open for writing through the mount.
     own_writers: AtomicU32,
-    /// Grows by one when a change through the mount begins and when it ends, and when what is stored
-    /// begins and has ended to be forgotten after one behind it: odd meanwhile. What was read under
-    /// another number is outdated.
+    /// Grows by one when a change through the mount begins and when it ends, and when what is
+    /// stored begins and has ended to be forgotten after one behind it: odd meanwhile. What was
+    /// read under another number is outdated.
     pub(super) version: AtomicU64,
     /// Grows whenever bytes of the file have become others.
     pub(super) data: AtomicU32,
@@ -119,8 +119,8 @@ impl CachedFile {
         self.own_writers.load(Ordering::Relaxed) > 0
     }
 
-    /// Reads up to `len` bytes at `offset` and hands them to `reply`. Fewer bytes than asked for mean
-    /// the end of the file. Afterwards the kernel is taken to have the pages.
+    /// Reads up to `len` bytes at `offset` and hands them to `reply`. Fewer bytes than asked for
+    /// mean the end of the file. Afterwards the kernel is taken to have the pages.
     ///
     /// # Errors
     /// `reply` gets what SOURCE says.
@@ -138,8 +138,8 @@ impl CachedFile {
         // for the end.
         let version = self.check(source.as_fd(), end > self.size.load(Ordering::Relaxed));
         let size_bytes = self.size.load(Ordering::Acquire);
-        // If that is the size after a change, what was read before the change is not to be looked for
-        // any more.
+        // If that is the size after a change, what was read before the change is not to be looked
+        // for any more.
         let version = version.filter(|version| self.version.load(Ordering::Acquire) == version.0);
         let request = Request { owner: self, offset, len, version, size_bytes };
         let backing = FileBacking { file: self, source };

@@ -13,8 +13,8 @@ use super::{CachedFile, locked};
 /// What is known of the file's times and size is believed for so long, in milliseconds.
 const BELIEVED_MS: u64 = 100;
 /// A file that was changed behind the mount so shortly before it was looked at can be changed again
-/// without a trace, where the kernel's clock has coarse ticks (10 ms at most). What is read of it is
-/// not kept.
+/// without a trace, where the kernel's clock has coarse ticks (10 ms at most). What is read of it
+/// is not kept.
 const FRESH_NS: i128 = 20_000_000;
 /// Instead of when the file was looked at: it is to be looked at again before anything of it is
 /// kept.
@@ -23,8 +23,8 @@ pub const NOT_BELIEVED: u64 = 0;
 /// What was seen of the file in SOURCE.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// After the last change through the mount, or when last looked at. Nothing at first, and when a
-    /// look at the file failed.
+    /// After the last change through the mount, or when last looked at. Nothing at first, and when
+    /// a look at the file failed.
     stamp: Option<Stamp>,
     /// The last change that it shows was made through the mount.
     is_own: bool,
@@ -45,8 +45,8 @@ impl Seen {
 
 impl CachedFile {
     /// How often the file was changed behind the mount, as far as it shows in its times and size.
-    /// Whoever keeps something of the file keeps this number with it, and drops it when the number is
-    /// another.
+    /// Whoever keeps something of the file keeps this number with it, and drops it when the number
+    /// is another.
     pub fn changes_behind(&self, source: BorrowedFd<'_>) -> u64 {
         // Whoever is changing it, which may take long, has compared by himself.
         if self.version.load(Ordering::Acquire).is_multiple_of(2) {

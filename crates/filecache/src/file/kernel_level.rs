@@ -1,8 +1,8 @@
 //! The upper level: pages of files, as they are, in the kernel's page cache over the mount.
 //!
 //! The kernel does not say which of them it still has, nor which of them are read. What is known is
-//! what it was given. So pages are dropped in the order in which they were given, but those that have
-//! been asked for again and again stay longer, and the kernel gets fewer others for them.
+//! what it was given. So pages are dropped in the order in which they were given, but those that
+//! have been asked for again and again stay longer, and the kernel gets fewer others for them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -85,8 +85,8 @@ impl Given {
         }
     }
 
-    /// The file, unless the kernel has nothing of these pages any more: nobody knows the file, or it
-    /// was changed and read again since.
+    /// The file, unless the kernel has nothing of these pages any more: nobody knows the file, or
+    /// it was changed and read again since.
     fn file(&self) -> Option<Arc<CachedFile>> {
         self.file.upgrade().filter(|file| !file.is_dropped(self.data))
     }

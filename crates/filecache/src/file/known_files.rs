@@ -59,8 +59,8 @@ impl KnownFiles {
         locked(&self.nameless).push(key);
     }
 
-    /// Forgets files that have lost their last name, when nobody uses them any more; and others that
-    /// nobody uses, when there are too many.
+    /// Forgets files that have lost their last name, when nobody uses them any more; and others
+    /// that nobody uses, when there are too many.
     pub fn forget_some(&self) {
         let mut forgotten = Vec::new();
         let mut files = locked(&self.files);

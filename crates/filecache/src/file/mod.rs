@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`cached_file`] | one file: reading it |
 //! | [`versions`] | changing it: what was read before is outdated |
-//! | [`freshness`], [`stamp`], [`writers`] | whether it was changed behind the mount, or may be unseen |
+//! | [`freshness`], [`stamp`], [`writers`] | whether it was, or may be, changed behind the mount |
 //! | [`source_file`] | reading it in SOURCE past the page cache |
 //! | [`kernel_level`], [`page_times`] | the upper level |
 //! | [`known_files`] | the files that anything is remembered of |

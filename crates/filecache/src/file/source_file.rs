@@ -1,5 +1,5 @@
-//! Reading a file of SOURCE without leaving it in the kernel's page cache: what the mount has cached
-//! is not to be there a second time.
+//! Reading a file of SOURCE without leaving it in the kernel's page cache: what the mount has
+//! cached is not to be there a second time.
 
 use std::io;
 use std::io::IoSliceMut;
@@ -12,7 +12,8 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 /// Since Linux 6.14 (RWF_DONTCACHE): pages that were not there before do not stay.
 const DO_NOT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
-/// A readable descriptor of a file, and another one that reads past the page cache, once it is needed.
+/// A readable descriptor of a file, and another one that reads past the page cache, once it is
+/// needed.
 #[derive(Debug)]
 pub struct SourceFile {
     fd: OwnedFd,
@@ -41,7 +42,8 @@ impl SourceFile {
     }
 
     /// Fills `buffer`, which begins at a page as `offset` does, and returns how much of it the file
-    /// has. Fewer bytes than asked for are the end of the file; the rest of the buffer is then zeros.
+    /// has. Fewer bytes than asked for are the end of the file; the rest of the buffer is then
+    /// zeros.
     ///
     /// # Errors
     /// What pread(2) says, whatever was read before it said so.

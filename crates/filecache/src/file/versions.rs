@@ -29,8 +29,8 @@ pub enum Changed {
 
 impl CachedFile {
     /// To be called around every operation `f` that changes data, size, times or attributes of the
-    /// file through the mount. `source` is any descriptor of the file, O_PATH too; without one it is
-    /// not known afterwards whether the file was changed behind the mount at the same time.
+    /// file through the mount. `source` is any descriptor of the file, O_PATH too; without one it
+    /// is not known afterwards whether the file was changed behind the mount at the same time.
     ///
     /// # Errors
     /// Those of `f`.

@@ -99,8 +99,8 @@ impl FileSystem {
         shown(&inode, &look_at(file)?)
     }
 
-    /// Set-id bits alone are to go, because of a chown(2) that leaves owner and group, or of a write
-    /// that follows: of whom does not matter then, and SOURCE clears them with it.
+    /// Set-id bits alone are to go, because of a chown(2) that leaves owner and group, or of a
+    /// write that follows: of whom does not matter then, and SOURCE clears them with it.
     fn clear_set_id_bits(
         &self,
         caller: Caller,

@@ -201,8 +201,8 @@ impl Powers {
         self.acts_as_others
     }
 
-    /// Does what is made for this caller belong to it? A process that cannot act as others must not make files
-    /// for them: they would be its own, and run as itself with a set-user-id bit.
+    /// Does what is made for this caller belong to it? A process that cannot act as others must not
+    /// make files for them: they would be its own, and run as itself with a set-user-id bit.
     fn can_own(&self, caller: Caller) -> bool {
         !caller.is_nobody() && (self.acts_as_others || caller.user == self.user)
     }

@@ -1,5 +1,5 @@
-//! Open directories. Where a listing is, SOURCE itself says (d_off of getdents(2)), so it stays right while names
-//! come and go, as right as SOURCE's own.
+//! Open directories. Where a listing is, SOURCE itself says (d_off of getdents(2)), so it stays
+//! right while names come and go, as right as SOURCE's own.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -184,8 +184,9 @@ impl FileSystem {
                 }
                 // Gone meanwhile.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Ok(true),
-                // Looked up by itself it says what is wrong. The kernel takes no attributes from an entry with the
-                // root's number, and shows its name; one without a number the C library would pass over.
+                // Looked up by itself it says what is wrong. The kernel takes no attributes from an
+                // entry with the root's number, and shows its name; one without a number the C
+                // library would pass over.
                 Err(_) => Ok(add(listed, &bare(INodeNo::ROOT.0, listed.kind), Generation(0))),
             }
         })

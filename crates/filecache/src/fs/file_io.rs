@@ -15,8 +15,8 @@ use super::passthrough::OpenedFlags;
 use super::source_mounts::look_at;
 use crate::file::{Changed, with_buffer};
 
-/// What copy_file_range(2) copies at a time: nobody can look at the file meanwhile, which the caller
-/// may go on with.
+/// What copy_file_range(2) copies at a time: nobody can look at the file meanwhile, which the
+/// caller may go on with.
 const COPY_MAX: u64 = 16 << 20;
 
 impl FileSystem {

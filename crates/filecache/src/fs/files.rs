@@ -20,8 +20,8 @@ use super::passthrough::{Opened, Register};
 use super::source_mounts::{Descriptors, look_at};
 use crate::file::{CachedFile, SourceFile};
 
-/// Of the flags of an open, those that are SOURCE's business too. O_APPEND and O_SYNC come with each
-/// write; the kernel cuts files off by itself (O_TRUNC).
+/// Of the flags of an open, those that are SOURCE's business too. O_APPEND and O_SYNC come with
+/// each write; the kernel cuts files off by itself (O_TRUNC).
 const PASSED_ON: OFlags = OFlags::ACCMODE
     .union(OFlags::DIRECT)
     .union(OFlags::NOATIME)
@@ -173,8 +173,8 @@ impl FileSystem {
     }
 
     /// # Errors
-    /// What open(2) says; `ESTALE` when somebody has just made a file of that name behind the mount.
-    /// The kernel then looks once more, and checks whether the caller may open that.
+    /// What open(2) says; `ESTALE` when somebody has just made a file of that name behind the
+    /// mount. The kernel then looks once more, and checks whether the caller may open that.
     pub fn create_file(
         &self,
         caller: Caller,

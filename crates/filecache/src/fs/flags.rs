@@ -13,12 +13,12 @@ use super::credentials::{About, Caller};
 use super::source_mounts::look_at;
 use crate::file::Changed;
 
-/// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS. Not those of 32-bit programs: the kernel makes these of them, and of nobody
-/// else checks whether they may (do_vfs_ioctl).
+/// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS. Not those of 32-bit programs: the kernel makes these of
+/// them, and of nobody else checks whether they may (do_vfs_ioctl).
 const GET: u32 = 0x8008_6601;
 const SET: u32 = 0x4008_6602;
-/// FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR: the same flags and some more. To set the former the kernel asks for
-/// these first.
+/// FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR: the same flags and some more. To set the former the
+/// kernel asks for these first.
 const GET_MORE: u32 = 0x801c_581f;
 const SET_MORE: u32 = 0x401c_5820;
 

@@ -20,9 +20,10 @@ use super::inode::{INODE_BYTES, Inode, InodeKey, Locator, device_number};
 use super::source_mounts::{SourceMounts, look_at};
 use crate::file::InodesSize;
 
-/// Numbers from here on are given by us, to what has none that is its own on SOURCE: inodes of other
-/// mounts and devices below it, one that is really numbered as the root is here, and one whose number
-/// the kernel still knows another file by, that is gone. No file system numbers so high.
+/// Numbers from here on are given by us, to what has none that is its own on SOURCE: inodes of
+/// other mounts and devices below it, one that is really numbered as the root is here, and one
+/// whose number the kernel still knows another file by, that is gone. No file system numbers so
+/// high.
 const FIRST_OWN_NUMBER: u64 = 1 << 63;
 
 /// Found by its number.

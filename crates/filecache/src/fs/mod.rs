@@ -7,7 +7,8 @@
 //! | [`inodes`], [`inode`], [`clock`], [`forgetting`] | what the kernel knows, and forgets |
 //! | [`source_mounts`] | the mounts that SOURCE consists of |
 //! | [`credentials`] | acting as whoever a request comes from |
-//! | [`names`], [`attributes`], [`xattrs`], [`flags`], [`directories`], [`removed`] | names and attributes |
+//! | [`names`], [`directories`], [`removed`] | names |
+//! | [`attributes`], [`xattrs`], [`flags`] | attributes |
 //! | [`files`], [`file_io`], [`writes`], [`handles`], [`open_limit`] | open files |
 //! | [`passthrough`], [`speed_probe`] | files that the kernel reads in SOURCE by itself |
 //! | [`watch`] | changes behind the mount |
@@ -85,8 +86,8 @@ impl FileSystem {
         self.mounts.note_own_device(mountpoint)
     }
 
-    /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount over
-    /// it. With it comes what measures SOURCE, and what has the kernel forget inodes.
+    /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount
+    /// over it. With it comes what measures SOURCE, and what has the kernel forget inodes.
     ///
     /// # Errors
     /// What looking at the root says.

@@ -8,9 +8,9 @@ use fuser::{ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr};
 use super::names::Named;
 use super::xattrs::Answer;
 
-/// How long the kernel may answer for a file by itself before it asks again. What changes behind the
-/// mount is to be seen within a second: half of it for this, half for finding open files changed
-/// (`watch`).
+/// How long the kernel may answer for a file by itself before it asks again. What changes behind
+/// the mount is to be seen within a second: half of it for this, half for finding open files
+/// changed (`watch`).
 pub const VALID: Duration = Duration::from_millis(500);
 
 pub fn reply_entry(reply: ReplyEntry, result: io::Result<Named>) {

@@ -30,11 +30,11 @@ use super::writes::Write;
 /// (fs.fuse.max_pages_limit).
 const REQUEST_MAX: u32 = 1 << 20;
 
-/// What is asked of the kernel, each where it is offered. Not FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS:
-/// the kernel keeps locks by itself, so that waiting for one can be interrupted (fuser 0.18 does not
-/// pass interruptions on). Not FUSE_ATOMIC_O_TRUNC: fuser does not say whether an open that cuts a
-/// file off is to clear its set-id bits. Not FUSE_WRITEBACK_CACHE: what a program has written is in
-/// SOURCE when write(2) returns.
+/// What is asked of the kernel, each where it is offered. Not FUSE_POSIX_LOCKS and
+/// FUSE_FLOCK_LOCKS: the kernel keeps locks by itself, so that waiting for one can be interrupted
+/// (fuser 0.18 does not pass interruptions on). Not FUSE_ATOMIC_O_TRUNC: fuser does not say whether
+/// an open that cuts a file off is to clear its set-id bits. Not FUSE_WRITEBACK_CACHE: what a
+/// program has written is in SOURCE when write(2) returns.
 const CAPABILITIES: [InitFlags; 10] = [
     InitFlags::FUSE_AUTO_INVAL_DATA,
     InitFlags::FUSE_ASYNC_DIO,

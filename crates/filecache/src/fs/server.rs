@@ -33,8 +33,8 @@ const QUEUED_MAX: usize = 8 << 20;
 /// Whose business it is to close what was removed.
 pub const NOBODY: u32 = u32::MAX;
 
-/// So many writes wait for that at a time. Others are answered before: all that the kernel sends at a time
-/// ([`BACKGROUND_MAX`]) could be writes, and the reads that they wait for never come.
+/// So many writes wait for that at a time. Others are answered before: all that the kernel sends at
+/// a time ([`BACKGROUND_MAX`]) could be writes, and the reads that they wait for never come.
 const DROPPING_MAX: usize = BACKGROUND_MAX as usize / 4;
 
 impl Deref for Server {

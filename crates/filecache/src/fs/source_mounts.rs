@@ -140,8 +140,8 @@ impl SourceMounts {
     /// The mount that a file is in.
     ///
     /// # Errors
-    /// `EACCES` when it was mounted with restrictions that the mount over SOURCE does not have: set-id programs
-    /// or devices of a foreign disk would work through it. What open(2) says.
+    /// `EACCES` when it was mounted with restrictions that the mount over SOURCE does not have:
+    /// set-id programs or devices of a foreign disk would work through it. What open(2) says.
     pub fn of(&self, file: BorrowedFd<'_>, stat: &Statx) -> io::Result<Arc<SourceMount>> {
         let id = stat.stx_mnt_id;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
-//! Sees what is changed in SOURCE behind the mount, and tells the kernel to drop what it has cached of
-//! it, pages that are mapped too.
+//! Sees what is changed in SOURCE behind the mount, and tells the kernel to drop what it has cached
+//! of it, pages that are mapped too.
 //!
-//! A thread of its own does that: dropping pages waits for those that are being read or written, and
-//! they wait for the threads that answer requests.
+//! A thread of its own does that: dropping pages waits for those that are being read or written,
+//! and they wait for the threads that answer requests.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -111,8 +111,8 @@ impl FileSystem {
         }
         let end = write.offset + count as u64;
         if write.is_appended() && look_at(file.source())?.stx_size != end {
-            // Somebody appended behind the mount. The kernel has put the bytes where the end was for
-            // it.
+            // Somebody appended behind the mount. The kernel has put the bytes where the end was
+            // for it.
             self.watch.invalidate(file.inode.number);
         }
         if !file.is_direct && !is_written_back {

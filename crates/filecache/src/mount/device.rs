@@ -1,7 +1,7 @@
 //! The connection to the kernel: /dev/fuse and the mount it belongs to.
 //!
-//! fuser could make the mount too, but would take it down again at the end by its path, when something else may
-//! be mounted there.
+//! fuser could make the mount too, but would take it down again at the end by its path, when
+//! something else may be mounted there.
 
 use std::ffi::CString;
 use std::io::{self, IoSliceMut, Read};

@@ -25,9 +25,9 @@ pub use table::{Mounted, is_ours, unmount};
 /// What `/proc/mounts` calls it, behind `fuse.`.
 const TYPE: &str = "ramfold";
 
-/// KiB that the kernel reads ahead of each reader: enough for some requests of 1 MiB on their way at a
-/// time, but in little memory no more than some readers together can have without losing it before
-/// they come to it.
+/// KiB that the kernel reads ahead of each reader: enough for some requests of 1 MiB on their way
+/// at a time, but in little memory no more than some readers together can have without losing it
+/// before they come to it.
 fn read_ahead_kib(memory_bytes: u64) -> u32 {
     const PART: u64 = 256;
     (memory_bytes / PART / 1024).next_power_of_two().clamp(128, 4096) as u32
@@ -212,8 +212,8 @@ impl Kernel for KernelNotifier {
     }
 }
 
-/// The mountpoint without symlinks, and without a dead mount. What is mounted there is not asked, as
-/// it could be dead.
+/// The mountpoint without symlinks, and without a dead mount. What is mounted there is not asked,
+/// as it could be dead.
 fn place(mountpoint: &Path) -> Result<PathBuf, MountError> {
     let failed = |error| MountError::Mountpoint(mountpoint.to_owned(), error);
     let path = place_of(mountpoint).map_err(failed)?;

@@ -26,7 +26,8 @@ pub fn is_ours(mountpoint: &Path) -> bool {
     topmost(mountpoint).is_some_and(|entry| entry.kind == format!("fuse.{TYPE}"))
 }
 
-/// Unmounts: `lazily`, what is in use goes away for those who come later, and for the others when they are done.
+/// Unmounts: `lazily`, what is in use goes away for those who come later, and for the others when
+/// they are done.
 ///
 /// # Errors
 /// `EBUSY` when it is in use; what umount(2) or fusermount3 say.
@@ -68,7 +69,8 @@ impl Mounted {
         Mounted { mountpoint, device }
     }
 
-    /// Unmounts it as [`unmount`] does, and nothing else: it may be unmounted already, and something else be there.
+    /// Unmounts it as [`unmount`] does, and nothing else: it may be unmounted already, and
+    /// something else be there.
     ///
     /// # Errors
     /// As [`unmount`]; `EEXIST` when something is mounted over it.

@@ -2,12 +2,12 @@
 //! compressed pages (lower).
 //!
 //! What the upper level would gain by more memory is known from pages that are asked for shortly
-//! after the kernel dropped them: each would have been read without a request, and without a read of
-//! the disk if it is not stored. What the lower one would lose shows by clusters that are read from
-//! the disk shortly after they were evicted. Both are set beside the memory that it would have taken
-//! to keep them, and a little memory goes where it spares more time. (Condition 7 of paper 003 asks
-//! the same of a compressed level as a whole.) A lower level that is being filled loses nothing yet,
-//! whatever it is worth: as long as it is, its limit stays.
+//! after the kernel dropped them: each would have been read without a request, and without a read
+//! of the disk if it is not stored. What the lower one would lose shows by clusters that are read
+//! from the disk shortly after they were evicted. Both are set beside the memory that it would have
+//! taken to keep them, and a little memory goes where it spares more time. (Condition 7 of paper
+//! 003 asks the same of a compressed level as a whole.) A lower level that is being filled loses
+//! nothing yet, whatever it is worth: as long as it is, its limit stays.
 
 /// The lower level's part of the memory at most: above that paper 000 found the kernel short of
 /// pages.

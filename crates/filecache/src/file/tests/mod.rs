@@ -76,7 +76,10 @@ pub fn config(memory_bytes: u64) -> Config {
 
 /// A kernel that drops nothing and remembers what it was told to.
 #[derive(Clone, Default)]
-struct DropLog(Arc<Mutex<Vec<(u64, Range<u64>)>>>);
+struct DropLog(Arc<Mutex<Vec<DroppedBytes>>>);
+
+/// Of a file, by its number.
+type DroppedBytes = (u64, Range<u64>);
 
 impl Kernel for DropLog {
     fn drop_pages(&mut self, node: u64, bytes: Range<u64>) {

@@ -116,8 +116,8 @@ fn errors_of_the_source_are_handed_on() {
     assert!(matches!(FileCache::new(config(1 << 20)), Err(FileCacheError::Memory { .. })));
 }
 
-/// A process, and where a page of it begins that has nothing behind it, in the middle of a cluster of
-/// four.
+/// A process, and where a page of it begins that has nothing behind it, in the middle of a cluster
+/// of four.
 fn page_before_a_gap() -> (Child, u64) {
     loop {
         let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
@@ -142,8 +142,8 @@ fn page_before_a_gap() -> (Child, u64) {
     }
 }
 
-/// A whole cluster is read for a page, and fails where another page of it cannot be read: a process's
-/// memory stands for a disk with a bad sector.
+/// A whole cluster is read for a page, and fails where another page of it cannot be read: a
+/// process's memory stands for a disk with a bad sector.
 #[test]
 fn a_page_can_be_read_whose_neighbours_cannot() {
     let (mut child, place) = page_before_a_gap();
