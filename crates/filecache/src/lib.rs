@@ -6,6 +6,7 @@
 //! it.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs, unreachable_pub)]
 
 mod file;
 mod fs;

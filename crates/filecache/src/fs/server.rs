@@ -15,6 +15,25 @@ use super::writes::{Write, Written};
 /// Requests that nobody waits for, reading ahead above all, that the kernel sends at a time.
 pub const BACKGROUND_MAX: u16 = 64;
 
+/// Whose business it is to close what was removed.
+pub const NOBODY: u32 = u32::MAX;
+
+/// Bytes of writes that are handed over at most. More are left in the kernel, which then waits for
+/// all threads that take requests.
+const QUEUED_MAX: usize = 8 << 20;
+
+/// So many writes at a time wait until the kernel has dropped pages. Others are answered before: all
+/// that the kernel sends at a time ([`BACKGROUND_MAX`]) could be writes, and the reads that they
+/// wait for never come.
+const DROPPING_MAX: usize = BACKGROUND_MAX as usize / 4;
+
+/// How often it is tried whether somebody has given up a lease.
+const LEASE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Longer than the system leaves it to him (fs.lease-break-time, 45 s by default): he may take the
+/// lease again and again.
+const LEASE_MAX: Duration = Duration::from_secs(60);
+
 /// Answers the kernel's requests.
 #[derive(Debug)]
 pub struct Server {
@@ -27,16 +46,6 @@ pub struct Server {
     pub(super) file_system: Arc<FileSystem>,
 }
 
-/// More are left in the kernel, which then waits for all threads that take requests.
-const QUEUED_MAX: usize = 8 << 20;
-
-/// Whose business it is to close what was removed.
-pub const NOBODY: u32 = u32::MAX;
-
-/// So many writes wait for that at a time. Others are answered before: all that the kernel sends at
-/// a time ([`BACKGROUND_MAX`]) could be writes, and the reads that they wait for never come.
-const DROPPING_MAX: usize = BACKGROUND_MAX as usize / 4;
-
 impl Deref for Server {
     type Target = FileSystem;
 
@@ -44,13 +53,6 @@ impl Deref for Server {
         &self.file_system
     }
 }
-
-/// How often it is tried whether somebody has given up a lease.
-const LEASE_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Longer than the system leaves it to him (fs.lease-break-time, 45 s by default): he may take the
-/// lease again and again.
-const LEASE_MAX: Duration = Duration::from_secs(60);
 
 impl Server {
     /// `threads`: how many take requests.
