@@ -18,34 +18,34 @@ const KNOWN_PART: u64 = 4;
 const FORGOTTEN_PART: u64 = 8;
 
 /// What an `Arc` of it takes: two counts, and what malloc(3) adds.
-pub const fn allocated<T>() -> usize {
+pub(crate) const fn allocated<T>() -> usize {
     (size_of::<T>() + 3 * size_of::<usize>()).next_multiple_of(16)
 }
 
 /// How many inodes are known, and what they take.
 #[derive(Debug, Default)]
-pub struct InodesSize {
+pub(crate) struct InodesSize {
     inodes: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl InodesSize {
-    pub fn set(&self, inodes: u64, bytes: u64) {
+    pub(crate) fn set(&self, inodes: u64, bytes: u64) {
         self.inodes.store(inodes, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    pub fn inodes(&self) -> u64 {
+    pub(crate) fn inodes(&self) -> u64 {
         self.inodes.load(Ordering::Relaxed)
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
 /// Keeps the account of it, and the levels within what is left.
-pub struct Accounts {
+pub(crate) struct Accounts {
     shared: Arc<Shared>,
     /// `None` where nobody can say what the process has.
     process: Option<Statm>,
@@ -57,7 +57,7 @@ impl Accounts {
     }
 
     /// Looks what the process has, and has the levels make room for it.
-    pub fn settle(&self) {
+    pub(crate) fn settle(&self) {
         if let Some(memory) = self.process.as_ref().and_then(|process| process.read().ok()) {
             let counted = self.shared.counted_bytes();
             let other = memory.anonymous_bytes.saturating_sub(counted);
@@ -77,7 +77,7 @@ impl Accounts {
     }
 
     /// How many of the known inodes are to be forgotten: none, or more than there are too many.
-    pub fn inodes_excess(&self) -> u64 {
+    pub(crate) fn inodes_excess(&self) -> u64 {
         let (inodes, files) = (&self.shared.inodes, self.shared.known.bytes());
         let each = inodes.bytes() / inodes.inodes().max(1) + 1;
         let too_many = |bytes: u64, part: u64, each: u64| {

@@ -14,7 +14,7 @@ use super::locked;
 /// machine).
 const REQUEST_NS: u64 = 15_000;
 
-pub struct Balance {
+pub(super) struct Balance {
     policy: Mutex<Policy>,
     /// Most bytes that the lower level may cost.
     compressed_bytes_max: AtomicU64,
@@ -26,7 +26,7 @@ pub struct Balance {
 }
 
 /// What the levels hold.
-pub struct Held {
+pub(super) struct Held {
     pub kernel_bytes: u64,
     pub lower_bytes: u64,
     /// What the clusters took that count as evicted shortly before.
@@ -35,7 +35,7 @@ pub struct Held {
 
 impl Balance {
     /// A share of the lower level is fixed.
-    pub fn new(memory_bytes: u64, share: Option<f64>) -> Balance {
+    pub(super) fn new(memory_bytes: u64, share: Option<f64>) -> Balance {
         let policy = Policy::new(memory_bytes, share, 0);
         let kernel_bytes = (memory_bytes as f64 * (1.0 - SHARE_FIRST)) as u64;
         Balance {
@@ -48,22 +48,22 @@ impl Balance {
     }
 
     /// Most bytes that the lower level may cost.
-    pub fn compressed_bytes_max(&self) -> u64 {
+    pub(super) fn compressed_bytes_max(&self) -> u64 {
         self.compressed_bytes_max.load(Ordering::Relaxed)
     }
 
     /// What remembering takes.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.dropped.bytes()
     }
 
     /// The kernel was told to drop this page.
-    pub fn note_dropped(&self, page: PageName) {
+    pub(super) fn note_dropped(&self, page: PageName) {
         self.dropped.note(page);
     }
 
     /// The kernel asks for this page, which is there.
-    pub fn note_asked_for(&self, page: PageName, level: Level) {
+    pub(super) fn note_asked_for(&self, page: PageName, level: Level) {
         if self.dropped.take(page) {
             let missed = match level {
                 Level::Cache => &self.missed_lower_pages,
@@ -75,7 +75,7 @@ impl Balance {
 
     /// Lets memory go from one level to the other where that is due. The time is in nanoseconds
     /// since the start.
-    pub fn adjust(
+    pub(super) fn adjust(
         &self,
         now_ns: impl FnOnce() -> u64,
         costs: impl FnOnce() -> Costs,

@@ -21,7 +21,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// Which file this is, whatever its name and wherever it is mounted. The generation tells files
 /// apart that had the same inode number one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileKey {
+pub(crate) struct FileKey {
     pub device: u64,
     pub inode: u64,
     pub generation: u64,
@@ -31,7 +31,7 @@ pub struct FileKey {
 ///
 /// The lock on what was seen is held while a file is changed, so of two changes one comes after the
 /// other. Lock order: this one, then those of the lower level.
-pub struct CachedFile {
+pub(crate) struct CachedFile {
     key: FileKey,
     pub(super) shared: Arc<Shared>,
     /// The kernel's number for it.
@@ -82,11 +82,11 @@ impl CachedFile {
     }
 
     /// The kernel's number for the file, once it has one.
-    pub fn node(&self) -> u64 {
+    pub(crate) fn node(&self) -> u64 {
         self.node.load(Ordering::Relaxed)
     }
 
-    pub fn set_node(&self, node: u64) {
+    pub(crate) fn set_node(&self, node: u64) {
         self.node.store(node, Ordering::Relaxed);
     }
 
@@ -96,7 +96,7 @@ impl CachedFile {
     }
 
     /// The file has lost its last name: when it is closed, nothing of it is worth keeping.
-    pub fn note_nameless(&self) {
+    pub(crate) fn note_nameless(&self) {
         self.shared.known.note_nameless(self.key);
     }
 
@@ -106,16 +106,16 @@ impl CachedFile {
     }
 
     /// It is opened for writing through the mount.
-    pub fn note_writer(&self) {
+    pub(crate) fn note_writer(&self) {
         self.own_writers.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn note_writer_gone(&self) {
+    pub(crate) fn note_writer_gone(&self) {
         self.own_writers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether it is, so that it may be mapped and its pages be changed without anybody being told.
-    pub fn is_open_for_writing(&self) -> bool {
+    pub(crate) fn is_open_for_writing(&self) -> bool {
         self.own_writers.load(Ordering::Relaxed) > 0
     }
 
@@ -124,7 +124,7 @@ impl CachedFile {
     ///
     /// # Errors
     /// `reply` gets what SOURCE says.
-    pub fn read<R>(
+    pub(crate) fn read<R>(
         self: &Arc<Self>,
         source: &SourceFile,
         offset: u64,
@@ -165,7 +165,7 @@ impl CachedFile {
 
     /// The kernel's page cache has these bytes now, which were not read from here: a program has
     /// written them, or had them read ahead.
-    pub fn note_cached_by_kernel(self: &Arc<Self>, bytes: Range<u64>) {
+    pub(crate) fn note_cached_by_kernel(self: &Arc<Self>, bytes: Range<u64>) {
         if !bytes.is_empty() {
             let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
             self.shared.kernel.note_given(self, pages, false);

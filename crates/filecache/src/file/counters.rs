@@ -4,7 +4,7 @@ use ramfold_cache::Counter;
 
 /// Files that the kernel reads in SOURCE by itself.
 #[derive(Debug, Default)]
-pub struct PassthroughCounters {
+pub(crate) struct PassthroughCounters {
     /// That are open so now.
     pub files: Counter,
     /// How often one was opened so.
@@ -13,7 +13,7 @@ pub struct PassthroughCounters {
 
 /// Since the start.
 #[derive(Default)]
-pub struct Counters {
+pub(super) struct Counters {
     /// Reads that the kernel could not answer from its page cache.
     pub reads: Counter,
     pub read_pages: Counter,

@@ -12,7 +12,7 @@ const WINDOW_PART: u64 = 8;
 /// Least window, in pages.
 const WINDOW_PAGES_MIN: u64 = 64;
 
-pub struct Dropped {
+pub(super) struct Dropped {
     /// When each was dropped.
     times: PageTimes,
     /// Pages dropped so far.
@@ -23,7 +23,7 @@ pub struct Dropped {
 
 impl Dropped {
     /// In this memory, for an upper level of so many bytes at first.
-    pub fn new(memory_bytes: u64, kernel_bytes: u64) -> Dropped {
+    pub(super) fn new(memory_bytes: u64, kernel_bytes: u64) -> Dropped {
         let pages = memory_bytes / PAGE_SIZE as u64 / WINDOW_PART;
         let dropped = Dropped {
             // Twice as many places as pages that count: most keep theirs as long as they do.
@@ -36,23 +36,23 @@ impl Dropped {
     }
 
     /// What remembering takes.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.times.bytes()
     }
 
-    pub fn note(&self, page: PageName) {
+    pub(super) fn note(&self, page: PageName) {
         self.times.note(page, self.clock.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Whether a page was dropped within the window; it is then forgotten.
-    pub fn take(&self, page: PageName) -> bool {
+    pub(super) fn take(&self, page: PageName) -> bool {
         let Some(time) = self.times.take(page) else { return false };
         let ago = self.clock.load(Ordering::Relaxed).wrapping_sub(time);
         ago <= self.window.load(Ordering::Relaxed)
     }
 
     /// Sets the window for an upper level of so many bytes, and returns what it was, in pages.
-    pub fn set_window(&self, kernel_bytes: u64) -> u64 {
+    pub(super) fn set_window(&self, kernel_bytes: u64) -> u64 {
         let pages = (kernel_bytes / PAGE_SIZE as u64 / WINDOW_PART).max(WINDOW_PAGES_MIN);
         u64::from(self.window.swap(u32::try_from(pages).unwrap_or(u32::MAX), Ordering::Relaxed))
     }

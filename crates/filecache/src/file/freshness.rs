@@ -18,11 +18,11 @@ const BELIEVED_MS: u64 = 100;
 const FRESH_NS: i128 = 20_000_000;
 /// Instead of when the file was looked at: it is to be looked at again before anything of it is
 /// kept.
-pub const NOT_BELIEVED: u64 = 0;
+pub(super) const NOT_BELIEVED: u64 = 0;
 
 /// What was seen of the file in SOURCE.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(super) struct Seen {
     /// After the last change through the mount, or when last looked at. Nothing at first, and when
     /// a look at the file failed.
     stamp: Option<Stamp>,
@@ -34,11 +34,11 @@ pub struct Seen {
 
 impl Seen {
     /// How the file was left by a change through the mount.
-    pub fn note_own(&mut self, stamp: Option<Stamp>) {
+    pub(super) fn note_own(&mut self, stamp: Option<Stamp>) {
         (self.stamp, self.is_own) = (stamp, true);
     }
 
-    pub fn stamp(&self) -> Option<Stamp> {
+    pub(super) fn stamp(&self) -> Option<Stamp> {
         self.stamp
     }
 }
@@ -47,7 +47,7 @@ impl CachedFile {
     /// How often the file was changed behind the mount, as far as it shows in its times and size.
     /// Whoever keeps something of the file keeps this number with it, and drops it when the number
     /// is another.
-    pub fn changes_behind(&self, source: BorrowedFd<'_>) -> u64 {
+    pub(crate) fn changes_behind(&self, source: BorrowedFd<'_>) -> u64 {
         // Whoever is changing it, which may take long, has compared by himself.
         if self.version.load(Ordering::Acquire).is_multiple_of(2) {
             self.compare_open(&mut locked(&self.seen), source);

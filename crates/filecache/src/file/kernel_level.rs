@@ -28,12 +28,12 @@ const FAR_PAGES: u64 = 256;
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// What the kernel has been told to drop.
-pub trait Kernel: Send {
+pub(crate) trait Kernel: Send {
     /// Drops these bytes of a file from its page cache, and waits for that.
     fn drop_pages(&mut self, node: u64, bytes: Range<u64>);
 }
 
-pub struct KernelLevel {
+pub(super) struct KernelLevel {
     state: Mutex<State>,
     /// When each page was given last.
     latest: PageTimes,
@@ -116,7 +116,7 @@ impl Queue {
 
 impl KernelLevel {
     /// A level of at most so many bytes, and of none until it has a limit.
-    pub fn new(memory_bytes: u64) -> KernelLevel {
+    pub(super) fn new(memory_bytes: u64) -> KernelLevel {
         KernelLevel {
             state: Mutex::default(),
             latest: PageTimes::new(memory_bytes / PAGE_SIZE as u64),
@@ -126,32 +126,32 @@ impl KernelLevel {
         }
     }
 
-    pub fn set_limit_bytes(&self, bytes: u64) {
+    pub(super) fn set_limit_bytes(&self, bytes: u64) {
         self.limit.store(bytes / PAGE_SIZE as u64, Ordering::Relaxed);
     }
 
-    pub fn limit_bytes(&self) -> u64 {
+    pub(super) fn limit_bytes(&self) -> u64 {
         self.limit.load(Ordering::Relaxed) * PAGE_SIZE as u64
     }
 
     /// Most bytes of files that it can have.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.lock().pages() * PAGE_SIZE as u64
     }
 
     /// What remembering them takes.
-    pub fn remembering_bytes(&self) -> u64 {
+    pub(super) fn remembering_bytes(&self) -> u64 {
         let state = self.lock();
         let entries = (state.young.given.capacity() + state.frequent.given.capacity()) as u64;
         entries * size_of::<Given>() as u64 + self.latest.bytes()
     }
 
-    pub fn dropped_pages(&self) -> u64 {
+    pub(super) fn dropped_pages(&self) -> u64 {
         self.lock().dropped_pages
     }
 
     /// The kernel has these pages now.
-    pub fn note_given(&self, file: &Arc<CachedFile>, pages: Range<u64>, is_frequent: bool) {
+    pub(super) fn note_given(&self, file: &Arc<CachedFile>, pages: Range<u64>, is_frequent: bool) {
         let mut state = self.lock();
         state.times = state.times.wrapping_add(1);
         let given = Given::new(file, &pages, state.times);
@@ -176,7 +176,7 @@ impl KernelLevel {
     }
 
     /// Looks whether there is too much now.
-    pub fn limit_changed(&self) {
+    pub(super) fn limit_changed(&self) {
         // Whoever has found it in order by the limit before waits from here on.
         drop(self.lock());
         self.over.notify_one();
@@ -232,7 +232,7 @@ impl KernelLevel {
         pages
     }
 
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.lock().stopping = true;
         self.over.notify_all();
         self.taken.notify_all();

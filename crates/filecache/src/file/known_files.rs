@@ -9,12 +9,12 @@ use super::{CachedFile, FileKey, allocated, locked};
 /// Known files may take this part of the memory.
 const FILES_PART: u64 = 64;
 /// What each takes, about: itself, and a place in a table that is half full.
-pub const FILE_BYTES: usize =
+pub(super) const FILE_BYTES: usize =
     allocated::<CachedFile>() + 2 * (size_of::<(FileKey, Arc<CachedFile>)>() + 1);
 /// Of those that nobody uses, so many are forgotten at once.
 const FORGOTTEN_PART: usize = 8;
 
-pub struct KnownFiles {
+pub(super) struct KnownFiles {
     files: Mutex<HashMap<FileKey, Arc<CachedFile>>>,
     /// Those that have lost their last name.
     nameless: Mutex<Vec<FileKey>>,
@@ -25,7 +25,7 @@ pub struct KnownFiles {
 }
 
 impl KnownFiles {
-    pub fn new(memory_bytes: u64) -> KnownFiles {
+    pub(super) fn new(memory_bytes: u64) -> KnownFiles {
         let max = (memory_bytes / FILES_PART) as usize / FILE_BYTES;
         KnownFiles {
             files: Mutex::default(),
@@ -35,33 +35,33 @@ impl KnownFiles {
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         locked(&self.files).len()
     }
 
     #[cfg(test)]
-    pub fn max(&self) -> usize {
+    pub(super) fn max(&self) -> usize {
         self.max
     }
 
     /// What they take.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         (self.len() * FILE_BYTES) as u64
     }
 
     /// A file, which is made where it is not known.
-    pub fn get(&self, key: FileKey, new: impl FnOnce() -> CachedFile) -> Arc<CachedFile> {
+    pub(super) fn get(&self, key: FileKey, new: impl FnOnce() -> CachedFile) -> Arc<CachedFile> {
         Arc::clone(locked(&self.files).entry(key).or_insert_with(|| Arc::new(new())))
     }
 
     /// A file has lost its last name.
-    pub fn note_nameless(&self, key: FileKey) {
+    pub(super) fn note_nameless(&self, key: FileKey) {
         locked(&self.nameless).push(key);
     }
 
     /// Forgets files that have lost their last name, when nobody uses them any more; and others
     /// that nobody uses, when there are too many.
-    pub fn forget_some(&self) {
+    pub(super) fn forget_some(&self) {
         let mut forgotten = Vec::new();
         let mut files = locked(&self.files);
         // Whoever else has one counts.
@@ -86,12 +86,12 @@ impl KnownFiles {
     }
 
     /// Forgets up to this number of files that nobody uses.
-    pub fn forget_unused(&self, count: usize) {
+    pub(super) fn forget_unused(&self, count: usize) {
         let forgotten = take_unused(&mut locked(&self.files), count);
         forgotten.iter().for_each(|file| file.end());
     }
 
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         locked(&self.files).clear();
     }
 }

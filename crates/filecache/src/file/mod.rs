@@ -50,14 +50,14 @@ use counters::Counters;
 use kernel_level::KernelLevel;
 use known_files::KnownFiles;
 
-pub use accounts::{Accounts, InodesSize, allocated};
-pub use cached_file::{CachedFile, FileKey};
-pub use counters::PassthroughCounters;
-pub use kernel_level::Kernel;
-pub use ramfold_cache::with_buffer;
-pub use source_file::SourceFile;
+pub(crate) use accounts::{Accounts, InodesSize, allocated};
+pub(crate) use cached_file::{CachedFile, FileKey};
+pub(crate) use counters::PassthroughCounters;
+pub(crate) use kernel_level::Kernel;
+pub(crate) use ramfold_cache::with_buffer;
+pub(crate) use source_file::SourceFile;
 pub use statistics::Statistics;
-pub use versions::Changed;
+pub(crate) use versions::Changed;
 
 /// Least memory for both levels, in bytes.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
@@ -102,7 +102,7 @@ pub enum FileCacheError {
 }
 
 /// All files.
-pub struct FileCache {
+pub(crate) struct FileCache {
     shared: Arc<Shared>,
     compression: Option<Background<CachedFile>>,
 }
@@ -133,7 +133,7 @@ struct Shared {
 impl FileCache {
     /// # Errors
     /// [`FileCacheError`].
-    pub fn new(config: Config) -> Result<FileCache, FileCacheError> {
+    pub(crate) fn new(config: Config) -> Result<FileCache, FileCacheError> {
         let Config { memory_bytes, codec, cluster, synchronous, .. } = config;
         if memory_bytes < MEMORY_BYTES_MIN {
             return Err(FileCacheError::Memory { bytes: memory_bytes });
@@ -161,37 +161,37 @@ impl FileCache {
     }
 
     /// For looking at it from another thread.
-    pub fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         View(Arc::clone(&self.shared))
     }
 
     /// What bounds the upper level, once there is a kernel to be told.
-    pub fn bounds(&self) -> KernelBounds {
+    pub(crate) fn bounds(&self) -> KernelBounds {
         KernelBounds(Arc::clone(&self.shared))
     }
 
     /// For counting files that are read without this.
-    pub fn passthrough(&self) -> Arc<PassthroughCounters> {
+    pub(crate) fn passthrough(&self) -> Arc<PassthroughCounters> {
         Arc::clone(&self.shared.passthrough)
     }
 
     /// Whether the last reads of SOURCE say that it is fast.
-    pub fn source_seems_fast(&self) -> bool {
+    pub(crate) fn source_seems_fast(&self) -> bool {
         !self.shared.cache.speed().is_slow()
     }
 
     /// Where it is told what known inodes take.
-    pub fn inodes_size(&self) -> Arc<InodesSize> {
+    pub(crate) fn inodes_size(&self) -> Arc<InodesSize> {
         Arc::clone(&self.shared.inodes)
     }
 
     /// What takes memory beside the levels, for keeping the account of it.
-    pub fn accounts(&self) -> Accounts {
+    pub(crate) fn accounts(&self) -> Accounts {
         Accounts::new(Arc::clone(&self.shared))
     }
 
     /// A file.
-    pub fn file(&self, key: FileKey) -> Arc<CachedFile> {
+    pub(crate) fn file(&self, key: FileKey) -> Arc<CachedFile> {
         self.shared.known.forget_some();
         self.shared.known.get(key, || CachedFile::new(key, Arc::clone(&self.shared)))
     }
@@ -224,14 +224,14 @@ impl View {
 }
 
 /// Has the kernel drop what the upper level has too much of.
-pub struct KernelBounds(Arc<Shared>);
+pub(crate) struct KernelBounds(Arc<Shared>);
 
 impl KernelBounds {
     /// From here on it does, on a thread of its own, which ends with [`FileCache`].
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub fn begin(self, kernel: impl Kernel + 'static) -> io::Result<JoinHandle<()>> {
+    pub(crate) fn begin(self, kernel: impl Kernel + 'static) -> io::Result<JoinHandle<()>> {
         let run = move || self.0.kernel.run(kernel, &self.0);
         thread::Builder::new().name("kernel-level".to_owned()).spawn(run)
     }

@@ -15,14 +15,14 @@ const DO_NOT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 /// A readable descriptor of a file, and another one that reads past the page cache, once it is
 /// needed.
 #[derive(Debug)]
-pub struct SourceFile {
+pub(crate) struct SourceFile {
     fd: OwnedFd,
     direct: OnceLock<Option<OwnedFd>>,
 }
 
 /// How to read what is not cached here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub(crate) enum By {
     /// From the disk.
     Direct,
     /// Through the page cache: parts of the file are there and not yet written to the disk, which a
@@ -31,13 +31,13 @@ pub enum By {
 }
 
 impl SourceFile {
-    pub fn new(fd: OwnedFd) -> SourceFile {
+    pub(crate) fn new(fd: OwnedFd) -> SourceFile {
         SourceFile { fd, direct: OnceLock::new() }
     }
 
     /// With another descriptor to be read instead of the disk.
     #[cfg(test)]
-    pub fn with_direct(fd: OwnedFd, direct: OwnedFd) -> SourceFile {
+    pub(crate) fn with_direct(fd: OwnedFd, direct: OwnedFd) -> SourceFile {
         SourceFile { fd, direct: OnceLock::from(Some(direct)) }
     }
 
@@ -47,7 +47,7 @@ impl SourceFile {
     ///
     /// # Errors
     /// What pread(2) says, whatever was read before it said so.
-    pub fn read(&self, offset: u64, buffer: &mut [u8], by: By) -> io::Result<usize> {
+    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8], by: By) -> io::Result<usize> {
         let direct = match by {
             By::Direct => self.direct(),
             By::PageCache => None,

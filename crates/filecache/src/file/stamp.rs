@@ -10,19 +10,19 @@ use rustix::time::{ClockId, clock_gettime};
 /// with fine-grained times (ext4, XFS, Btrfs and tmpfs since Linux 6.13); elsewhere a second change
 /// within a tick of the kernel's clock (1 to 10 ms) that leaves the size does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub(super) struct Stamp {
     modified: (i64, u32),
     changed: (i64, u32),
     size: u64,
 }
 
 impl Stamp {
-    pub fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.size
     }
 
     /// How long ago the file was changed, by the machine's clock.
-    pub fn age_ns(&self) -> i128 {
+    pub(super) fn age_ns(&self) -> i128 {
         let now = clock_gettime(ClockId::Realtime);
         let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         let changed = self.changed.max(self.modified);
@@ -31,7 +31,7 @@ impl Stamp {
 
     /// # Errors
     /// What statx(2) says.
-    pub fn of(file: BorrowedFd<'_>) -> io::Result<Stamp> {
+    pub(super) fn of(file: BorrowedFd<'_>) -> io::Result<Stamp> {
         let wanted = StatxFlags::MTIME | StatxFlags::CTIME | StatxFlags::SIZE;
         let stat = statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
         Ok(Stamp {

@@ -9,47 +9,89 @@ use super::Shared;
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Statistics {
+    /// `--memory`: both levels, and what ramfold needs for them.
     pub memory_bytes: u64,
+    /// What all of that takes now.
     pub cost_bytes: u64,
+    /// Pages that the kernel has been given and not been told to drop.
     pub kernel_bytes: u64,
+    /// How much that may be now.
     pub kernel_bytes_max: u64,
+    /// The pool's slots in use.
     pub pool_used_bytes: u64,
+    /// What else there is of the pool's spans.
     pub pool_fragmentation_bytes: u64,
+    /// Both.
     pub pool_total_bytes: u64,
+    /// The store's tables.
     pub metadata_bytes: u64,
+    /// Clusters that wait to be compressed or were read last, and buffers of reads.
     pub staging_bytes: u64,
+    /// What pool and metadata may take now.
     pub compressed_bytes_max: u64,
+    /// Objects in the pool.
     pub compressed_bytes: u64,
+    /// Pages in the lower level; 0 in a glance.
     pub pages_stored: u64,
+    /// Their bytes / `compressed_bytes`; 0 in a glance.
     pub compression_ratio: f64,
+    /// Files that anything is remembered of.
     pub files_known: u64,
+    /// Inodes that the kernel knows.
     pub inodes_known: u64,
+    /// What the table of them takes.
     pub inode_bytes: u64,
+    /// Anonymous memory of the server beside all that is counted.
     pub other_bytes: u64,
+    /// Requests of the kernel.
     pub reads: u64,
+    /// Pages that they were answered with.
     pub pages_read: u64,
+    /// Pages asked for that were in the lower level.
     pub pool_hit_pages: u64,
+    /// Pages asked for that were not.
     pub pool_miss_pages: u64,
+    /// Reads of SOURCE for those, and for the rest of their clusters.
     pub source_reads: u64,
+    /// Bytes of those reads.
     pub source_read_bytes: u64,
+    /// The time of those reads.
     pub source_read_ns: u64,
+    /// Clusters that were decompressed for reads.
     pub decompressions: u64,
+    /// Time in the codec's decoder.
     pub decompress_ns: u64,
+    /// CPU time in the codec's encoder, of all threads together.
     pub compress_ns: u64,
+    /// Pages that were compressed and stored.
     pub pages_compressed: u64,
+    /// Bytes that they were compressed to.
     pub pages_compressed_to_bytes: u64,
+    /// Pages that did not shrink by a sixteenth.
     pub rejected_incompressible_pages: u64,
+    /// Pages that were not tried, since others of the file had not shrunk.
     pub rejected_hopeless_pages: u64,
+    /// Pages that SOURCE gives faster, in order, than the lower level would.
     pub rejected_fast_pages: u64,
+    /// Pages that were not compressed because too many waited.
     pub rejected_busy_pages: u64,
+    /// Pages that were not stored because the file was changed meanwhile.
     pub rejected_outdated_pages: u64,
+    /// Pages that were compressed, and not stored because there was no room.
     pub rejected_no_room_pages: u64,
+    /// Pages that have left the lower level for want of room.
     pub pages_left: u64,
+    /// Of those, pages that were stored again while they were remembered.
     pub pages_returned: u64,
+    /// Pages that the kernel was told to drop.
     pub kernel_dropped_pages: u64,
+    /// Clusters that were found damaged, removed, and read from SOURCE.
     pub damaged_clusters: u64,
+    /// Times that a file was found changed behind the mount.
     pub changes_behind: u64,
+    /// Files that are open now and that the kernel reads in SOURCE by itself.
     pub passthrough_files: u64,
+    /// Times that a file was opened so.
     pub passthrough_opens: u64,
 }
 

@@ -18,7 +18,7 @@ const DIRTY_MS: u64 = 40_000;
 
 /// What an operation changes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed {
+pub(crate) enum Changed {
     /// Owner, mode, times, names, extended attributes.
     Attributes,
     /// These bytes, and the size where they end behind the end of the file.
@@ -34,7 +34,7 @@ impl CachedFile {
     ///
     /// # Errors
     /// Those of `f`.
-    pub fn change<T>(
+    pub(crate) fn change<T>(
         &self,
         source: Option<BorrowedFd<'_>>,
         changed: Changed,
@@ -61,7 +61,7 @@ impl CachedFile {
 
     /// The file is read elsewhere from now on: what is stored of it is forgotten, and the kernel
     /// drops what it has cached of it.
-    pub fn forget_all(&self) {
+    pub(crate) fn forget_all(&self) {
         let _seen = locked(&self.seen);
         self.version.fetch_add(1, Ordering::AcqRel);
         self.forget(0..u64::MAX);

@@ -27,7 +27,7 @@ const ACCOUNTED: [u64; 5] = [
 
 /// What is known of those who write a file behind the mount.
 #[derive(Debug)]
-pub struct Writers {
+pub(super) struct Writers {
     /// Not before the first look.
     is_accounted: Option<bool>,
     /// There may be some: it was not looked, or the file has changed since.
@@ -43,13 +43,13 @@ impl Default for Writers {
 
 impl Writers {
     /// The file was found changed.
-    pub fn note_change(&mut self) {
+    pub(super) fn note_change(&mut self) {
         self.may_be = true;
     }
 
     /// Whether the file may have been changed without a trace since the last look, or may be from
     /// now on. `is_own` where this process has it open for writing, so that nothing can be known.
-    pub fn look(&mut self, file: BorrowedFd<'_>, stamp: &Stamp, is_own: bool) -> bool {
+    pub(super) fn look(&mut self, file: BorrowedFd<'_>, stamp: &Stamp, is_own: bool) -> bool {
         let before = self.changes_unseen;
         if is_own || !(self.may_be || self.is_accounted == Some(false)) {
             return before;
@@ -68,7 +68,7 @@ impl Writers {
     }
 
     /// As it was last seen.
-    pub fn changes_unseen(&self) -> bool {
+    pub(super) fn changes_unseen(&self) -> bool {
         self.changes_unseen
     }
 }

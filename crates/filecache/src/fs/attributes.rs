@@ -19,7 +19,7 @@ use crate::file::Changed;
 
 /// What a setattr request asks for.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     pub mode: Option<u32>,
     pub user: Option<u32>,
     pub group: Option<u32>,
@@ -43,7 +43,11 @@ impl Wanted {
 impl FileSystem {
     /// # Errors
     /// What statx(2) says.
-    pub fn attributes(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<FileAttr> {
+    pub(crate) fn attributes(
+        &self,
+        number: INodeNo,
+        handle: Option<FileHandle>,
+    ) -> io::Result<FileAttr> {
         let inode = self.inodes.get(number)?;
         let stat = match handle.and_then(|handle| self.files.get(handle).ok()) {
             Some(file) => look_at(file.source())?,
@@ -54,7 +58,7 @@ impl FileSystem {
 
     /// # Errors
     /// What SOURCE says to the first of the changes that fails.
-    pub fn set_attributes(
+    pub(crate) fn set_attributes(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -162,7 +166,7 @@ impl FileSystem {
 ///
 /// # Errors
 /// `EIO` when it is of no known type.
-pub fn shown(inode: &Inode, stat: &Statx) -> io::Result<FileAttr> {
+pub(super) fn shown(inode: &Inode, stat: &Statx) -> io::Result<FileAttr> {
     inode.note_told(stat);
     let number = if inode.number == INodeNo::ROOT { INodeNo(stat.stx_ino) } else { inode.number };
     Ok(FileAttr {
@@ -186,11 +190,11 @@ pub fn shown(inode: &Inode, stat: &Statx) -> io::Result<FileAttr> {
 
 /// # Errors
 /// `EIO` when it is none that this program knows.
-pub fn file_type(stat: &Statx) -> io::Result<FileType> {
+pub(super) fn file_type(stat: &Statx) -> io::Result<FileType> {
     kind(rustix::fs::FileType::from_raw_mode(stat.stx_mode.into())).ok_or(Errno::IO.into())
 }
 
-pub fn kind(file_type: rustix::fs::FileType) -> Option<FileType> {
+pub(super) fn kind(file_type: rustix::fs::FileType) -> Option<FileType> {
     use rustix::fs::FileType as Source;
     Some(match file_type {
         Source::RegularFile => FileType::RegularFile,

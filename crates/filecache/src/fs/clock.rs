@@ -4,7 +4,7 @@
 //! what is new has its position just behind the hand, so that it is reached last.
 
 /// What has a position in the order, and remembers it.
-pub trait Positioned {
+pub(super) trait Positioned {
     fn position(&self) -> usize;
     fn set_position(&self, position: usize);
     /// Whether it was used since this was asked last.
@@ -12,7 +12,7 @@ pub trait Positioned {
 }
 
 #[derive(Debug)]
-pub struct Clock<T> {
+pub(super) struct Clock<T> {
     items: Vec<T>,
     hand: usize,
 }
@@ -25,15 +25,15 @@ impl<T> Default for Clock<T> {
 
 impl<T: Positioned> Clock<T> {
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    pub fn capacity(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.items.capacity()
     }
 
-    pub fn insert(&mut self, item: T) {
+    pub(super) fn insert(&mut self, item: T) {
         // What was at the hand comes last of those that the hand has before it.
         self.items.push(item);
         let last = self.items.len() - 1;
@@ -44,7 +44,7 @@ impl<T: Positioned> Clock<T> {
     }
 
     /// Removes what has this position.
-    pub fn remove(&mut self, mut position: usize) {
+    pub(super) fn remove(&mut self, mut position: usize) {
         if position < self.hand {
             // Behind the hand only what was there takes the position.
             self.hand -= 1;
@@ -60,7 +60,7 @@ impl<T: Positioned> Clock<T> {
     }
 
     /// Goes over up to `count` items, and calls `take` with those that were not used.
-    pub fn advance(&mut self, count: usize, mut take: impl FnMut(&T)) {
+    pub(super) fn advance(&mut self, count: usize, mut take: impl FnMut(&T)) {
         for _ in 0..count.min(self.items.len()) {
             if self.hand >= self.items.len() {
                 self.hand = 0;

@@ -47,7 +47,7 @@ thread_local! {
 
 /// What this process may do.
 #[derive(Clone, Copy, Debug)]
-pub struct Powers {
+pub(crate) struct Powers {
     user: u32,
     group: u32,
     sets: CapabilitySets,
@@ -59,7 +59,7 @@ pub struct Powers {
 
 /// Whoever a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub(crate) struct Caller {
     pub user: u32,
     pub group: u32,
     /// The thread that waits for the answer.
@@ -67,24 +67,24 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub fn of(request: &Request) -> Caller {
+    pub(crate) fn of(request: &Request) -> Caller {
         Caller { user: request.uid(), group: request.gid(), thread: request.pid() }
     }
 
     /// The kernel itself writes back pages for nobody in particular.
-    pub fn is_nobody(self) -> bool {
+    pub(crate) fn is_nobody(self) -> bool {
         self.user == u32::MAX
     }
 
     /// May the caller administer the whole system? Asked in rare cases only: it is read in /proc.
-    pub fn administers(self) -> bool {
+    pub(crate) fn administers(self) -> bool {
         Rights::of(self).has_everywhere(CapabilitySet::SYS_ADMIN)
     }
 }
 
 /// What an operation is about, as far as somebody's rights go.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub(crate) struct About<'a> {
     /// What has to be readable, writable or searchable: CAP_DAC_OVERRIDE is about these.
     pub accessed: &'a [&'a Statx],
     /// The same, as descriptors.
@@ -100,7 +100,7 @@ pub struct About<'a> {
 
 impl<'a> About<'a> {
     /// Something that is done to one file, which its owner or who may access it may.
-    pub fn file(stat: &'a &'a Statx, file: &'a BorrowedFd<'a>) -> About<'a> {
+    pub(crate) fn file(stat: &'a &'a Statx, file: &'a BorrowedFd<'a>) -> About<'a> {
         let stat = slice::from_ref(stat);
         About {
             accessed: stat,
@@ -113,7 +113,11 @@ impl<'a> About<'a> {
     }
 
     /// Something that is made in a directory.
-    pub fn making(stat: &'a &'a Statx, directory: &'a BorrowedFd<'a>, umask: u32) -> About<'a> {
+    pub(crate) fn making(
+        stat: &'a &'a Statx,
+        directory: &'a BorrowedFd<'a>,
+        umask: u32,
+    ) -> About<'a> {
         let is_set_group_id = u32::from(stat.stx_mode) & SET_GROUP_ID != 0;
         About {
             accessed: slice::from_ref(stat),
@@ -143,15 +147,15 @@ fn has_access_list(file: BorrowedFd<'_>) -> bool {
 }
 
 /// The extended attribute that is an access list.
-pub const ACCESS_LIST: &str = "system.posix_acl_access";
+pub(super) const ACCESS_LIST: &str = "system.posix_acl_access";
 
-pub const SET_USER_ID: u32 = 0o4000;
-pub const SET_GROUP_ID: u32 = 0o2000;
+pub(super) const SET_USER_ID: u32 = 0o4000;
+pub(super) const SET_GROUP_ID: u32 = 0o2000;
 
 /// What an operation does to the set-id bits of a file. All but the first depend on the caller's
 /// groups and CAP_FSETID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetId {
+pub(crate) enum SetId {
     /// Nothing, or there are none.
     Kept,
     /// Sets them: a caller that is not in the group may not set a set-group-id bit.
@@ -165,7 +169,7 @@ pub enum SetId {
 
 impl SetId {
     /// The same where the file has such bits.
-    pub fn of(self, file: &Statx) -> SetId {
+    pub(crate) fn of(self, file: &Statx) -> SetId {
         match u32::from(file.stx_mode) & (SET_USER_ID | SET_GROUP_ID) {
             0 => SetId::Kept,
             _ => self,
@@ -175,7 +179,7 @@ impl SetId {
 
 /// The thread acts as somebody else as long as this is there.
 #[must_use = "the thread acts as the caller only as long as this is there"]
-pub struct Acting {
+pub(crate) struct Acting {
     back: Option<Powers>,
     has_groups: bool,
 }
@@ -183,7 +187,7 @@ pub struct Acting {
 impl Powers {
     /// # Errors
     /// What capget(2) says.
-    pub fn of_this_process() -> io::Result<Powers> {
+    pub(crate) fn of_this_process() -> io::Result<Powers> {
         let sets = capabilities(None)?;
         let user = geteuid().as_raw();
         let acts_as_others = user == 0 && sets.effective.contains(NEEDED);
@@ -192,12 +196,12 @@ impl Powers {
     }
 
     /// Can files be opened by handle?
-    pub fn opens_by_handle(&self) -> bool {
+    pub(crate) fn opens_by_handle(&self) -> bool {
         self.sets.effective.contains(CapabilitySet::DAC_READ_SEARCH)
     }
 
     /// Root, with what makes it so.
-    pub fn acts_as_others(&self) -> bool {
+    pub(crate) fn acts_as_others(&self) -> bool {
         self.acts_as_others
     }
 
@@ -209,7 +213,7 @@ impl Powers {
 
     /// Whether SOURCE is asked what this caller may: an ordinary user's mount does all as that
     /// user.
-    pub fn asks_again(&self, caller: Caller) -> bool {
+    pub(crate) fn asks_again(&self, caller: Caller) -> bool {
         self.acts_as_others && !caller.is_nobody()
     }
 
@@ -219,7 +223,7 @@ impl Powers {
     /// # Errors
     /// Those of `f`; `EPERM` when something would be made that belongs to somebody else; what
     /// setfsuid and its kin say.
-    pub fn as_caller<T>(
+    pub(crate) fn as_caller<T>(
         &self,
         caller: Caller,
         about: &About<'_>,
@@ -299,7 +303,7 @@ impl Powers {
     ///
     /// # Errors
     /// What setfsuid and its kin say.
-    pub fn act_as(&self, caller: Caller, set_id: SetId) -> io::Result<Acting> {
+    pub(crate) fn act_as(&self, caller: Caller, set_id: SetId) -> io::Result<Acting> {
         let mut effective = self.sets.effective;
         if set_id == SetId::Kept || !self.asks_again(caller) {
             return self.act(caller, effective, &[]);

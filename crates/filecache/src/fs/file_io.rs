@@ -21,7 +21,7 @@ const COPY_MAX: u64 = 16 << 20;
 
 impl FileSystem {
     /// Hands what was read to `reply`.
-    pub fn read_file<R>(
+    pub(crate) fn read_file<R>(
         &self,
         handle: FileHandle,
         offset: u64,
@@ -56,7 +56,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What close(2) says.
-    pub fn flush_file(&self, handle: FileHandle) -> io::Result<()> {
+    pub(crate) fn flush_file(&self, handle: FileHandle) -> io::Result<()> {
         let file = self.files.get(handle)?;
         if !file.is_written {
             return Ok(());
@@ -66,13 +66,13 @@ impl FileSystem {
 
     /// # Errors
     /// What fsync(2) says.
-    pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> io::Result<()> {
+    pub(crate) fn sync_file(&self, handle: FileHandle, data_only: bool) -> io::Result<()> {
         sync(self.files.get(handle)?.source(), data_only)
     }
 
     /// # Errors
     /// What fallocate(2) says.
-    pub fn allocate(
+    pub(crate) fn allocate(
         &self,
         caller: Caller,
         handle: FileHandle,
@@ -97,7 +97,7 @@ impl FileSystem {
     }
 
     /// Whether there may be pages of the file that were changed through a mapping and not written.
-    pub fn may_be_mapped(&self, handle: FileHandle) -> bool {
+    pub(crate) fn may_be_mapped(&self, handle: FileHandle) -> bool {
         self.files.get(handle).is_ok_and(|file| file.cached.is_open_for_writing())
     }
 
@@ -106,7 +106,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What lseek(2) says.
-    pub fn seek_file(
+    pub(crate) fn seek_file(
         &self,
         handle: FileHandle,
         offset: i64,
@@ -131,7 +131,7 @@ impl FileSystem {
 
     /// # Errors
     /// What copy_file_range(2) says.
-    pub fn copy_range(
+    pub(crate) fn copy_range(
         &self,
         caller: Caller,
         from: (FileHandle, u64),
@@ -153,11 +153,11 @@ impl FileSystem {
     }
 }
 
-pub fn sync(file: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
+pub(super) fn sync(file: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
     let result = if data_only { fdatasync(file) } else { fsync(file) };
     Ok(result?)
 }
 
-pub fn range_of(offset: u64, len: u64) -> Range<u64> {
+pub(super) fn range_of(offset: u64, len: u64) -> Range<u64> {
     offset..offset.saturating_add(len)
 }

@@ -33,7 +33,7 @@ const FOR_EXECUTION: OFlags = OFlags::from_bits_retain(0x20);
 
 /// An open file.
 #[derive(Debug)]
-pub struct OpenFile {
+pub(crate) struct OpenFile {
     pub inode: Arc<Inode>,
     pub cached: Arc<CachedFile>,
     pub(super) source: SourceFile,
@@ -74,7 +74,7 @@ impl Drop for OwnWriter {
 
 /// What the kernel is told of an open file.
 #[derive(Debug)]
-pub struct OpenReply {
+pub(crate) struct OpenReply {
     pub handle: FileHandle,
     pub flags: FopenFlags,
     /// In passthrough mode.
@@ -83,27 +83,27 @@ pub struct OpenReply {
 
 impl OpenFile {
     /// Whether nothing of it is cached here or in the kernel.
-    pub fn is_passed_through(&self) -> bool {
+    pub(crate) fn is_passed_through(&self) -> bool {
         self.opened.flags.is_passthrough()
     }
 
-    pub fn source(&self) -> BorrowedFd<'_> {
+    pub(crate) fn source(&self) -> BorrowedFd<'_> {
         self.source.as_fd()
     }
 
     /// Who has opened it.
-    pub fn opener(&self) -> Caller {
+    pub(crate) fn opener(&self) -> Caller {
         self.opener.caller
     }
 }
 
 /// All open files.
-pub type Files = Handles<OpenFile>;
+pub(super) type Files = Handles<OpenFile>;
 
 impl FileSystem {
     /// # Errors
     /// What open(2) says.
-    pub fn open_file(
+    pub(crate) fn open_file(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -134,7 +134,12 @@ impl FileSystem {
     ///
     /// # Errors
     /// What open(2) says.
-    pub fn open_source(&self, caller: Caller, inode: &Inode, flags: OFlags) -> io::Result<OwnedFd> {
+    pub(crate) fn open_source(
+        &self,
+        caller: Caller,
+        inode: &Inode,
+        flags: OFlags,
+    ) -> io::Result<OwnedFd> {
         // Who holds a lease is to keep no thread waiting.
         let flags = flags | OFlags::NONBLOCK;
         let file = self.open_as(caller, inode, flags)?;
@@ -175,7 +180,7 @@ impl FileSystem {
     /// # Errors
     /// What open(2) says; `ESTALE` when somebody has just made a file of that name behind the
     /// mount. The kernel then looks once more, and checks whether the caller may open that.
-    pub fn create_file(
+    pub(crate) fn create_file(
         &self,
         caller: Caller,
         parent: INodeNo,
@@ -224,7 +229,7 @@ impl FileSystem {
     }
 
     /// Who has a file open.
-    pub fn opener_of(&self, handle: FileHandle) -> u32 {
+    pub(crate) fn opener_of(&self, handle: FileHandle) -> u32 {
         self.files.get(handle).map_or(0, |file| file.opener.caller.user)
     }
 
@@ -283,7 +288,7 @@ impl FileSystem {
         Ok(OpenReply { handle: self.files.add(file), flags: answer, backing })
     }
 
-    pub fn close_file(&self, handle: FileHandle) {
+    pub(crate) fn close_file(&self, handle: FileHandle) {
         self.files.remove(handle);
     }
 }

@@ -27,7 +27,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ENOTTY` for any other ioctl; what SOURCE says.
-    pub fn file_flags(
+    pub(crate) fn file_flags(
         &self,
         caller: Caller,
         number: INodeNo,

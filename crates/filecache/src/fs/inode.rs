@@ -20,7 +20,7 @@ use crate::file::{CachedFile, FileCache, FileKey, allocated};
 
 /// A file of SOURCE that the kernel knows. There can be millions of them.
 #[derive(Debug)]
-pub struct Inode {
+pub(crate) struct Inode {
     pub number: INodeNo,
     pub kind: FileType,
     /// Has been used since the hand came by.
@@ -44,7 +44,7 @@ pub struct Inode {
 
 /// How a file is, or was, open.
 #[derive(Debug)]
-pub struct OpenState {
+pub(crate) struct OpenState {
     cached: OnceLock<Arc<CachedFile>>,
     /// [`CachedFile::changes_behind`] when the kernel's cache was last known to be right.
     cached_at: AtomicU64,
@@ -68,14 +68,14 @@ impl Default for OpenState {
 }
 
 /// What each takes by itself.
-pub const INODE_BYTES: usize = allocated::<Inode>();
+pub(super) const INODE_BYTES: usize = allocated::<Inode>();
 
 const _: () = assert!(INODE_BYTES <= 128, "it is what a known file costs");
 
 /// Which inode this is as long as it exists. The same file in two mounts is two inodes: what may be
 /// done with it differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct InodeKey {
+pub(crate) struct InodeKey {
     pub mount: u64,
     /// As the kernel has it: 12 bits, and 20 bits.
     pub device: u32,
@@ -84,14 +84,14 @@ pub struct InodeKey {
 
 /// How a file is found again.
 #[derive(Debug)]
-pub enum Locator {
+pub(crate) enum Locator {
     Handle(FileHandle),
     Descriptor(OwnedFd),
 }
 
 /// A descriptor of O_PATH.
 #[derive(Debug)]
-pub enum PathFd<'a> {
+pub(crate) enum PathFd<'a> {
     Opened(OwnedFd),
     Held(BorrowedFd<'a>),
 }
@@ -106,7 +106,7 @@ impl AsFd for PathFd<'_> {
 }
 
 impl InodeKey {
-    pub fn of(stat: &Statx) -> InodeKey {
+    pub(crate) fn of(stat: &Statx) -> InodeKey {
         InodeKey {
             mount: stat.stx_mnt_id,
             device: stat.stx_dev_major << 20 | stat.stx_dev_minor,
@@ -117,7 +117,7 @@ impl InodeKey {
 
 impl Inode {
     /// One that the kernel is told of for the first time.
-    pub fn at(
+    pub(crate) fn at(
         number: INodeNo,
         key: InodeKey,
         kind: FileType,
@@ -143,17 +143,17 @@ impl Inode {
     }
 
     /// Whether it is found by a descriptor, which it has all the time.
-    pub fn has_descriptor(&self) -> bool {
+    pub(crate) fn has_descriptor(&self) -> bool {
         matches!(self.locator, Locator::Descriptor(_))
     }
 
     /// Whether it is held because it has no name any more.
-    pub fn is_held_nameless(&self) -> bool {
+    pub(crate) fn is_held_nameless(&self) -> bool {
         self.held.get().is_some()
     }
 
     /// What its handle takes beside it.
-    pub fn handle_bytes(&self) -> usize {
+    pub(crate) fn handle_bytes(&self) -> usize {
         match &self.locator {
             Locator::Handle(handle) => handle.heap_bytes(),
             Locator::Descriptor(_) => 0,
@@ -164,7 +164,7 @@ impl Inode {
     ///
     /// # Errors
     /// `EIO` when it is of no known type.
-    pub fn new(
+    pub(crate) fn new(
         number: u64,
         key: InodeKey,
         stat: &Statx,
@@ -190,7 +190,7 @@ impl Inode {
 
     /// # Errors
     /// `ESTALE` when the file is there no more.
-    pub fn find(&self) -> io::Result<PathFd<'_>> {
+    pub(crate) fn find(&self) -> io::Result<PathFd<'_>> {
         match (&self.locator, self.held.get()) {
             (Locator::Descriptor(fd), _) | (_, Some(fd)) => Ok(PathFd::Held(fd.as_fd())),
             (Locator::Handle(handle), None) => {
@@ -203,7 +203,7 @@ impl Inode {
     ///
     /// # Errors
     /// `ESTALE` when the file is there no more; what open(2) says.
-    pub fn open(&self, mounts: &SourceMounts, flags: OFlags) -> io::Result<OwnedFd> {
+    pub(crate) fn open(&self, mounts: &SourceMounts, flags: OFlags) -> io::Result<OwnedFd> {
         match (&self.locator, self.held.get()) {
             (Locator::Descriptor(fd), _) | (_, Some(fd)) => {
                 mounts.descriptors().open(fd.as_fd(), flags)
@@ -213,7 +213,7 @@ impl Inode {
     }
 
     /// Is it this file, and not one that had its number before?
-    pub fn is_of<'a>(
+    pub(crate) fn is_of<'a>(
         &self,
         key: InodeKey,
         handle: impl FnOnce() -> Option<&'a FileHandle>,
@@ -226,23 +226,23 @@ impl Inode {
             }
     }
 
-    pub fn key(&self) -> InodeKey {
+    pub(crate) fn key(&self) -> InodeKey {
         InodeKey { mount: self.mount.id(), device: self.device, inode: self.inode }
     }
 
-    pub fn generation(&self) -> Generation {
+    pub(crate) fn generation(&self) -> Generation {
         Generation(u64::from(self.generation))
     }
 
     /// It is to be forgotten later than what is not used.
-    pub fn note_used(&self) {
+    pub(crate) fn note_used(&self) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
     }
 
     /// Holds a file that has lost its last name.
-    pub fn hold(&self, file: OwnedFd, removed: &Removed) {
+    pub(crate) fn hold(&self, file: OwnedFd, removed: &Removed) {
         if matches!(self.locator, Locator::Handle(..)) {
             removed.note_held();
             // Another thread may have been first.
@@ -251,13 +251,13 @@ impl Inode {
     }
 
     /// Tells the cache that the file has lost its last name.
-    pub fn note_nameless(&self) {
+    pub(crate) fn note_nameless(&self) {
         if let Some(cached) = self.open.get().and_then(|open| open.cached.get()) {
             cached.note_nameless();
         }
     }
 
-    pub fn cached_file(&self, cache: &FileCache) -> &Arc<CachedFile> {
+    pub(crate) fn cached_file(&self, cache: &FileCache) -> &Arc<CachedFile> {
         self.open_state().cached.get_or_init(|| {
             cache.file(FileKey {
                 device: u64::from(self.device),
@@ -268,42 +268,42 @@ impl Inode {
     }
 
     /// The kernel is told of its attributes.
-    pub fn note_told(&self, stat: &Statx) {
+    pub(crate) fn note_told(&self, stat: &Statx) {
         self.told.store(owner_and_mode(stat), Ordering::Relaxed);
     }
 
     /// Whether the kernel was last told of this owner, group and mode.
-    pub fn was_told(&self, stat: &Statx) -> bool {
+    pub(crate) fn was_told(&self, stat: &Statx) -> bool {
         self.told.load(Ordering::Relaxed) == owner_and_mode(stat)
     }
 
     /// The mount it is in, where it is found by its handle.
-    pub fn mount(&self) -> Option<&SourceMount> {
+    pub(crate) fn mount(&self) -> Option<&SourceMount> {
         matches!(self.locator, Locator::Handle(_)).then_some(&*self.mount)
     }
 
     /// As statx(2) has it.
-    pub fn device(&self) -> u64 {
+    pub(crate) fn device(&self) -> u64 {
         device_number(self.device)
     }
 
     /// What the kernel has cached of it is not to be believed when it is opened next.
-    pub fn note_not_cached(&self) {
+    pub(crate) fn note_not_cached(&self) {
         self.open_state().cached_at.store(u64::MAX, Ordering::Relaxed);
     }
 
-    pub fn open_state(&self) -> &OpenState {
+    pub(crate) fn open_state(&self) -> &OpenState {
         self.open.get_or_init(Box::default)
     }
 
     /// Is what the kernel has cached of it as old as this? It is from now on.
-    pub fn was_cached_at(&self, changes_behind: u64) -> bool {
+    pub(crate) fn was_cached_at(&self, changes_behind: u64) -> bool {
         self.open_state().cached_at.swap(changes_behind, Ordering::Relaxed) == changes_behind
     }
 }
 
 /// As statx(2) has it, of a device as an [`InodeKey`] has it.
-pub fn device_number(device: u32) -> u64 {
+pub(super) fn device_number(device: u32) -> u64 {
     makedev(device >> 20, device & 0xf_ffff)
 }
 

@@ -52,7 +52,7 @@ impl Borrow<u64> for ByNumber {
 
 /// All inodes that the kernel knows.
 #[derive(Debug)]
-pub struct Inodes {
+pub(crate) struct Inodes {
     table: RwLock<Table>,
     root: InodeKey,
     size: Arc<InodesSize>,
@@ -76,7 +76,7 @@ struct Table {
 
 /// What is known, when the kernel is to forget some of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Tally {
+pub(crate) struct Tally {
     pub inodes: usize,
     pub bytes: u64,
     pub descriptors: usize,
@@ -87,7 +87,7 @@ pub struct Tally {
 impl Inodes {
     /// # Errors
     /// What statx(2) says of the root.
-    pub fn new(
+    pub(crate) fn new(
         root: OwnedFd,
         mounts: &SourceMounts,
         size: Arc<InodesSize>,
@@ -105,13 +105,13 @@ impl Inodes {
     }
 
     /// The device that SOURCE is on.
-    pub fn device(&self) -> u64 {
+    pub(crate) fn device(&self) -> u64 {
         device_number(self.root.device)
     }
 
     /// # Errors
     /// `ESTALE` when the kernel asks for something that it was not told of.
-    pub fn get(&self, number: INodeNo) -> io::Result<Arc<Inode>> {
+    pub(crate) fn get(&self, number: INodeNo) -> io::Result<Arc<Inode>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let ByNumber(inode) = table.by_number.get(&number.0).ok_or(Errno::STALE)?;
         inode.note_used();
@@ -119,7 +119,7 @@ impl Inodes {
     }
 
     /// The inode of a file, if the kernel knows it.
-    pub fn known(&self, file: BorrowedFd<'_>, stat: &Statx) -> Option<Arc<Inode>> {
+    pub(crate) fn known(&self, file: BorrowedFd<'_>, stat: &Statx) -> Option<Arc<Inode>> {
         let key = InodeKey::of(stat);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let numbers = [self.number_of(key), table.own_numbers.get(&key).copied()];
@@ -137,7 +137,7 @@ impl Inodes {
     ///
     /// # Errors
     /// What finding out about it says.
-    pub fn enter(
+    pub(crate) fn enter(
         &self,
         file: OwnedFd,
         stat: &Statx,
@@ -174,7 +174,7 @@ impl Inodes {
 
     /// The kernel has dropped this number of its lookups of an inode. Returns what is to be closed,
     /// which may take a while.
-    pub fn forget(&self, number: INodeNo, lookups: u64) -> Option<Arc<Inode>> {
+    pub(crate) fn forget(&self, number: INodeNo, lookups: u64) -> Option<Arc<Inode>> {
         if number == INodeNo::ROOT {
             return None;
         }
@@ -193,11 +193,11 @@ impl Inodes {
 
     /// Goes on over up to `count` of all that is known, and adds the numbers of those that were not
     /// used since the last time round.
-    pub fn unused(&self, count: usize, numbers: &mut Vec<u64>) {
+    pub(crate) fn unused(&self, count: usize, numbers: &mut Vec<u64>) {
         self.write().clock.advance(count, |inode| numbers.push(inode.number.0));
     }
 
-    pub fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> Tally {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         Tally {
             inodes: table.by_number.len(),
@@ -207,7 +207,7 @@ impl Inodes {
         }
     }
 
-    pub fn wake(&self) -> &Wake {
+    pub(crate) fn wake(&self) -> &Wake {
         &self.wake
     }
 

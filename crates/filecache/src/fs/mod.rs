@@ -55,16 +55,16 @@ use source_mounts::{Descriptors, SourceMounts};
 
 use crate::file::FileCache;
 
-pub use credentials::Powers;
-pub use forgetting::{Forgetting, Pruner};
-pub use server::Server;
-pub use source_mounts::RESTRICTIONS;
-pub use speed_probe::Prober;
-pub use watch::{Watch, Watcher, watch};
+pub(crate) use credentials::Powers;
+pub(crate) use forgetting::{Forgetting, Pruner};
+pub(crate) use server::Server;
+pub(crate) use source_mounts::RESTRICTIONS;
+pub(crate) use speed_probe::Prober;
+pub(crate) use watch::{Watch, Watcher, watch};
 
 /// SOURCE, as the kernel asks for it.
 #[derive(Debug)]
-pub struct FileSystem {
+pub(crate) struct FileSystem {
     inodes: Arc<Inodes>,
     mounts: SourceMounts,
     files: Arc<Files>,
@@ -82,7 +82,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What statx(2) says of the mount, which is not served yet.
-    pub fn note_own_device(&self, mountpoint: &Path) -> io::Result<()> {
+    pub(crate) fn note_own_device(&self, mountpoint: &Path) -> io::Result<()> {
         self.mounts.note_own_device(mountpoint)
     }
 
@@ -91,7 +91,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What looking at the root says.
-    pub fn new(
+    pub(crate) fn new(
         root: OwnedFd,
         powers: Powers,
         restrictions: StatVfsMountFlags,

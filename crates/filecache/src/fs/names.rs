@@ -20,7 +20,7 @@ use crate::file::Changed;
 
 /// What the kernel is told of a name.
 #[derive(Debug)]
-pub struct Named {
+pub(crate) struct Named {
     pub attributes: FileAttr,
     pub generation: Generation,
     pub inode: Arc<Inode>,
@@ -28,7 +28,7 @@ pub struct Named {
 
 /// What is to be made.
 #[derive(Clone, Copy, Debug)]
-pub enum New<'a> {
+pub(crate) enum New<'a> {
     Node { mode: u32, device: u32 },
     Directory { mode: u32 },
     Symlink { target: &'a Path },
@@ -46,7 +46,7 @@ struct Held {
 impl FileSystem {
     /// # Errors
     /// What open(2) says.
-    pub fn look_up(&self, parent: INodeNo, name: &OsStr) -> io::Result<Named> {
+    pub(crate) fn look_up(&self, parent: INodeNo, name: &OsStr) -> io::Result<Named> {
         let parent = self.inodes.get(parent)?;
         let directory = parent.find()?;
         self.enter(self.find_name(directory.as_fd(), name)?)
@@ -56,7 +56,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What finding out about it says.
-    pub fn enter(&self, file: OwnedFd) -> io::Result<Named> {
+    pub(crate) fn enter(&self, file: OwnedFd) -> io::Result<Named> {
         let stat = look_at(file.as_fd())?;
         let inode = self.inodes.enter(file, &stat, &self.mounts)?;
         let mut attributes = match shown(&inode, &stat) {
@@ -73,7 +73,7 @@ impl FileSystem {
 
     /// # Errors
     /// What mknod(2), mkdir(2) or symlink(2) say.
-    pub fn make(
+    pub(crate) fn make(
         &self,
         caller: Caller,
         parent: INodeNo,
@@ -109,7 +109,7 @@ impl FileSystem {
 
     /// # Errors
     /// What link(2) says.
-    pub fn add_name(
+    pub(crate) fn add_name(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -151,7 +151,7 @@ impl FileSystem {
 
     /// # Errors
     /// What readlink(2) says.
-    pub fn link_target(&self, number: INodeNo) -> io::Result<Vec<u8>> {
+    pub(crate) fn link_target(&self, number: INodeNo) -> io::Result<Vec<u8>> {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         Ok(readlinkat(found.as_fd(), "", Vec::new())?.into_bytes())
@@ -161,7 +161,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What unlink(2) or rmdir(2) say.
-    pub fn remove(
+    pub(crate) fn remove(
         &self,
         caller: Caller,
         parent: INodeNo,
@@ -192,7 +192,7 @@ impl FileSystem {
 
     /// # Errors
     /// What rename(2) says.
-    pub fn move_name(
+    pub(crate) fn move_name(
         &self,
         caller: Caller,
         from: (INodeNo, &OsStr),
@@ -249,7 +249,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What open(2) says.
-    pub fn find_name(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+    pub(crate) fn find_name(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
         check(name)?;
         self.mounts.find(directory, name)
     }
@@ -275,7 +275,7 @@ impl FileSystem {
 
     /// Where SOURCE has refused what the kernel allowed, the kernel asks for these files' owners
     /// and modes anew.
-    pub fn correct_kernel<T>(&self, result: &io::Result<T>, numbers: &[INodeNo]) {
+    pub(crate) fn correct_kernel<T>(&self, result: &io::Result<T>, numbers: &[INodeNo]) {
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
             numbers.iter().for_each(|&number| self.watch.invalidate_attributes(number));
         }
@@ -324,7 +324,7 @@ fn is_directory(stat: &Statx) -> bool {
 }
 
 /// No way out of the directory.
-pub fn check(name: &OsStr) -> io::Result<()> {
+pub(super) fn check(name: &OsStr) -> io::Result<()> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL.into()),
         bytes if bytes.contains(&b'/') => Err(Errno::INVAL.into()),

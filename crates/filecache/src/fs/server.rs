@@ -13,10 +13,10 @@ use super::patience::Patience;
 use super::writes::{Write, Written};
 
 /// Requests that nobody waits for, reading ahead above all, that the kernel sends at a time.
-pub const BACKGROUND_MAX: u16 = 64;
+pub(super) const BACKGROUND_MAX: u16 = 64;
 
 /// Whose business it is to close what was removed.
-pub const NOBODY: u32 = u32::MAX;
+pub(super) const NOBODY: u32 = u32::MAX;
 
 /// Bytes of writes that are handed over at most. More are left in the kernel, which then waits for
 /// all threads that take requests.
@@ -36,7 +36,7 @@ const LEASE_MAX: Duration = Duration::from_secs(60);
 
 /// Answers the kernel's requests.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     /// Its threads are done before the file system ends.
     pub(super) patience: Patience,
     /// Writes that wait until the kernel has dropped what it has of the same bytes.
@@ -56,7 +56,7 @@ impl Deref for Server {
 
 impl Server {
     /// `threads`: how many take requests.
-    pub fn new(file_system: FileSystem, threads: usize) -> Server {
+    pub(crate) fn new(file_system: FileSystem, threads: usize) -> Server {
         Server {
             patience: Patience::new(threads),
             dropping: Arc::default(),
@@ -66,14 +66,18 @@ impl Server {
     }
 
     /// Does something that may take long.
-    pub fn patiently(&self, request: &Request, task: impl FnOnce(&FileSystem) + Send + 'static) {
+    pub(crate) fn patiently(
+        &self,
+        request: &Request,
+        task: impl FnOnce(&FileSystem) + Send + 'static,
+    ) {
         let file_system = Arc::clone(&self.file_system);
         self.patience.run(request.uid(), move || task(&file_system));
     }
 
     /// Answers what opens a file of SOURCE. Where somebody holds a lease on it (F_SETLEASE in
     /// fcntl(2)), which he is told to give up, that is waited for on another thread.
-    pub fn when_unleased<R: Send + 'static, T>(
+    pub(crate) fn when_unleased<R: Send + 'static, T>(
         &self,
         request: &Request,
         reply: R,
@@ -99,7 +103,7 @@ impl Server {
     }
 
     /// Writes, and answers: here, or on another thread where all but one are at work.
-    pub fn write_data(&self, write: Write, data: &[u8], reply: ReplyWrite) {
+    pub(crate) fn write_data(&self, write: Write, data: &[u8], reply: ReplyWrite) {
         let (dropping, waiting) = (Arc::clone(&self.dropping), self.patience.waiting());
         let caller = write.caller;
         // Written back is for nobody in particular: that is the opener's business.

@@ -31,12 +31,12 @@ const WITH_HANDLES: [u64; 6] = [
 ];
 
 /// What a mount may not do, and so what the mount over SOURCE may not do either.
-pub const RESTRICTIONS: StatVfsMountFlags =
+pub(crate) const RESTRICTIONS: StatVfsMountFlags =
     StatVfsMountFlags::NOSUID.union(StatVfsMountFlags::NODEV).union(StatVfsMountFlags::NOEXEC);
 
 /// One mount of SOURCE, as long as something in it is known.
 #[derive(Debug)]
-pub struct SourceMount {
+pub(crate) struct SourceMount {
     id: u64,
     /// Any open file of it, for opening others by their handles; `None` where that cannot be done.
     opener: Option<OwnedFd>,
@@ -45,22 +45,22 @@ pub struct SourceMount {
 
 impl SourceMount {
     /// The kernel's number for it.
-    pub fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    pub fn has_handles(&self) -> bool {
+    pub(crate) fn has_handles(&self) -> bool {
         self.opener.is_some()
     }
 
     /// Whether its files are in RAM and nowhere else.
-    pub fn is_ram(&self) -> bool {
+    pub(crate) fn is_ram(&self) -> bool {
         self.is_ram
     }
 
     /// # Errors
     /// `ESTALE` when the file is there no more; what open_by_handle_at(2) says.
-    pub fn open(&self, handle: &FileHandle, flags: OFlags) -> io::Result<OwnedFd> {
+    pub(crate) fn open(&self, handle: &FileHandle, flags: OFlags) -> io::Result<OwnedFd> {
         let opener = self.opener.as_ref().ok_or(Errno::OPNOTSUPP)?;
         Ok(handle.open(opener, flags)?)
     }
@@ -68,7 +68,7 @@ impl SourceMount {
 
 /// All of them.
 #[derive(Debug)]
-pub struct SourceMounts {
+pub(crate) struct SourceMounts {
     known: Mutex<HashMap<u64, Weak<SourceMount>>>,
     opens_by_handle: bool,
     restrictions: StatVfsMountFlags,
@@ -79,7 +79,7 @@ pub struct SourceMounts {
 
 impl SourceMounts {
     /// `restrictions` are those of the mount over SOURCE.
-    pub fn new(
+    pub(crate) fn new(
         opens_by_handle: bool,
         restrictions: StatVfsMountFlags,
         descriptors: Descriptors,
@@ -95,7 +95,7 @@ impl SourceMounts {
 
     /// # Errors
     /// What statx(2) says.
-    pub fn note_own_device(&self, mountpoint: &Path) -> io::Result<()> {
+    pub(crate) fn note_own_device(&self, mountpoint: &Path) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let device = device_of(open(mountpoint, flags, Mode::empty())?.as_fd())?;
         self.own_device.get_or_init(|| device);
@@ -108,7 +108,7 @@ impl SourceMounts {
     /// # Errors
     /// `ELOOP` where the mount over SOURCE is mounted in SOURCE: it would wait for itself. What
     /// open(2) says.
-    pub fn find(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+    pub(crate) fn find(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat2(directory, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
             // Something is mounted there, or the kernel is older than 5.6.
@@ -126,14 +126,14 @@ impl SourceMounts {
     ///
     /// # Errors
     /// What fcntl(2) says.
-    pub fn restrict(&self, file: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn restrict(&self, file: &OwnedFd) -> io::Result<()> {
         if self.restrictions.contains(StatVfsMountFlags::NOATIME) {
             fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NOATIME)?;
         }
         Ok(())
     }
 
-    pub fn descriptors(&self) -> &Descriptors {
+    pub(crate) fn descriptors(&self) -> &Descriptors {
         &self.descriptors
     }
 
@@ -142,7 +142,7 @@ impl SourceMounts {
     /// # Errors
     /// `EACCES` when it was mounted with restrictions that the mount over SOURCE does not have:
     /// set-id programs or devices of a foreign disk would work through it. What open(2) says.
-    pub fn of(&self, file: BorrowedFd<'_>, stat: &Statx) -> io::Result<Arc<SourceMount>> {
+    pub(crate) fn of(&self, file: BorrowedFd<'_>, stat: &Statx) -> io::Result<Arc<SourceMount>> {
         let id = stat.stx_mnt_id;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mount) = known.get(&id).and_then(Weak::upgrade) {
@@ -180,12 +180,12 @@ impl SourceMounts {
 
 /// `/proc/self/fd`, by which a descriptor of O_PATH is opened for reading and writing.
 #[derive(Debug)]
-pub struct Descriptors(OwnedFd);
+pub(crate) struct Descriptors(OwnedFd);
 
 impl Descriptors {
     /// # Errors
     /// Where /proc is not mounted.
-    pub fn new() -> io::Result<Descriptors> {
+    pub(crate) fn new() -> io::Result<Descriptors> {
         Ok(Descriptors(open(
             "/proc/self/fd",
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -197,13 +197,13 @@ impl Descriptors {
     ///
     /// # Errors
     /// What open(2) says.
-    pub fn open(&self, file: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
+    pub(crate) fn open(&self, file: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
         let name = file.as_raw_fd().to_string();
         Ok(openat(&self.0, name, flags | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     /// For calls that take no descriptor of O_PATH.
-    pub fn path(file: impl AsFd) -> String {
+    pub(crate) fn path(file: impl AsFd) -> String {
         format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
     }
 }
@@ -219,7 +219,7 @@ fn device_of(file: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
 ///
 /// # Errors
 /// What statx(2) says.
-pub fn look_at(file: BorrowedFd<'_>) -> io::Result<Statx> {
+pub(super) fn look_at(file: BorrowedFd<'_>) -> io::Result<Statx> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | UNIQUE_MOUNT_ID;
     Ok(statx(file, c"", AtFlags::EMPTY_PATH, wanted)?)
 }

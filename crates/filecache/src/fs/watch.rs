@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The file system's side of it. The thread ends when this is dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     files: Arc<Files>,
     to_drop: Sender<INodeNo>,
     notifier: Arc<OnceLock<Notifier>>,
@@ -29,13 +29,13 @@ pub struct Watch {
 
 /// The other side, until the mount is there and the thread can begin.
 #[derive(Debug)]
-pub struct Watcher {
+pub(crate) struct Watcher {
     files: Arc<Files>,
     to_drop: Receiver<INodeNo>,
     notifier: Arc<OnceLock<Notifier>>,
 }
 
-pub fn watch() -> (Watch, Watcher) {
+pub(crate) fn watch() -> (Watch, Watcher) {
     let files = Arc::<Files>::default();
     let notifier = Arc::default();
     let (sender, receiver) = channel();
@@ -46,19 +46,19 @@ pub fn watch() -> (Watch, Watcher) {
 }
 
 impl Watch {
-    pub fn files(&self) -> &Arc<Files> {
+    pub(crate) fn files(&self) -> &Arc<Files> {
         &self.files
     }
 
     /// Has the kernel drop all it has cached of a file, soon.
-    pub fn invalidate(&self, number: INodeNo) {
+    pub(crate) fn invalidate(&self, number: INodeNo) {
         // Without the thread the mount is ending.
         let _ = self.to_drop.send(number);
     }
 
     /// Has the kernel write what was changed of these bytes through a mapping, and drop all that it
     /// has cached of them. That waits for others' requests: not for a thread that takes requests.
-    pub fn drop_pages(&self, number: INodeNo, bytes: Range<u64>) {
+    pub(crate) fn drop_pages(&self, number: INodeNo, bytes: Range<u64>) {
         let Some(notifier) = self.notifier.get() else { return };
         let offset = i64::try_from(bytes.start).unwrap_or(i64::MAX);
         // 0 is all that follows.
@@ -68,7 +68,7 @@ impl Watch {
     }
 
     /// Has the kernel ask for a file's attributes anew, at once: that waits for nothing.
-    pub fn invalidate_attributes(&self, number: INodeNo) {
+    pub(crate) fn invalidate_attributes(&self, number: INodeNo) {
         if let Some(notifier) = self.notifier.get() {
             // That the kernel does not know the file any more is as well.
             let _ = notifier.inval_inode(number, -1, 0);
@@ -79,7 +79,7 @@ impl Watch {
 impl Watcher {
     /// # Errors
     /// When there can be no more threads.
-    pub fn begin(self, notifier: Notifier) -> std::io::Result<JoinHandle<()>> {
+    pub(crate) fn begin(self, notifier: Notifier) -> std::io::Result<JoinHandle<()>> {
         let _ = self.notifier.set(notifier.clone());
         thread::Builder::new().name("watch".to_owned()).spawn(move || self.run(&notifier))
     }

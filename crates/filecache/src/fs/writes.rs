@@ -21,7 +21,7 @@ use crate::file::{Changed, with_buffer};
 
 /// A write that the kernel asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct Write {
+pub(crate) struct Write {
     pub caller: Caller,
     pub handle: FileHandle,
     pub offset: u64,
@@ -32,7 +32,7 @@ pub struct Write {
 
 /// What has become of a write.
 #[derive(Debug)]
-pub struct Written {
+pub(crate) struct Written {
     pub count: u32,
     /// It went past the kernel's page cache, which drops what it has of these bytes before a write,
     /// but not what is read meanwhile.
@@ -85,7 +85,7 @@ impl Write {
 impl FileSystem {
     /// # Errors
     /// What write(2) says, when nothing was written before.
-    pub fn write_file(&self, write: &Write, data: &[u8]) -> io::Result<Written> {
+    pub(crate) fn write_file(&self, write: &Write, data: &[u8]) -> io::Result<Written> {
         let file = self.files.get(write.handle)?;
         let is_written_back = write.is_written_back();
         if is_written_back && file.is_append_only {
@@ -151,12 +151,12 @@ impl FileSystem {
 
     /// Has the kernel drop what it has of a file that was written past its page cache. That waits
     /// for others' requests.
-    pub fn drop_stale(&self, inode: &Inode, bytes: Range<u64>) {
+    pub(crate) fn drop_stale(&self, inode: &Inode, bytes: Range<u64>) {
         self.watch.drop_pages(inode.number, bytes);
     }
 
     /// The kernel does not think of the mode of a file that was written.
-    pub fn show_set_id_bits(&self, file: &OpenFile, set_id: SetId) {
+    pub(crate) fn show_set_id_bits(&self, file: &OpenFile, set_id: SetId) {
         if set_id != SetId::Kept {
             self.watch.invalidate_attributes(file.inode.number);
         }

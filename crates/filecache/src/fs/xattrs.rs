@@ -19,7 +19,7 @@ const LONGEST: u32 = 65536;
 
 /// The kernel asks for the size alone, or for the data if it fits.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     Size(u32),
     Data(Vec<u8>),
 }
@@ -27,7 +27,7 @@ pub enum Answer {
 impl FileSystem {
     /// # Errors
     /// What getxattr(2) says.
-    pub fn xattr(
+    pub(crate) fn xattr(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -51,7 +51,12 @@ impl FileSystem {
 
     /// # Errors
     /// What listxattr(2) says.
-    pub fn xattr_names(&self, caller: Caller, number: INodeNo, size: u32) -> io::Result<Answer> {
+    pub(crate) fn xattr_names(
+        &self,
+        caller: Caller,
+        number: INodeNo,
+        size: u32,
+    ) -> io::Result<Answer> {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
@@ -77,7 +82,7 @@ impl FileSystem {
 
     /// # Errors
     /// What setxattr(2) says.
-    pub fn set_xattr(
+    pub(crate) fn set_xattr(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -103,7 +108,12 @@ impl FileSystem {
 
     /// # Errors
     /// What removexattr(2) says.
-    pub fn remove_xattr(&self, caller: Caller, number: INodeNo, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn remove_xattr(
+        &self,
+        caller: Caller,
+        number: INodeNo,
+        name: &OsStr,
+    ) -> io::Result<()> {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());

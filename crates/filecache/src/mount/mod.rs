@@ -50,36 +50,53 @@ pub struct Options {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MountError {
+    /// SOURCE cannot be looked at.
     #[error("cannot mount {0}: {1}")]
     Source(PathBuf, io::Error),
+    /// SOURCE is no directory.
     #[error("cannot mount {0}: it is not a directory; name the directory that the file is in")]
     SourceNotDirectory(PathBuf),
+    /// The mountpoint cannot be looked at.
     #[error("cannot mount on {0}: {1}; make an empty directory there first")]
     Mountpoint(PathBuf, io::Error),
+    /// The mountpoint is no directory.
     #[error("cannot mount on {0}: it is not a directory")]
     MountpointNotDirectory(PathBuf),
+    /// The mountpoint lies in SOURCE.
     #[error(
         "cannot mount {source_path} on {mountpoint}, which lies in it: reading it would wait for \
          itself; mount it elsewhere"
     )]
-    Inside { source_path: PathBuf, mountpoint: PathBuf },
+    Inside {
+        /// SOURCE.
+        source_path: PathBuf,
+        /// Where it was to be mounted.
+        mountpoint: PathBuf,
+    },
+    /// There is no FUSE device.
     #[error(
         "/dev/fuse cannot be opened: {0}; `modprobe fuse` as root, or give it to the container"
     )]
     NoDevice(io::Error),
+    /// fusermount3 cannot be run.
     #[error(
         "cannot run fusermount3, which mounts for ordinary users: {0}; install the package fuse3, \
          or mount as root"
     )]
     NoFusermount(io::Error),
+    /// fusermount3 has refused.
     #[error("fusermount3 does not mount on {0}: {1}")]
     Fusermount(PathBuf, String),
+    /// mount(2) has refused.
     #[error("cannot mount on {0}: mount: {1}")]
     Refused(PathBuf, io::Error),
+    /// A dead mount is in the way.
     #[error("a dead ramfold mount is at {0} and cannot be unmounted: {1}; try `umount -l` as root")]
     Dead(PathBuf, io::Error),
+    /// There is no cache.
     #[error(transparent)]
     Cache(#[from] FileCacheError),
+    /// Anything else.
     #[error("cannot mount {0}: {1}")]
     Other(PathBuf, io::Error),
 }

@@ -58,6 +58,7 @@ pub fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
 /// A mount that was made here, whatever is at its place later.
 #[derive(Clone, Debug)]
 pub struct Mounted {
+    /// Where it was mounted.
     pub mountpoint: PathBuf,
     device: Option<String>,
 }
@@ -88,7 +89,7 @@ impl Mounted {
 }
 
 /// The path without symlinks in it, but for its last part, which may be dead.
-pub fn parents_canonical(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn parents_canonical(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
@@ -97,14 +98,14 @@ pub fn parents_canonical(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Mountpoints below a directory.
-pub fn mounts_below(directory: &Path) -> Vec<PathBuf> {
+pub(super) fn mounts_below(directory: &Path) -> Vec<PathBuf> {
     let is_below =
         |entry: &Entry| entry.mountpoint != directory && entry.mountpoint.starts_with(directory);
     entries().into_iter().filter(is_below).map(|entry| entry.mountpoint).collect()
 }
 
 /// Lets the kernel read further ahead, where it may be set.
-pub fn raise_read_ahead(mountpoint: &Path, kib: u32) {
+pub(super) fn raise_read_ahead(mountpoint: &Path, kib: u32) {
     if let Some(Entry { device, .. }) = topmost(mountpoint) {
         let _ = fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string());
     }

@@ -64,7 +64,7 @@ fn content_of(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-pub fn config(memory_bytes: u64) -> Config {
+pub(super) fn config(memory_bytes: u64) -> Config {
     Config {
         memory_bytes,
         compressed_share: None,

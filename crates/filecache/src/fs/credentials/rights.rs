@@ -11,12 +11,12 @@ use rustix::thread::{CapabilitySet, Gid, Pid, capabilities};
 use super::{Caller, OF_CALLERS};
 
 /// Capabilities to access files whatever their modes are.
-pub const OVER_ACCESS: CapabilitySet =
+pub(super) const OVER_ACCESS: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 
 /// The groups and capabilities of a caller.
 #[derive(Debug)]
-pub struct Rights {
+pub(super) struct Rights {
     pub groups: Vec<Gid>,
     effective: CapabilitySet,
     reach: Reach,
@@ -54,12 +54,12 @@ impl IdMap {
 }
 
 impl Rights {
-    pub fn none() -> Rights {
+    pub(super) fn none() -> Rights {
         Rights { groups: Vec::new(), effective: CapabilitySet::empty(), reach: Reach::AnyFile }
     }
 
     /// None where /proc does not show the caller.
-    pub fn of(caller: Caller) -> Rights {
+    pub(super) fn of(caller: Caller) -> Rights {
         Rights::read(caller).unwrap_or_else(Rights::none)
     }
 
@@ -104,20 +104,20 @@ impl Rights {
     }
 
     /// Whether it has a capability over the whole system.
-    pub fn has_everywhere(&self, capability: CapabilitySet) -> bool {
+    pub(super) fn has_everywhere(&self, capability: CapabilitySet) -> bool {
         matches!(self.reach, Reach::AnyFile) && self.effective.contains(capability)
     }
 
     /// Capabilities that count for all of these files (capable_wrt_inode_uidgid,
     /// kernel/capability.c).
-    pub fn over(&self, files: &[&Statx]) -> CapabilitySet {
+    pub(super) fn over(&self, files: &[&Statx]) -> CapabilitySet {
         self.over_mapped(files, |file, users, groups| {
             users.has(file.stx_uid) && groups.has(file.stx_gid)
         })
     }
 
     /// The same where the group does not matter (inode_owner_or_capable, fs/inode.c).
-    pub fn over_owners(&self, files: &[&Statx]) -> CapabilitySet {
+    pub(super) fn over_owners(&self, files: &[&Statx]) -> CapabilitySet {
         self.over_mapped(files, |file, users, _| users.has(file.stx_uid))
     }
 
