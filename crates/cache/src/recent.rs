@@ -17,6 +17,7 @@ use crate::{Owner, Version, locked};
 /// When four threads go through files of their own, one cluster in ten is replaced by another's
 /// before its thread has gone through it.
 const PLACES: usize = 32;
+const _: () = assert!(PLACES.is_power_of_two(), "a page's place is some bits of its name");
 
 pub(crate) struct Recent<O> {
     places: [Mutex<Option<RecentCluster<O>>>; PLACES],

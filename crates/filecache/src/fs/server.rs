@@ -22,8 +22,8 @@ pub(super) const NOBODY: u32 = u32::MAX;
 /// all threads that take requests.
 const QUEUED_MAX: usize = 8 << 20;
 
-/// So many writes at a time wait until the kernel has dropped pages. Others are answered before: all
-/// that the kernel sends at a time ([`BACKGROUND_MAX`]) could be writes, and the reads that they
+/// So many writes at a time wait until the kernel has dropped pages. Others are answered before:
+/// all that the kernel sends at a time ([`BACKGROUND_MAX`]) could be writes, and the reads that they
 /// wait for never come.
 const DROPPING_MAX: usize = BACKGROUND_MAX as usize / 4;
 

@@ -15,7 +15,7 @@ impl History {
     const READS: u8 = 0b11;
     const MAIN: u8 = 0b100;
     const AGE_SHIFT: u32 = 3;
-    const AGES: u8 = 16;
+    pub(super) const AGES: u8 = 16;
     /// A ghost's history is never 0, which stands for nothing at all.
     const GHOST: u8 = 0b1000_0000;
 

@@ -23,6 +23,7 @@ use super::history::History;
 const MAIN_PER_PROBATION: u64 = 9;
 /// Ages for which ghosts are remembered: until twice as much has been stored as there is.
 const REMEMBERED_AGES: u8 = 8;
+const _: () = assert!(REMEMBERED_AGES < History::AGES, "older ghosts would count as young ones");
 const AGES_PER_CACHE: u64 = 4;
 /// Of the ghosts that return, one in so many enters the main queue.
 const RETURNS_PER_MAIN: u64 = 4;
