@@ -7,10 +7,10 @@ use std::process::Command;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("ramfold-codec", &[]),
     ("ramfold-sys", &[]),
+    ("ramfold-policy", &["ramfold-codec"]),
     ("ramfold-store", &["ramfold-codec", "ramfold-sys"]),
     ("ramfold-engine", &["ramfold-codec", "ramfold-sys"]),
-    ("ramfold-pager", &["ramfold-codec", "ramfold-sys", "ramfold-store"]),
-    ("ramfold-policy", &["ramfold-codec"]),
+    ("ramfold-pager", &["ramfold-codec", "ramfold-policy", "ramfold-sys", "ramfold-store"]),
     (
         "ramfold-cache",
         &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-engine", "ramfold-policy"],

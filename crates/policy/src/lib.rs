@@ -1,14 +1,16 @@
-//! Policies: which pages stay in memory, and how memory is divided.
+//! Decisions without mechanism: which pages to take, when, and how hard to compress them.
 //!
-//! A policy is a state machine. It holds no lock, keeps no data of a page, makes no system call and
-//! reads no clock: callers pass what was seen and, where it matters, the time. So a simulator can
-//! run it on a trace, and a test needs no kernel.
+//! Nothing in this crate makes a system call, reads a clock, takes a lock or uses `unsafe`: times
+//! and amounts come in as arguments. So the agent, the file cache and a simulator run the same
+//! code, and every rule is tested without a kernel.
 
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+#![warn(missing_docs, unreachable_pub)]
 
+#[cfg(any(feature = "files", test))]
 extern crate alloc;
-#[cfg(test)]
-extern crate std;
 
+#[cfg(any(feature = "files", test))]
 pub mod files;
+pub mod memory;

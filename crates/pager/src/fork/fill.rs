@@ -11,8 +11,8 @@ use ramfold_sys::uffd::{Event, Partial, Uffd};
 use ramfold_sys::{Errno, PAGE_SIZE, maps};
 use rustix::thread::sched_yield;
 
-use crate::agent::{Active, Agent, Core};
-use crate::content;
+use crate::agent::{Agent, Context};
+use crate::handler::content;
 use crate::page;
 
 /// Children, grandchildren and so on that can be waiting for their pages at a time.
@@ -22,16 +22,17 @@ const CHANGES_MAX: usize = 64;
 
 /// Gives `child`, and the children it makes meanwhile, every evicted page.
 pub fn fill_child(
-    agent: &Agent,
-    active: &Active,
-    core: &mut Core,
+    context: &mut Context<'_>,
     child: Uffd,
     decompressor: &mut Decompressor<'_>,
     buffer: &mut Page,
 ) {
+    let Context { agent, active, .. } = *context;
     let mut family = Family { agent, members: [const { None }; FAMILY_MAX], count: 0 };
     family.add(child, Changes::default());
-    core.staging
+    context
+        .core
+        .staging
         .for_each_live(|slot, page| family.give(page, active.slot_address(slot) as *const u8));
     active.store.for_each(|page, _| {
         // A ghost has nothing to load.

@@ -12,6 +12,12 @@
 //! the fork in the same way ([`crate::calls`]). Or it clones without libc at all. With `CAP_SYS_PTRACE` the
 //! kernel reports that (`EVENT_FORK`), and the child is given all of its evicted pages uncompressed.
 
+pub mod copies;
+mod fill;
+#[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
+pub mod trap;
+
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
@@ -19,25 +25,20 @@ use ramfold_sys::file::DirectFile;
 use ramfold_sys::{Errno, PAGE_SIZE, maps, proc, time};
 use rustix::thread::{Timespec, futex, sched_yield};
 
-use crate::agent::{Active, Agent, Core, PROGRAM_MODE, STAGING_MODE};
-use crate::copies;
-use crate::cost::{self, Watermarks};
+use crate::agent::{Active, Agent, Context, Core, PROGRAM_MODE, STAGING_MODE};
+use crate::cost;
+use crate::handler::zero_page;
 use crate::monitor::Monitor;
+use crate::monitor::privileges;
 use crate::page;
-use crate::privileges;
-use crate::zeros;
-
-#[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
-#[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
-pub mod trap;
-
-mod fill;
 
 pub use fill::fill_child;
 pub use trap::{CAN_TAKE_OVER, Trap};
 
 /// How long a fork waits for room.
 const ROOM_NS_MAX: u64 = 1_000_000_000;
+/// Between two looks of a fork that waits for room.
+const LOOK_NS: u64 = 1_000_000;
 /// Least reserve of a child's pool.
 const CHILD_RESERVE_MIN: usize = 64 << 10;
 /// Between two looks whether the agent of a child lives.
@@ -57,12 +58,10 @@ pub extern "C" fn before_fork() {
         return;
     }
     privileges::follow_before_fork(agent);
-    agent.plain_forks.fetch_add(1, Ordering::SeqCst);
     agent.copies.begin_fork(agent.process());
-    if !agent.trap_forks.load(Ordering::SeqCst) || !CAN_TAKE_OVER {
+    if agent.fork_gate.enter(CAN_TAKE_OVER) {
         return;
     }
-    agent.plain_forks.fetch_sub(1, Ordering::SeqCst);
     make_room(agent);
     // Held until `after_fork_in_parent` or, in the child's copy, `after_fork_in_child`.
     core::mem::forget(agent.trap.lock());
@@ -70,10 +69,10 @@ pub extern "C" fn before_fork() {
 }
 
 /// Waits until the process costs little enough to be two. Where memory does not shrink, or not in
-/// time, the fork goes on as it is. What two processes share is guarded ([`crate::copies`]), but
+/// time, the fork goes on as it is. What two processes share is guarded ([`crate::fork::copies`]), but
 /// cannot be taken out: without room to work in they would wait for each page.
 fn make_room(agent: &Agent) {
-    let mark = Watermarks::of(agent.session()).fork;
+    let mark = cost::watermarks(agent.session()).fork;
     let cost = || cost::total(agent);
     // What is shared already cannot be taken out.
     let shares = agent.shares_memory.load(Ordering::Relaxed);
@@ -81,14 +80,13 @@ fn make_room(agent: &Agent) {
         return;
     }
     let deadline = time::monotonic_ns() + ROOM_NS_MAX;
-    agent.fork_waits.fetch_add(1, Ordering::Relaxed);
+    agent.progress.begin_fork();
     while cost() > mark && !agent.is_stuck() && time::monotonic_ns() < deadline {
-        let seen = agent.progress.load(Ordering::Acquire);
+        let seen = agent.progress.seen();
         agent.process().wake_agent();
-        let patience = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        let _ = futex::wait(&agent.progress, futex::Flags::PRIVATE, seen, Some(&patience));
+        agent.progress.wait(seen, LOOK_NS);
     }
-    agent.fork_waits.fetch_sub(1, Ordering::Relaxed);
+    agent.progress.end_fork();
 }
 
 /// Runs in the parent after libc forked, or failed to.
@@ -102,7 +100,7 @@ pub extern "C" fn after_fork_in_parent() {
         unsafe { agent.trap.unlock_forgotten() };
     } else {
         agent.note_child();
-        agent.plain_forks.fetch_sub(1, Ordering::SeqCst);
+        agent.fork_gate.leave();
     }
 }
 
@@ -134,7 +132,7 @@ pub extern "C" fn after_fork_in_child() {
 /// Starts an agent in a child that inherits nothing evicted.
 fn start_asleep(agent: &'static Agent) {
     let waits = begin_process(agent);
-    agent.trap_forks.store(false, Ordering::SeqCst);
+    agent.fork_gate.open();
     // Where there may be no more processes the child runs without ramfold.
     let spawned = agent.spawn_process(crate::monitor::process_main);
     if let (Ok(process), true) = (spawned, waits) {
@@ -146,13 +144,12 @@ fn start_asleep(agent: &'static Agent) {
 fn begin_process(agent: &'static Agent) -> bool {
     let is_in_new_namespace = agent.note_program();
     agent.set_alive();
-    agent.plain_forks.store(0, Ordering::SeqCst);
+    agent.fork_gate.begin_child();
+    agent.fork_copy.begin_child();
+    agent.progress.begin_child();
     agent.announcements.begin_child();
     #[cfg(all(feature = "preload", target_arch = "x86_64"))]
     crate::calls::begin_child();
-    agent.fork_waits.store(0, Ordering::Relaxed);
-    agent.delayed.store(false, Ordering::Relaxed);
-    agent.faults_wait.store(false, Ordering::Relaxed);
     agent.privileges_digest.store(0, Ordering::Relaxed);
     agent.begin_account();
     agent.copies.begin_child();
@@ -214,7 +211,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         // What its parent found says nothing about this process.
         core.sweep.encourage();
         // SAFETY: this is the child's first thread of the agent, and there is no handler yet.
-        unsafe { crate::fault::act_on_inherited(agent, active, core) };
+        unsafe { crate::handler::act_on_inherited(&mut Context { agent, active, core }) };
         let mut last_end = 0;
         let mut buffer = [0; 8192];
         let result = maps::for_each_with_usage(&mut buffer, |mapping, _, flags| {
@@ -234,17 +231,18 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         forget(active, core, last_end..usize::MAX & !(PAGE_SIZE - 1));
         core.rescan_wanted = true;
         if guards {
-            copies::guard(agent, active, core);
+            copies::guard(&Context { agent, active, core });
         } else {
             // A copy of the memory is not protected.
             for region in core.regions.as_slice() {
-                zeros::protect(active, region.start..region.end);
+                zero_page::protect(active, region.start..region.end);
             }
         }
     }
     monitor.begin_sharing();
     monitor.start_handler();
-    agent.trap_forks.store(true, Ordering::SeqCst);
+    // No fork is under way: this process has one thread, which waits.
+    agent.fork_gate.close();
     agent.process().active.store(1, Ordering::Relaxed);
     agent.taken_over.store(agent.pid(), Ordering::Release);
     let _ = futex::wake(&agent.taken_over, futex::Flags::PRIVATE, 1);

@@ -14,7 +14,7 @@ use ramfold_sys::{Errno, PAGE_SIZE, mem, proc, thread};
 use rustix::mm::{Advice, madvise};
 
 use crate::agent::{Agent, Stack};
-use crate::copies::{self, WRITTEN_IN_FORK};
+use crate::fork::copies::{self, WRITTEN_IN_FORK};
 use crate::page;
 
 /// Can a child be given an agent of its own?
@@ -374,18 +374,17 @@ extern "C" fn copy_process(request: *mut ()) {
     if !filled {
         agent.prepare_child();
     }
-    agent.copying.store(true, Ordering::Release);
+    agent.fork_copy.begin();
     agent.copies.begin_fork(agent.process());
     // The child may speak before this thread does.
     agent.process().sharing_unknown.store(1, Ordering::Relaxed);
     // SAFETY: the program asked for this call, which gives the child a copy of this very stack.
     let result =
         unsafe { raw::syscall6(number, call[0], call[1], call[2], call[3], call[4], call[5]) };
-    agent.copied.store(result > 0 && !filled, Ordering::Relaxed);
     if result != 0 {
         agent.child_was_made(result > 0);
     }
-    agent.copying.store(false, Ordering::Release);
+    agent.fork_copy.end(result > 0 && !filled);
     if result == 0 {
         // The child makes its locks anew.
         core::mem::forget(paused);

@@ -19,7 +19,7 @@ use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::fd::{AsFd, AsRawFd};
 
 use crate::agent::{Active, Agent};
-use crate::cost::Watermarks;
+use crate::cost;
 use crate::session::{Once, Session};
 
 pub use lent_file::LentFile;
@@ -143,7 +143,7 @@ fn kept_raw_bytes(agent: &Agent) -> u64 {
     let counters = &agent.process().counters;
     let load = |count: &core::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
     let (raw, all) = (load(&counters.pages_raw), load(&counters.pages_swapped_out).max(1));
-    let cap = Watermarks::of(agent.session()).cap;
+    let cap = cost::watermarks(agent.session()).cap;
     let most = cap / RAW_SHARE_MOST;
     most - (most - cap / RAW_SHARE_LEAST) * raw.min(all) / all
 }

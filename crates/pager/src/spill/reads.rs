@@ -6,6 +6,7 @@
 
 use core::ops::Range;
 
+use ramfold_policy::memory::stream::WINDOW_MAX;
 use ramfold_store::Spilled;
 use ramfold_sys::uring::Ring;
 use ramfold_sys::{Errno, PAGE_SIZE};
@@ -13,7 +14,6 @@ use rustix::fd::AsFd;
 
 use super::{ReadError, SpillAccess};
 use crate::page::PageNumber;
-use crate::stream::WINDOW_MAX;
 
 /// Reads at a time.
 const READS_MAX: usize = 16;

@@ -13,8 +13,8 @@ use rustix::thread::{Timespec, futex};
 use super::claims::SessionClaims;
 use super::{leaving_bytes, shape};
 use crate::agent::{Active, Agent};
-use crate::cost::Watermarks;
-use crate::privileges::Privileges;
+use crate::cost;
+use crate::monitor::privileges::Privileges;
 use crate::session::Once;
 
 type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;
@@ -53,19 +53,18 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
 /// Is there something to write, and the thread asleep: then it is woken.
 pub fn wake_if_wanted(agent: &Agent, active: &Active) {
     if active.spill.is_some()
-        && agent.spill_sleeps.load(Ordering::Relaxed)
+        && agent.spill_sleep.is_seen()
         && wanted(agent, active).is_some()
-        && agent.spill_sleeps.swap(false, Ordering::SeqCst)
+        && agent.spill_sleep.take()
     {
-        agent.spill_wake.fetch_add(1, Ordering::Release);
-        let _ = futex::wake(&agent.spill_wake, futex::Flags::PRIVATE, 1);
+        agent.spill_wake.raise();
     }
 }
 
 /// What is to be written now.
 fn wanted(agent: &Agent, active: &Active) -> Option<Choose> {
     let session = agent.session();
-    let low = Watermarks::of(session).for_estimate(agent).low;
+    let low = cost::own_watermarks(agent).low;
     if agent.cost() <= low {
         return None;
     }
@@ -94,7 +93,7 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
     let mut privileges = Privileges::default();
     agent.spill_works.store(true, Ordering::Relaxed);
     loop {
-        let seen = agent.spill_wake.load(Ordering::Acquire);
+        let seen = agent.spill_wake.seen();
         let choose = wanted(agent, active);
         let now = time::monotonic_ns();
         privileges.follow(agent, now);
@@ -102,7 +101,7 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
             let since = *gathering.get_or_insert(now);
             if now - since < GATHER_NS {
                 let _ = settle(agent, active, spill);
-                sleep(agent, seen, GATHER_NS - (now - since));
+                sleep(agent, active, choose, seen, GATHER_NS - (now - since));
                 continue;
             }
         }
@@ -116,7 +115,7 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
             // What there is was stored a moment ago, or can not be spilled.
             Ok(false) if choose.is_some() => pause(agent, &mut privileges, GATHER_NS),
             Ok(false) => {
-                sleep(agent, seen, REST_NS);
+                sleep(agent, active, None, seen, REST_NS);
                 if wanted(agent, active).is_none() {
                     // It cannot fail: nothing is under way.
                     let _ = spill.rest(&active.store);
@@ -140,7 +139,7 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
 fn is_little(agent: &Agent, spill: &Writer) -> bool {
     let half = shape(agent.session()).map_or(0, |shape| shape.segment_bytes / 2);
     (leaving_bytes(agent) as usize) < half + spill.bytes_under_way()
-        && !agent.faults_wait.load(Ordering::Relaxed)
+        && !agent.progress.fault_waits()
 }
 
 /// Begins to write a batch, once the one before is done. `false` if nothing has come of it.
@@ -175,9 +174,9 @@ fn settle(agent: &Agent, active: &Active, spill: &mut Writer) -> Result<(), Spil
 fn note_freed(agent: &Agent, active: &Active, before: usize) {
     let freed = before.saturating_sub(active.store.cost_bytes());
     if freed > 0 {
-        agent.progress.fetch_add(1, Ordering::AcqRel);
+        agent.progress.begin_free();
         agent.subtract_cost(freed as u64);
-        let _ = futex::wake(&agent.progress, futex::Flags::PRIVATE, u32::MAX);
+        agent.progress.end_free();
     }
 }
 
@@ -232,12 +231,13 @@ fn reason(errno: Errno) -> &'static str {
     }
 }
 
-/// Sleeps until woken, or for so long.
-fn sleep(agent: &Agent, seen: u32, ns: u64) {
-    agent.spill_sleeps.store(true, Ordering::SeqCst);
-    let timeout = timespec(ns);
-    let _ = futex::wait(&agent.spill_wake, futex::Flags::PRIVATE, seen, Some(&timeout));
-    agent.spill_sleeps.store(false, Ordering::SeqCst);
+/// Sleeps until woken, or for so long; not where there is more to write by now than `choose`.
+fn sleep(agent: &Agent, active: &Active, choose: Option<Choose>, seen: u32, ns: u64) {
+    agent.spill_sleep.begin();
+    if wanted(agent, active) == choose {
+        agent.spill_wake.wait(seen, ns);
+    }
+    agent.spill_sleep.end();
 }
 
 /// Sleeps for so long, whoever wants what.

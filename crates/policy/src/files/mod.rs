@@ -6,8 +6,6 @@
 //! | [`replacement`] | which clusters leave the compressed cache |
 //! | [`history`] | what replacement remembers of a cluster |
 
-#![warn(missing_docs)]
-
 pub mod balance;
 pub mod history;
 pub mod replacement;

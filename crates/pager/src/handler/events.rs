@@ -1,0 +1,77 @@
+//! Changes of the address space, as the kernel tells them.
+//!
+//! Called with `core` held and before the thread that made the change goes on to anything else.
+//!
+//! The kernel queues an event when the change is done and other threads may already have built on
+//! it, so two of them can come in the wrong order. One order matters: what moves to a place must
+//! not be acted upon before what vacated that place. See [`is_early`].
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use ramfold_sys::time;
+use ramfold_sys::uffd::Event;
+
+use crate::agent::{Active, Context, Core};
+use crate::page::pages_of;
+
+/// Makes staging, store and regions agree with what happened.
+pub fn handle(context: &mut Context<'_>, event: Event) {
+    let Context { agent, active, .. } = *context;
+    let counters = &agent.process().counters;
+    match event {
+        Event::Remove(range) => {
+            counters.events_remove.fetch_add(1, Ordering::Relaxed);
+            drop_content(active, context.core, &range);
+            context.core.dropped.note(&range, time::monotonic_ns());
+        }
+        Event::Unmap(range) => {
+            counters.events_unmap.fetch_add(1, Ordering::Relaxed);
+            drop_content(active, context.core, &range);
+            let registered = context.core.regions.bytes_in(&range) as u64;
+            agent.released_bytes.fetch_add(registered, Ordering::Relaxed);
+            context.core.regions.remove(&range);
+            agent.ends.remove(&range);
+            // A mapping that was replaced leaves the total as it was.
+            context.core.rescan_wanted = true;
+        }
+        Event::Remap { from, to, len } => {
+            counters.events_remap.fetch_add(1, Ordering::Relaxed);
+            let (first, count) = pages_of(&(from..from + len));
+            let (target, _) = pages_of(&(to..to + len));
+            context.core.staging.renumber(first, target, count);
+            if let Err(error) = active.store.rekey_range(first, target, count) {
+                agent.fail(format_args!("mremap of {len} bytes from {from:#x}: {error}"));
+            }
+            // The mapping went along with its registration, and is found by the next look at the
+            // mappings. Where it was is told as unmapped next, and can count as taken until then,
+            // or is still there (MREMAP_DONTUNMAP).
+            context.core.rescan_wanted = true;
+        }
+        // The handler's own business: they need its buffers.
+        Event::Fork(_) | Event::Pagefault { .. } => {}
+    }
+}
+
+/// Does this event move memory to where there is some already, as far as is known? Then the event
+/// that tells what became of that is still to come, and must be acted upon first.
+pub fn is_early(core: &Core, event: &Event) -> bool {
+    match event {
+        Event::Remap { to, len, .. } => core.regions.overlaps(&(*to..to + len)),
+        _ => false,
+    }
+}
+
+/// Is this the second event of the same move: its old place is unmapped?
+pub fn follows(event: &Event, of: &Event) -> bool {
+    match (event, of) {
+        (Event::Unmap(range), Event::Remap { from, len, .. }) => *range == (*from..*from + *len),
+        _ => false,
+    }
+}
+
+fn drop_content(active: &Active, core: &mut Core, range: &Range<usize>) {
+    let (first, count) = pages_of(range);
+    core.staging.invalidate(first, count);
+    active.store.invalidate_range(first, count);
+}

@@ -1,0 +1,177 @@
+//! Registers the mappings of the program.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use ramfold_sys::maps::Maps;
+use ramfold_sys::proc::{self};
+use ramfold_sys::{PAGE_SIZE, maps, time};
+
+use super::Monitor;
+use crate::agent::{Active, Agent, PROGRAM_MODE};
+use crate::cost;
+use crate::handler::zero_page;
+use crate::session::Once;
+
+/// Mappings smaller than this are left alone: they hold little, and each costs a registration.
+const MAPPING_BYTES_MIN: usize = 64 << 10;
+
+/// Share of the monitor's time that may go into looking at mappings, as 1 / this.
+const SCAN_SHARE: u64 = 20;
+
+/// Looks at mappings, in proactive mode, in the time in which all memory is looked at once.
+const SCANS_PER_ROUND: u64 = 4;
+
+impl Monitor {
+    pub(super) fn scan_mappings_if_changed(&mut self) {
+        let changed = self.memory.mapped_bytes != self.mapped_bytes_at_scan
+            || self.agent.lock_core().rescan_wanted;
+        let since = time::monotonic_ns() - self.scanned_ns;
+        let total = cost::others_cost(self.agent) + self.cost_bytes();
+        // Memory that is registered grows more slowly: as long as there is room, what is new may first
+        // show whether it stays.
+        let patience = if total < cost::watermarks(self.agent.session()).activation {
+            self.cold_after_ns() / SCANS_PER_ROUND
+        } else {
+            0
+        };
+        if changed && since > (self.scan_took_ns * SCAN_SHARE).max(patience) {
+            self.scan_mappings();
+        } else {
+            self.scan_mappings_if_grown();
+        }
+    }
+
+    /// New mappings that could take the process past its cap are registered at once.
+    pub(super) fn scan_mappings_if_grown(&mut self) {
+        let marks = cost::watermarks(self.agent.session());
+        let grown = self.memory.mapped_bytes.saturating_sub(self.mapped_bytes_at_scan);
+        if grown > (marks.cap - marks.high) / 2 {
+            self.scan_mappings();
+        }
+    }
+
+    /// Registers every private anonymous mapping that is large enough.
+    pub fn scan_mappings(&mut self) {
+        let agent = self.agent;
+        let Some(active) = agent.active() else { return };
+        let started = time::monotonic_ns();
+        // Before the mappings are looked at: what is made meanwhile counts as unknown.
+        agent.released_bytes.store(0, Ordering::Relaxed);
+        while agent.announcements.take_fresh().is_some() {}
+        self.note_announced();
+        self.announced_since_scan = 0;
+        self.ask();
+        self.writable_at_scan = self.memory.writable_bytes.saturating_sub(self.own_bytes());
+        let mut unregistered = 0;
+        agent.process().counters.mapping_scans.fetch_add(1, Ordering::Relaxed);
+        agent.lock_core().rescan_wanted = false;
+        let arguments = proc::arguments().unwrap_or_default();
+        let mut buffer = [0; 8192];
+        let result = maps::for_each(&mut buffer, |mapping| {
+            if !mapping.is_private_anonymous() || agent.owns(&mapping.range) {
+                return;
+            }
+            // What others read by `/proc/PID/cmdline` stays: for them it does not fault.
+            let mut range = mapping.range.clone();
+            if range.start < arguments.end && arguments.start < range.end {
+                range.end = arguments.start.max(range.start) & !(PAGE_SIZE - 1);
+            }
+            if mapping.is_main_stack() {
+                self.main_stack = range.clone();
+            }
+            if !register(agent, active, range) && mapping.writable {
+                unregistered += mapping.range.len() as u64;
+            }
+        });
+        if let Err(errno) = result {
+            agent.session().say(
+                Once::Other,
+                format_args!(
+                    "cannot read /proc/self/maps: {errno}; new memory is not looked after"
+                ),
+            );
+        }
+        self.unregistered_bytes = unregistered;
+        self.mapped_bytes_at_scan = self.memory.mapped_bytes;
+        self.scanned_ns = time::monotonic_ns();
+        self.scan_took_ns = self.scanned_ns - started;
+    }
+
+    /// Registers the mappings that were announced, where each can be asked for: far less than to look at
+    /// all of them. What is left waits for that.
+    pub(super) fn register_announced(&mut self) {
+        let agent = self.agent;
+        if self.maps.is_none() {
+            self.maps = Maps::open().ok();
+        }
+        let (Some(active), Some(maps)) = (agent.active(), &self.maps) else { return };
+        let mut known = 0;
+        while let Some(range) = agent.announcements.take_fresh() {
+            if agent.lock_core().regions.contains(&range) {
+                known += range.len() as u64;
+                continue;
+            }
+            // What is gone meanwhile, or is none of ours, counts as known as well.
+            if let Ok(Some(mapping)) = maps.at(range.start)
+                && mapping.is_private_anonymous()
+                && mapping.range.end >= range.end
+                && !agent.owns(&mapping.range)
+                && !register(agent, active, mapping.range)
+            {
+                self.unregistered_bytes += range.len() as u64;
+            }
+            known += range.len() as u64;
+        }
+        self.note_announced();
+        self.announced_since_scan = self.announced_since_scan.saturating_sub(known);
+        let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
+        let most = writable + agent.released_bytes.load(Ordering::Relaxed);
+        self.writable_at_scan =
+            (self.writable_at_scan + known).min(most).max(self.writable_at_scan);
+    }
+}
+
+/// Registers a private anonymous mapping that is large enough. `false`: it is not.
+///
+/// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has changed
+/// since the look is registered as what it has become, or not.
+pub(super) fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+    if range.len() < MAPPING_BYTES_MIN {
+        return false;
+    }
+    let mut core = agent.lock_core();
+    if core.regions.contains(&range) {
+        return true;
+    }
+    // What cannot be taken for its access is registered all the same: what is reserved without access
+    // today is made writable tomorrow, and is then known from its first page on. A part of the range may
+    // be gone since the look: registering passes over the hole, and what the program maps there next
+    // would be taken from it and never brought back. So the kernel is asked; from then on any change is
+    // an event, which waits for the lock.
+    if active.uffd.is_changing() {
+        core.rescan_wanted = true;
+        return false;
+    }
+    // EBUSY: a userfaultfd of the program's own. EINVAL, ENOMEM: gone or changed.
+    if active.uffd.register(range.clone(), PROGRAM_MODE).is_err() {
+        return false;
+    }
+    if active.uffd.is_registered_anonymous(range.clone()) != Ok(true) {
+        core.rescan_wanted = true;
+        return false;
+    }
+    let is_full = !core.regions.insert(range.clone());
+    drop(core);
+    if is_full {
+        agent.session().say(
+            Once::TooManyMappings,
+            format_args!(
+                "more than {} separate mappings: what is beyond that is not compressed",
+                crate::take::regions::REGIONS_MAX
+            ),
+        );
+    }
+    zero_page::protect(active, range);
+    true
+}

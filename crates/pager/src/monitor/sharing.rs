@@ -1,0 +1,118 @@
+//! What the process shares with its relatives after a fork: measured, and guarded against copies
+//! that there is no room for.
+
+use core::sync::atomic::Ordering;
+
+use ramfold_sys::proc::Proportional;
+use ramfold_sys::{PAGE_SIZE, time};
+
+use super::Monitor;
+use crate::agent::Context;
+use crate::fork::copies;
+use crate::session::Process;
+
+/// Between two measurements of what is shared: at least this long, and this many times what one takes
+/// for each process of the session.
+const SHARING_NS_MIN: u64 = 2_000_000;
+
+const SHARING_SHARE: u64 = 10;
+
+/// The same where it is known to have changed.
+const SHARING_SHARE_OLD: u64 = 3;
+
+/// Where it has not, twice as long from measurement to measurement, up to this. What writes make of it is
+/// known where it matters: see [`crate::fork::copies`].
+const SHARING_NS_MAX: u64 = 64_000_000_000;
+
+/// And less than this is no change.
+const SHARING_CHANGE_BYTES: u64 = 256 << 10;
+
+impl Monitor {
+    /// After a fork a page may be shared with a relative. How much that saves only a walk through
+    /// the page tables tells, so it is asked seldom.
+    pub(super) fn measure_sharing(&mut self) {
+        self.agent.copies.settle(self.agent.others());
+        if !self.agent.shares_memory.load(Ordering::Relaxed) {
+            return;
+        }
+        let (process, session) = (self.agent.process(), self.agent.session());
+        let is_unknown = process.sharing_unknown.load(Ordering::Relaxed) == 1;
+        if self.agent.others().next().is_none() && !is_unknown {
+            // The last relative is gone.
+            return self.note_sharing(0, 0);
+        }
+        let started = time::monotonic_ns();
+        // A fork changes it all at once, and so does a relative's end; and copies do. What else changes it
+        // shows sooner or later.
+        let measured = process.measured_ns.load(Ordering::Relaxed);
+        let parted = session.parted_pages.load(Ordering::Relaxed);
+        let is_old = is_unknown
+            || session.last_gone_ns.load(Ordering::Relaxed) >= measured
+            || parted.wrapping_sub(self.shares_parted_pages)
+                >= SHARING_CHANGE_BYTES / PAGE_SIZE as u64;
+        // All of the session do the same.
+        let processes = 1 + self.agent.others().count() as u64;
+        let share = processes * if is_old { SHARING_SHARE_OLD } else { SHARING_SHARE };
+        let unchanged_ns = if is_old { 0 } else { self.shares_rest_ns };
+        let rest = (self.shares_took_ns * share).max(SHARING_NS_MIN).max(unchanged_ns);
+        if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
+            return;
+        }
+        // What this process pays no more a relative does; one whose memory is being freed does not say so.
+        if self.agent.others().any(Process::ends) {
+            return;
+        }
+        process.sharing_unknown.store(0, Ordering::Relaxed);
+        self.shares_parted_pages = parted;
+        if let Ok(proportional) = Proportional::of_this_process() {
+            let saved = self.memory.anonymous_bytes.saturating_sub(proportional.anonymous);
+            let before = core::mem::replace(&mut self.shares_found_bytes, saved);
+            self.shares_rest_ns = if before.abs_diff(saved) > SHARING_CHANGE_BYTES {
+                0
+            } else {
+                (self.shares_rest_ns.max(rest) * 2).min(SHARING_NS_MAX)
+            };
+            self.note_sharing(saved, started);
+        }
+        self.shares_measured_ns = time::monotonic_ns();
+        self.shares_took_ns = self.shares_measured_ns - started;
+    }
+
+    /// In a forked child: what it shares is not measured yet.
+    pub fn begin_sharing(&mut self) {
+        let cost = self.agent.copies.child_bytes();
+        self.agent.copies.set_saved_bytes(self.memory.anonymous_bytes.saturating_sub(cost));
+        // As usual for a process of 20 MiB.
+        self.shares_measured_ns = time::monotonic_ns();
+        self.shares_took_ns = SHARING_NS_MIN / 4;
+    }
+
+    fn note_sharing(&self, saved_bytes: u64, measured_ns: u64) {
+        // All relatives are gone, or share too little to matter.
+        let shares = saved_bytes >= PAGE_SIZE as u64 * 64;
+        let agent = self.agent;
+        agent.copies.set_saved_bytes(if shares { saved_bytes } else { 0 });
+        agent.shares_memory.store(shares, Ordering::Relaxed);
+        if let Some(active) = agent.active().filter(|_| !shares) {
+            active.store.end_sharing();
+        }
+        agent.process().measured_ns.store(if shares { measured_ns } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// What is shared may be copied as long as there is room for all copies.
+    pub(super) fn guard_copies(&self) {
+        let agent = self.agent;
+        let Some(active) = agent.active() else { return };
+        let is_guarded = agent.copies.is_guarded();
+        let is_unknown = agent.process().sharing_unknown.load(Ordering::Relaxed) == 1;
+        let all = self.memory.anonymous_bytes;
+        let shared = if is_unknown { all } else { agent.copies.saved_bytes() };
+        let guards = agent.shares_memory.load(Ordering::Relaxed)
+            && copies::must_be_guarded(agent, all, shared);
+        if guards && !is_guarded {
+            copies::guard(&Context { agent, active, core: &mut agent.lock_core() });
+        } else if is_guarded && !agent.shares_memory.load(Ordering::Relaxed) {
+            copies::leave_unguarded(&Context { agent, active, core: &mut agent.lock_core() });
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! The sweep: goes round the program's memory and takes pages into staging.
+//!
+//! Whoever holds the lock may take the next batch. The fault handler does so while the monitor
+//! sleeps: then no other processor runs in this address space as a rule (the faulting thread waits
+//! on the handler's own), and MOVE need not interrupt one to make it forget the pages, which costs
+//! ten times the move itself. The monitor takes pages when no faults come, or when memory is short.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use ramfold_policy::memory::reuse::Reuse;
+use ramfold_policy::memory::victims::{VictimChoice, VictimKind};
+use ramfold_sys::pagemap::{PageRegion, Pages};
+use ramfold_sys::uffd::Partial;
+use ramfold_sys::{Errno, PAGE_SIZE, time};
+
+use crate::agent::{Active, Context, Core};
+use crate::cost;
+use crate::page::{self, PageNumber};
+use crate::staging::Slot;
+use crate::take::clock_hand::{ClockHand, Place};
+
+/// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
+/// take about 10 us when another core has to be told to forget them.
+const BATCH_PAGES: usize = 32;
+/// Pages of a stack that are in use at a time, as a rule.
+const STACK_PAGES_MAX: usize = 8;
+/// How far to go on behind a page that is refused because a relative still has it too, or because
+/// of its mapping: such pages lie together, and each refusal takes a while.
+const REFUSED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
+
+/// What streams have brought in waits in as much as the cap / this.
+const PROBATION_SHARE: usize = 16;
+/// Or in so much: a few streams' windows.
+const PROBATION_PAGES_MIN: usize = 128;
+
+/// A trial takes a page in another of so many parts of what the cap holds than the last.
+const TRIAL_PLACES: usize = 64;
+
+/// A round in which not one of so many pages could be stored gains too little: those that could are
+/// the ones the program cannot do without, and come back at once.
+const GAIN_SHARE: u64 = 32;
+const FRUITLESS_ROUNDS_MAX: u32 = 2;
+/// What is protected is looked at again when so many pages have parted: it takes as long as to evict
+/// some tens.
+const PARTED_PAGES_MIN: u64 = 128;
+
+/// Where the sweep is. All zero is a sweep that has not begun.
+#[repr(C)]
+pub struct Sweep {
+    hand: ClockHand,
+    /// The sweep has come round this often, one after the other, with too little gained.
+    fruitless_rounds: u32,
+    /// Rounds so far.
+    round: u32,
+    /// Pages in memory that were come by in this round, and pages that were stored.
+    seen: u64,
+    stored: u64,
+    /// Of those that were come by the ones that a relative has too. They say nothing about the rest.
+    shared: u64,
+    blocked: bool,
+    /// What is protected because it was shared is looked at too: see [`crate::fork::copies`].
+    looks_at_protected: bool,
+    /// [`Session::parted_pages`] when that was done last.
+    ///
+    /// [`Session::parted_pages`]: crate::session::Session::parted_pages
+    parted_pages: u64,
+    /// Where a page was last taken as a trial.
+    tried: Place,
+}
+
+/// What one step of the sweep came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Pages went into staging.
+    Pages,
+    /// Pages were passed by.
+    Passed,
+    /// A stretch of memory was looked at in which no page is present.
+    Looked,
+    /// This page was shared by a fork once, or is pinned; the sweep stands before it, and
+    /// [`crate::reclaim`] must see to it.
+    Busy(usize),
+    /// An event waits to be read; nothing can be moved until then.
+    Changing,
+    /// There is no free slot in staging.
+    Full,
+    /// There is nothing left to take.
+    Nothing,
+}
+
+impl Sweep {
+    /// It may pay to go round again: memory has changed since it did not.
+    pub fn encourage(&mut self) {
+        self.fruitless_rounds = 0;
+        self.blocked = false;
+        self.looks_at_protected = false;
+    }
+
+    /// So many pages have parted by now, of what was shared. Are there enough for another look?
+    fn may_look_at_protected(&mut self, parted_pages: u64) -> bool {
+        let is_due = parted_pages.wrapping_sub(self.parted_pages) >= PARTED_PAGES_MIN;
+        if self.looks_at_protected || !is_due {
+            return false;
+        }
+        self.parted_pages = parted_pages;
+        self.looks_at_protected = true;
+        true
+    }
+
+    /// What is protected is looked at in any case: what else has become the process's own is not known.
+    pub fn look_at_protected(&mut self) {
+        self.parted_pages = self.parted_pages.wrapping_sub(PARTED_PAGES_MIN);
+    }
+
+    /// A page that was taken has been compressed.
+    pub fn note_stored(&mut self) {
+        self.stored += 1;
+    }
+
+    /// `waiting`: so many of the pages that were taken are not compressed yet.
+    fn begin_round(&mut self, waiting: u64) {
+        self.note_round();
+        self.hand.restart();
+        let seen = self.seen.saturating_sub(self.shared);
+        let pays = |stored: u64| stored > 0 && stored * GAIN_SHARE >= seen;
+        if pays(self.stored) {
+            self.fruitless_rounds = 0;
+        } else if pays(self.stored + waiting) {
+            // It cannot be said yet.
+            return;
+        } else {
+            self.fruitless_rounds += 1;
+        }
+        self.seen = 0;
+        self.stored = 0;
+        self.shared = 0;
+    }
+
+    /// A hand has been everywhere.
+    pub fn note_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// Number of the round.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// The fault handler cannot go on: the sweep stands before a page that only the monitor can see
+    /// to, or there is nothing to take.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Passes by a page that was called busy, if the sweep still stands before it.
+    pub fn skip_busy(&mut self, address: usize) {
+        if self.hand.run().is_some_and(|run| run.start == address) {
+            self.skip(PAGE_SIZE);
+            self.blocked = false;
+        }
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.seen += (bytes / PAGE_SIZE) as u64;
+        self.hand.skip(bytes);
+    }
+}
+
+/// Takes a batch of pages into staging, or passes some by.
+pub fn take_next(context: &mut Context<'_>) -> Taken {
+    let agent = context.agent;
+    if context.core.staging.free_slots().is_empty() {
+        return Taken::Full;
+    }
+    let cap_pages = cost::watermarks(agent.session()).cap as usize / PAGE_SIZE;
+    context.core.victims.set_cap(cap_pages as u64);
+    let limit = (cap_pages / PROBATION_SHARE).max(PROBATION_PAGES_MIN);
+    let streamed = context.core.probation.beyond(limit);
+    if let Some((first, pages)) = streamed {
+        let choice = context.core.victims.choose();
+        if choice.kind == VictimKind::Streamed {
+            let pages = if choice.is_trial { 1 } else { pages };
+            return take_streamed(context, first, pages, choice);
+        }
+        if choice.is_trial {
+            return try_page(context, cap_pages, choice);
+        }
+        // What has waited for long is like any other page.
+        while context.core.probation.beyond(2 * limit).is_some() {
+            context.core.probation.drop_oldest();
+        }
+    }
+    let run = match find_victims(context) {
+        Ok(run) => run,
+        Err(Taken::Nothing) => {
+            if let Some((first, pages)) = context.core.probation.beyond(limit) {
+                let choice = VictimChoice { kind: VictimKind::Streamed, is_trial: false };
+                return take_streamed(context, first, pages, choice);
+            }
+            context.core.sweep.blocked = true;
+            return Taken::Nothing;
+        }
+        Err(taken) => {
+            context.core.sweep.blocked = false;
+            return taken;
+        }
+    };
+    let first = page::number_of(run.start);
+    let (taken, bytes) = take(context, run);
+    if taken == Taken::Pages {
+        let kind = if streamed.is_some() { VictimKind::Swept } else { VictimKind::SweptAlone };
+        context.core.victims.note_taken(
+            first,
+            bytes / PAGE_SIZE,
+            VictimChoice { kind, is_trial: false },
+        );
+    }
+    context.core.sweep.skip(bytes);
+    context.core.sweep.blocked = matches!(taken, Taken::Busy(_));
+    taken
+}
+
+/// Was this page taken, and has not come back?
+pub fn is_out(active: &Active, core: &Core, page: PageNumber) -> bool {
+    core.staging.find(page).is_some() || active.store.contains(page)
+}
+
+/// Takes pages that a stream has left behind. What stands in the way is left to the sweep.
+fn take_streamed(
+    context: &mut Context<'_>,
+    first: PageNumber,
+    pages: usize,
+    choice: VictimChoice,
+) -> Taken {
+    let active = context.active;
+    let out = (first..first + pages as u64)
+        .take_while(|&page| is_out(active, context.core, page))
+        .count();
+    if out > 0 {
+        context.core.probation.skip(out);
+        return Taken::Passed;
+    }
+    let start = page::address_of(first);
+    match take(context, start..start + pages * PAGE_SIZE) {
+        (Taken::Changing, _) => return Taken::Changing,
+        (Taken::Pages, bytes) => {
+            context.core.victims.note_taken(first, bytes / PAGE_SIZE, choice);
+            context.core.probation.skip(bytes / PAGE_SIZE);
+            return Taken::Pages;
+        }
+        (Taken::Passed, bytes) if bytes > 0 => context.core.probation.skip(bytes / PAGE_SIZE),
+        _ => context.core.probation.drop_oldest(),
+    }
+    Taken::Passed
+}
+
+/// Takes one page somewhere, a good way behind the last that was taken so: any page that the sweep could
+/// come by.
+fn try_page(context: &mut Context<'_>, cap_pages: usize, choice: VictimChoice) -> Taken {
+    let active = context.active;
+    let Core { sweep, regions, .. } = context.core;
+    let place = &mut sweep.tried;
+    place.at += (cap_pages / TRIAL_PLACES).max(1) * PAGE_SIZE;
+    if regions.at_or_after(place.at).is_none() {
+        place.at = 0;
+    }
+    let mut runs = [PageRegion::default()];
+    if place.look(active, regions, 1, &mut runs, Pages::All).unwrap_or(0) == 0 {
+        return Taken::Passed;
+    }
+    let first = runs[0].start as usize;
+    place.at = first;
+    if is_spared(Reuse(active.store.mark(page::number_of(first))), false) {
+        return Taken::Passed;
+    }
+    match move_start(context, first..first + PAGE_SIZE, 1) {
+        (Taken::Changing, _) => Taken::Changing,
+        (Taken::Pages, _) => {
+            context.core.victims.note_taken(page::number_of(first), 1, choice);
+            // In its place stays one that a stream has left behind.
+            context.core.probation.skip(1);
+            Taken::Pages
+        }
+        _ => Taken::Passed,
+    }
+}
+
+/// Takes the lowest pages of a stack that are in memory: its thread stops at the next call or
+/// return, and waits with the faults that wait for room.
+pub fn stop_thread(context: &mut Context<'_>, stack: Range<usize>) {
+    let Context { agent, active, .. } = *context;
+    let mut runs = [PageRegion::default()];
+    if let Ok(found) = active.pagemap.present(stack, STACK_PAGES_MAX, &mut runs, Pages::All)
+        && found.runs > 0
+    {
+        let run = runs[0].start as usize..runs[0].end as usize;
+        let pages = (run.len() / PAGE_SIZE).min(STACK_PAGES_MAX);
+        let (taken, _) = move_start(context, run, pages);
+        let counters = &agent.process().counters;
+        let stopped = taken == Taken::Pages;
+        let count = if stopped { &counters.threads_stopped } else { &counters.threads_not_stopped };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Looks for pages in memory behind the hand, a stretch at a time. [`Taken::Looked`] when there are
+/// none in it, [`Taken::Nothing`] after two rounds that gained too little: the first may only have
+/// cleared marks, or passed by what is protected.
+fn find_victims(context: &mut Context<'_>) -> Result<Range<usize>, Taken> {
+    let Context { agent, active, .. } = *context;
+    let Core { sweep, regions, staging, .. } = context.core;
+    if let Some(run) = sweep.hand.run() {
+        return Ok(run);
+    }
+    // What is still shared, as far as is known, is not worth a look.
+    let passes_protected = agent.copies.is_guarded() && !sweep.looks_at_protected;
+    let pages = if passes_protected { Pages::Unprotected } else { Pages::All };
+    if !sweep.hand.look(active, regions, pages) {
+        // What was taken in this round may be all there is.
+        staging.seal_chunk();
+        if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX {
+            let parted = agent.session().parted_pages.load(Ordering::Relaxed);
+            if !passes_protected || !sweep.may_look_at_protected(parted) {
+                return Err(Taken::Nothing);
+            }
+        }
+        sweep.begin_round(staging.live_pages());
+    }
+    sweep.hand.run().ok_or(Taken::Looked)
+}
+
+/// Takes a batch from the start of a run of present pages. Returns also how many bytes of the run
+/// are dealt with.
+pub fn take(context: &mut Context<'_>, run: Range<usize>) -> (Taken, usize) {
+    let active = context.active;
+    let first = page::number_of(run.start);
+    let pages = run.len() / PAGE_SIZE;
+    // In a second round having been used lately is no protection any more: everything was.
+    let tolerant = context.core.sweep.fruitless_rounds > 0;
+    // Pages that were used lately, or did not compress lately, are passed by once per mark.
+    let passed =
+        (0..pages).take_while(|&index| pass_by(active, first + index as u64, tolerant)).count();
+    if passed > 0 {
+        return (Taken::Passed, passed * PAGE_SIZE);
+    }
+    let free = context.core.staging.free_slots();
+    let pages = 1
+        + (1..pages.min(BATCH_PAGES).min(free.len()))
+            .take_while(|&index| {
+                !is_spared(Reuse(active.store.mark(first + index as u64)), tolerant)
+            })
+            .count();
+    move_start(context, run, pages)
+}
+
+/// Takes up to so many pages from the start of a run, whatever their marks say.
+pub fn move_start(context: &mut Context<'_>, run: Range<usize>, pages: usize) -> (Taken, usize) {
+    let Context { agent, active, .. } = *context;
+    let free = context.core.staging.free_slots();
+    let first = page::number_of(run.start);
+    let pages = pages.min(free.len());
+    let pages = (0..pages).take_while(|&index| !agent.stays(first + index as u64)).count();
+    if pages == 0 && !free.is_empty() {
+        return (Taken::Passed, PAGE_SIZE);
+    }
+    let range = run.start..run.start + pages * PAGE_SIZE;
+    // What has left the list since the look must not be touched: it may be memory that the
+    // program has just mapped and that nobody would bring back.
+    if range.is_empty() || !context.core.regions.contains(&range) {
+        return (Taken::Passed, run.len());
+    }
+    if context.core.dropped.touch(&range, time::monotonic_ns) {
+        return (Taken::Passed, range.len());
+    }
+    let slot = active.slot_address(Slot(free.start));
+    let mut bytes = range.len();
+    loop {
+        // SAFETY: the range is registered, as the list under the lock says, so faults on it come
+        // to the handler; the slots are registered and free.
+        match unsafe { active.uffd.move_pages(&active.pagemap, slot, range.start, bytes) } {
+            Ok(()) => {}
+            Err(Partial { errno: Errno::IO, .. }) => {
+                agent.fail(format_args!("cannot tell what was taken of {:#x}", range.start))
+            }
+            // A run may reach over the border of two mappings, which MOVE does not.
+            Err(Partial { errno: Errno::INVAL, done: 0 }) if bytes > PAGE_SIZE => {
+                bytes = (bytes / 2).next_multiple_of(PAGE_SIZE);
+                continue;
+            }
+            Err(Partial { errno, done: 0 }) => return refused(context, errno, run),
+            // What stopped it shows when the rest is tried.
+            Err(Partial { done, .. }) => bytes = done,
+        }
+        // SAFETY: they were just filled, and the list does not have them yet.
+        unsafe { active.keep_slots(Slot(free.start), bytes / PAGE_SIZE) };
+        note_staged(context, first, bytes / PAGE_SIZE);
+        return (Taken::Pages, bytes);
+    }
+}
+
+fn note_staged(context: &mut Context<'_>, first: PageNumber, pages: usize) {
+    let Context { agent, active, .. } = *context;
+    for page in first..first + pages as u64 {
+        context.core.staging.push(page);
+        active
+            .store
+            .set_mark(page, Reuse(active.store.mark(page)).taken(context.core.sweep.round).0);
+    }
+    context.core.has_taken = true;
+    let staged = &agent.process().counters.pages_staged;
+    staged.fetch_add(pages as u64, Ordering::Relaxed);
+}
+
+/// MOVE refused the first page of a run.
+fn refused(context: &mut Context<'_>, errno: Errno, run: Range<usize>) -> (Taken, usize) {
+    let Context { agent, active, .. } = *context;
+    let counters = &agent.process().counters;
+    match errno {
+        // A relative still has the page: taking it would free nothing.
+        Errno::BUSY if !active.pagemap.is_exclusive(run.start) => {
+            let bytes = run.len().min(REFUSED_SKIP_BYTES);
+            let pages = (bytes / PAGE_SIZE) as u64;
+            counters.refused_shared.fetch_add(pages, Ordering::Relaxed);
+            context.core.sweep.shared += pages;
+            (Taken::Passed, bytes)
+        }
+        Errno::AGAIN => (Taken::Changing, 0),
+        Errno::BUSY => (Taken::Busy(run.start), 0),
+        // The page left between the look and the call.
+        Errno::NOENT | Errno::FAULT => (Taken::Passed, PAGE_SIZE),
+        // A page in a slot that should be free: somebody populated all memory (mlockall).
+        Errno::EXIST => {
+            context.core.staging.skip_slot();
+            (Taken::Passed, 0)
+        }
+        // The mapping is locked, or its access is not like staging's: MOVE wants both sides alike.
+        // What lies behind it in the run may belong to another.
+        _ => {
+            counters.refused_mapping.fetch_add(1, Ordering::Relaxed);
+            (Taken::Passed, run.len().min(REFUSED_SKIP_BYTES))
+        }
+    }
+}
+
+/// Is the page to be left alone this time? Takes one off its mark.
+fn pass_by(active: &Active, page: PageNumber, tolerant: bool) -> bool {
+    let mark = Reuse(active.store.mark(page));
+    if let Some(after) = mark.passed() {
+        active.store.set_mark(page, after.0);
+    }
+    is_spared(mark, tolerant)
+}
+
+/// Does a mark say to leave a page alone? `tolerant`: not for having been used lately.
+fn is_spared(mark: Reuse, tolerant: bool) -> bool {
+    mark.passed().is_some() && !(tolerant && mark.compresses())
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::MaybeUninit;
+
+    use super::*;
+
+    fn fruitless_after(rounds: u32, seen: u64, stored: u64, waiting: u64) -> u32 {
+        fruitless_beside_shared(rounds, seen, stored, waiting, 0)
+    }
+
+    fn fruitless_beside_shared(
+        rounds: u32,
+        seen: u64,
+        stored: u64,
+        waiting: u64,
+        shared: u64,
+    ) -> u32 {
+        // SAFETY: all zero is a sweep that has not begun.
+        let mut sweep: Sweep = unsafe { MaybeUninit::zeroed().assume_init() };
+        for _ in 0..rounds {
+            sweep.seen += seen;
+            sweep.stored += stored;
+            sweep.shared += shared;
+            sweep.begin_round(waiting);
+        }
+        sweep.fruitless_rounds
+    }
+
+    #[test]
+    fn a_round_that_gains_too_little_is_fruitless() {
+        assert_eq!(fruitless_after(3, 3200, 0, 0), 3);
+        assert_eq!(fruitless_after(3, 3200, 99, 0), 3);
+        assert_eq!(fruitless_after(3, 3200, 100, 0), 0);
+        assert_eq!(fruitless_after(3, 0, 0, 0), 3);
+        // A few pages among many that are shared are worth another round.
+        assert_eq!(fruitless_beside_shared(3, 3200, 5, 0, 3100), 0);
+        assert_eq!(fruitless_beside_shared(3, 3200, 0, 0, 3200), 3);
+    }
+
+    /// Threads that go on faulting keep a few pages waiting for ever.
+    #[test]
+    fn what_waits_delays_the_verdict_only_where_it_matters() {
+        assert_eq!(fruitless_after(1, 3200, 0, 100), 0);
+        assert_eq!(fruitless_after(3, 3200, 1, 3), 3);
+        assert!(fruitless_after(100, 3200, 0, 100) > 40);
+    }
+}
