@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ramfold_filecache::content::{Statistics, View};
+use ramfold_filecache::{Statistics, View};
 
 use crate::picture;
 

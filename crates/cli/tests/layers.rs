@@ -80,9 +80,21 @@ const CRATES: &[Rules] = &[
         has_unsafe: &["src"],
     },
     Rules {
+        name: "ramfold-cache",
+        folder: "crates/cache",
+        uses: &[
+            "ramfold-codec",
+            "ramfold-engine",
+            "ramfold-policy",
+            "ramfold-store",
+            "ramfold-sys",
+        ],
+        has_unsafe: &[],
+    },
+    Rules {
         name: "ramfold-filecache",
         folder: "crates/filecache",
-        uses: &["ramfold-codec", "ramfold-engine", "ramfold-store", "ramfold-sys"],
+        uses: &["ramfold-cache", "ramfold-codec", "ramfold-policy", "ramfold-sys"],
         has_unsafe: &[],
     },
     Rules {

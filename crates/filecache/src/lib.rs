@@ -1,13 +1,15 @@
-//! `ramfold mount`: a file system in user space (FUSE) that shows a directory, SOURCE, at another place.
+//! `ramfold mount`: a file system in user space (FUSE) that shows a directory, SOURCE, at another
+//! place.
 //!
-//! [`mount`] makes and ends the mount; `fs` answers the kernel's requests by the same requests to SOURCE, and
-//! [`content`] is where all data of files goes through; `watch` sees what is changed behind the mount, and
-//! `credentials` makes a request act as whoever it comes from.
+//! [`mount`] makes and ends the mount, `fs` answers the kernel's requests by the same requests to
+//! SOURCE, and `file` is where all data of files goes through, into a compressed cache and out of
+//! it.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs, unreachable_pub)]
 
-pub mod content;
-mod credentials;
+mod file;
 mod fs;
 pub mod mount;
-mod watch;
+
+pub use file::{COMPRESSED_SHARE_MAX, Config, FileCacheError, Statistics, View};

@@ -8,4 +8,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]
 
+#[cfg(any(feature = "files", test))]
+extern crate alloc;
+
+#[cfg(any(feature = "files", test))]
+pub mod files;
 pub mod memory;

@@ -9,8 +9,8 @@ use std::thread;
 use anyhow::{Context, bail};
 use ramfold_codec::Codec;
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
-use ramfold_filecache::content::{self, COMPRESSED_SHARE_MAX, View};
 use ramfold_filecache::mount::{Mount, Mounted, Options};
+use ramfold_filecache::{COMPRESSED_SHARE_MAX, Config, View};
 use rustix::fs::StatVfsMountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -171,7 +171,7 @@ fn serve(
         allow_other,
         restrictions,
         threads: None,
-        content: content::Config {
+        cache: Config {
             memory_bytes: memory_bytes(memory, MEMORY_SHARE)?,
             compressed_share: arguments.compressed_share,
             codec: arguments.codec.0,

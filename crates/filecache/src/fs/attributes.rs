@@ -1,7 +1,7 @@
 //! Attributes of files, as SOURCE has them and as the kernel wants them.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileHandle, FileType, INodeNo, TimeOrNow};
@@ -12,14 +12,14 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::FileSystem;
-use super::inodes::Inode;
-use super::source::{Descriptors, look_at};
-use crate::content::Changed;
-use crate::credentials::{About, Caller, SET_GROUP_ID, SetId};
+use super::credentials::{About, Caller, SET_GROUP_ID, SetId};
+use super::inode::Inode;
+use super::source_mounts::{Descriptors, look_at};
+use crate::file::Changed;
 
 /// What a setattr request asks for.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     pub mode: Option<u32>,
     pub user: Option<u32>,
     pub group: Option<u32>,
@@ -43,7 +43,11 @@ impl Wanted {
 impl FileSystem {
     /// # Errors
     /// What statx(2) says.
-    pub fn attributes(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<FileAttr> {
+    pub(crate) fn attributes(
+        &self,
+        number: INodeNo,
+        handle: Option<FileHandle>,
+    ) -> io::Result<FileAttr> {
         let inode = self.inodes.get(number)?;
         let stat = match handle.and_then(|handle| self.files.get(handle).ok()) {
             Some(file) => look_at(file.source())?,
@@ -54,7 +58,7 @@ impl FileSystem {
 
     /// # Errors
     /// What SOURCE says to the first of the changes that fails.
-    pub fn set_attributes(
+    pub(crate) fn set_attributes(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -65,20 +69,11 @@ impl FileSystem {
         let found = inode.find()?;
         let file = found.as_fd();
         let changed = if wanted.size.is_some() { Changed::All } else { Changed::Attributes };
-        let content = inode.content(&self.contents);
+        let cached = inode.cached_file(&self.cache);
         let stat = &look_at(file)?;
-        let result = content.change(Some(file), changed, || {
+        let result = cached.change(Some(file), changed, || {
             if wanted.is_nothing() {
-                // Set-id bits alone are to go, because of a chown(2) that leaves owner and group, or of a write that
-                // follows: of whom does not matter then, and SOURCE clears them with it.
-                let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat, &file) };
-                let cleared = self
-                    .powers
-                    .as_caller(caller, &about, || Ok(chownat(file, "", None, None, empty_path())?));
-                match cleared {
-                    Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {}
-                    result => result?,
-                }
+                self.clear_set_id_bits(caller, file, stat)?;
             }
             if let Some(mode) = wanted.mode {
                 let set_id = if mode & SET_GROUP_ID == 0 { SetId::Kept } else { SetId::Set };
@@ -96,31 +91,10 @@ impl FileSystem {
                 })?;
             }
             if let Some(size) = wanted.size {
-                let set_id = SetId::Written.of(stat);
-                match handle.and_then(|handle| self.files.get(handle).ok()) {
-                    Some(opened) => {
-                        let _acting = self.powers.act_as(caller, set_id)?;
-                        ftruncate(opened.source(), size)?;
-                    }
-                    None => {
-                        let opened = self.open_source(caller, &inode, OFlags::WRONLY)?;
-                        let _acting = self.powers.act_as(caller, set_id)?;
-                        ftruncate(opened, size)?;
-                    }
-                }
+                self.set_size(caller, &inode, handle, size, SetId::Written.of(stat))?;
             }
             if wanted.accessed.is_some() || wanted.modified.is_some() {
-                let times = Timestamps {
-                    last_access: time_to_set(wanted.accessed),
-                    last_modification: time_to_set(wanted.modified),
-                };
-                let set = || Ok(utimensat(file, "", &times, empty_path())?);
-                match wanted.size.is_some() {
-                    // Whoever cuts a file off changes one, open or not.
-                    true => set()?,
-                    // An owner may, and to now whoever may write.
-                    false => self.powers.as_caller(caller, &About::file(&stat, &file), set)?,
-                }
+                self.set_times(caller, file, stat, wanted)?;
             }
             Ok(())
         });
@@ -128,13 +102,71 @@ impl FileSystem {
         result?;
         shown(&inode, &look_at(file)?)
     }
+
+    /// Set-id bits alone are to go, because of a chown(2) that leaves owner and group, or of a
+    /// write that follows: of whom does not matter then, and SOURCE clears them with it.
+    fn clear_set_id_bits(
+        &self,
+        caller: Caller,
+        file: BorrowedFd<'_>,
+        stat: &Statx,
+    ) -> io::Result<()> {
+        let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat, &file) };
+        let clear = || Ok(chownat(file, "", None, None, empty_path())?);
+        match self.powers.as_caller(caller, &about, clear) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => Ok(()),
+            result => result,
+        }
+    }
+
+    fn set_size(
+        &self,
+        caller: Caller,
+        inode: &Inode,
+        handle: Option<FileHandle>,
+        size: u64,
+        set_id: SetId,
+    ) -> io::Result<()> {
+        match handle.and_then(|handle| self.files.get(handle).ok()) {
+            Some(opened) => {
+                let _acting = self.powers.act_as(caller, set_id)?;
+                ftruncate(opened.source(), size)?;
+            }
+            None => {
+                let opened = self.open_source(caller, inode, OFlags::WRONLY)?;
+                let _acting = self.powers.act_as(caller, set_id)?;
+                ftruncate(opened, size)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_times(
+        &self,
+        caller: Caller,
+        file: BorrowedFd<'_>,
+        stat: &Statx,
+        wanted: &Wanted,
+    ) -> io::Result<()> {
+        let times = Timestamps {
+            last_access: time_to_set(wanted.accessed),
+            last_modification: time_to_set(wanted.modified),
+        };
+        let set = || Ok(utimensat(file, "", &times, empty_path())?);
+        match wanted.size.is_some() {
+            // Whoever cuts a file off changes one, open or not.
+            true => set(),
+            // An owner may, and to now whoever may write.
+            false => self.powers.as_caller(caller, &About::file(&stat, &file), set),
+        }
+    }
 }
 
 /// As the kernel is shown it. The number is SOURCE's wherever it can be, and the root's always.
 ///
 /// # Errors
 /// `EIO` when it is of no known type.
-pub fn shown(inode: &Inode, stat: &Statx) -> io::Result<FileAttr> {
+pub(super) fn shown(inode: &Inode, stat: &Statx) -> io::Result<FileAttr> {
     inode.note_told(stat);
     let number = if inode.number == INodeNo::ROOT { INodeNo(stat.stx_ino) } else { inode.number };
     Ok(FileAttr {
@@ -158,11 +190,11 @@ pub fn shown(inode: &Inode, stat: &Statx) -> io::Result<FileAttr> {
 
 /// # Errors
 /// `EIO` when it is none that this program knows.
-pub fn file_type(stat: &Statx) -> io::Result<FileType> {
+pub(super) fn file_type(stat: &Statx) -> io::Result<FileType> {
     kind(rustix::fs::FileType::from_raw_mode(stat.stx_mode.into())).ok_or(Errno::IO.into())
 }
 
-pub fn kind(file_type: rustix::fs::FileType) -> Option<FileType> {
+pub(super) fn kind(file_type: rustix::fs::FileType) -> Option<FileType> {
     use rustix::fs::FileType as Source;
     Some(match file_type {
         Source::RegularFile => FileType::RegularFile,
@@ -200,8 +232,8 @@ fn time_to_set(time: Option<TimeOrNow>) -> Timespec {
                 tv_sec: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: after.subsec_nanos().into(),
             },
-            // fuser 0.18 takes the nanoseconds off where they are to be added: seconds and nanoseconds are as
-            // they came.
+            // fuser 0.18 takes the nanoseconds off where they are to be added: seconds and
+            // nanoseconds are as they came.
             Err(before) => Timespec {
                 tv_sec: 0i64.wrapping_sub_unsigned(before.duration().as_secs()),
                 tv_nsec: before.duration().subsec_nanos().into(),

@@ -1,18 +1,18 @@
 //! In which order the kernel is to forget inodes (CLOCK).
 //!
 //! A hand goes round over all of them. What was used since it came by last is passed over once;
-//! what is new has its place just behind the hand, so that it is reached last.
+//! what is new has its position just behind the hand, so that it is reached last.
 
-/// What has a place in the order, and remembers it.
-pub trait Placed {
-    fn place(&self) -> usize;
-    fn set_place(&self, place: usize);
+/// What has a position in the order, and remembers it.
+pub(super) trait Positioned {
+    fn position(&self) -> usize;
+    fn set_position(&self, position: usize);
     /// Whether it was used since this was asked last.
     fn take_used(&self) -> bool;
 }
 
 #[derive(Debug)]
-pub struct Clock<T> {
+pub(super) struct Clock<T> {
     items: Vec<T>,
     hand: usize,
 }
@@ -23,44 +23,44 @@ impl<T> Default for Clock<T> {
     }
 }
 
-impl<T: Placed> Clock<T> {
+impl<T: Positioned> Clock<T> {
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    pub fn capacity(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.items.capacity()
     }
 
-    pub fn insert(&mut self, item: T) {
+    pub(super) fn insert(&mut self, item: T) {
         // What was at the hand comes last of those that the hand has before it.
         self.items.push(item);
         let last = self.items.len() - 1;
         self.items.swap(self.hand, last);
-        self.note_place(last);
-        self.note_place(self.hand);
+        self.note_position(last);
+        self.note_position(self.hand);
         self.hand += 1;
     }
 
-    /// Removes what has this place.
-    pub fn remove(&mut self, mut place: usize) {
-        if place < self.hand {
-            // Behind the hand only what was there takes the place.
+    /// Removes what has this position.
+    pub(super) fn remove(&mut self, mut position: usize) {
+        if position < self.hand {
+            // Behind the hand only what was there takes the position.
             self.hand -= 1;
-            self.items.swap(place, self.hand);
-            self.note_place(place);
-            place = self.hand;
+            self.items.swap(position, self.hand);
+            self.note_position(position);
+            position = self.hand;
         }
-        self.items.swap_remove(place);
-        self.note_place(place);
+        self.items.swap_remove(position);
+        self.note_position(position);
         if self.items.len() < self.items.capacity() / 4 {
             self.items.shrink_to(self.items.len() * 2);
         }
     }
 
     /// Goes over up to `count` items, and calls `take` with those that were not used.
-    pub fn advance(&mut self, count: usize, mut take: impl FnMut(&T)) {
+    pub(super) fn advance(&mut self, count: usize, mut take: impl FnMut(&T)) {
         for _ in 0..count.min(self.items.len()) {
             if self.hand >= self.items.len() {
                 self.hand = 0;
@@ -73,9 +73,9 @@ impl<T: Placed> Clock<T> {
         }
     }
 
-    fn note_place(&self, place: usize) {
-        if let Some(item) = self.items.get(place) {
-            item.set_place(place);
+    fn note_position(&self, position: usize) {
+        if let Some(item) = self.items.get(position) {
+            item.set_position(position);
         }
     }
 }
@@ -90,17 +90,17 @@ mod tests {
     #[derive(Default)]
     struct Item {
         name: usize,
-        place: Cell<usize>,
+        position: Cell<usize>,
         used: Cell<bool>,
     }
 
-    impl Placed for Rc<Item> {
-        fn place(&self) -> usize {
-            self.place.get()
+    impl Positioned for Rc<Item> {
+        fn position(&self) -> usize {
+            self.position.get()
         }
 
-        fn set_place(&self, place: usize) {
-            self.place.set(place);
+        fn set_position(&self, position: usize) {
+            self.position.set(position);
         }
 
         fn take_used(&self) -> bool {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn each_knows_its_place_whatever_is_removed() {
+    fn each_knows_its_position_whatever_is_removed() {
         let mut clock = Clock::default();
         let mut items = Vec::new();
         for step in 0_usize..2000 {
@@ -144,13 +144,13 @@ mod tests {
             }
             if step % 5 == 1 || step >= 1000 {
                 let gone = items.swap_remove(step * 7919 % items.len());
-                clock.remove(gone.place());
+                clock.remove(gone.position());
             }
             if step % 11 == 0 {
                 clock.advance(step % 17, |_| {});
             }
             assert_eq!(clock.len(), items.len());
-            assert!(items.iter().all(|item| Rc::ptr_eq(item, &clock.items[item.place()])));
+            assert!(items.iter().all(|item| Rc::ptr_eq(item, &clock.items[item.position()])));
             if items.is_empty() {
                 break;
             }

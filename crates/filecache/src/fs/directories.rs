@@ -1,5 +1,5 @@
-//! Open directories. Where a listing is, SOURCE itself says (d_off of getdents(2)), so it stays right while names
-//! come and go, as right as SOURCE's own.
+//! Open directories. Where a listing is, SOURCE itself says (d_off of getdents(2)), so it stays
+//! right while names come and go, as right as SOURCE's own.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -15,16 +15,16 @@ use rustix::io::Errno;
 
 use super::FileSystem;
 use super::attributes::{file_type, kind};
+use super::credentials::Caller;
 use super::handles::Handles;
 use super::open_limit::Counted;
-use crate::credentials::Caller;
 
 /// What the C library asks for at a time.
 const READ_AT_ONCE: usize = 32 << 10;
 
 /// A name as a listing has it.
 #[derive(Debug)]
-pub struct Listed {
+pub(crate) struct Listed {
     pub inode: u64,
     /// Where the listing goes on after it.
     pub next: u64,
@@ -33,7 +33,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    pub fn name(&self) -> &OsStr {
+    pub(crate) fn name(&self) -> &OsStr {
         OsStr::from_bytes(&self.name)
     }
 
@@ -43,7 +43,7 @@ impl Listed {
 }
 
 #[derive(Debug)]
-pub struct OpenDirectory {
+pub(super) struct OpenDirectory {
     source: OwnedFd,
     listing: Mutex<Listing>,
     _counted: Counted,
@@ -57,10 +57,10 @@ struct Listing {
 }
 
 /// All open directories.
-pub type Directories = Handles<OpenDirectory>;
+pub(super) type Directories = Handles<OpenDirectory>;
 
 impl OpenDirectory {
-    pub fn source(&self) -> &OwnedFd {
+    pub(super) fn source(&self) -> &OwnedFd {
         &self.source
     }
 
@@ -131,7 +131,7 @@ impl OpenDirectory {
 impl FileSystem {
     /// # Errors
     /// What open(2) says.
-    pub fn open_directory(&self, caller: Caller, number: INodeNo) -> io::Result<FileHandle> {
+    pub(crate) fn open_directory(&self, caller: Caller, number: INodeNo) -> io::Result<FileHandle> {
         let inode = self.inodes.get(number)?;
         let counted = self.open_limit.count(caller.user)?;
         let source = self.open_source(caller, &inode, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -139,13 +139,13 @@ impl FileSystem {
         Ok(self.directories.add(OpenDirectory { source, listing, _counted: counted }))
     }
 
-    pub fn close_directory(&self, handle: FileHandle) {
+    pub(crate) fn close_directory(&self, handle: FileHandle) {
         self.directories.remove(handle);
     }
 
     /// # Errors
     /// What getdents(2) says.
-    pub fn list(
+    pub(crate) fn list(
         &self,
         handle: FileHandle,
         position: u64,
@@ -159,7 +159,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What getdents(2) says.
-    pub fn list_with_attributes(
+    pub(crate) fn list_with_attributes(
         &self,
         handle: FileHandle,
         position: u64,
@@ -184,8 +184,9 @@ impl FileSystem {
                 }
                 // Gone meanwhile.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Ok(true),
-                // Looked up by itself it says what is wrong. The kernel takes no attributes from an entry with the
-                // root's number, and shows its name; one without a number the C library would pass over.
+                // Looked up by itself it says what is wrong. The kernel takes no attributes from an
+                // entry with the root's number, and shows its name; one without a number the C
+                // library would pass over.
                 Err(_) => Ok(add(listed, &bare(INodeNo::ROOT.0, listed.kind), Generation(0))),
             }
         })
@@ -193,7 +194,7 @@ impl FileSystem {
 
     /// # Errors
     /// What fsync(2) says.
-    pub fn sync_directory(&self, handle: FileHandle, data_only: bool) -> io::Result<()> {
+    pub(crate) fn sync_directory(&self, handle: FileHandle, data_only: bool) -> io::Result<()> {
         let directory = self.directories.get(handle)?;
         match data_only {
             true => fdatasync(&directory.source)?,

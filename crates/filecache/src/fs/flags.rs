@@ -9,16 +9,16 @@ use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use super::FileSystem;
-use super::source::look_at;
-use crate::content::Changed;
-use crate::credentials::{About, Caller};
+use super::credentials::{About, Caller};
+use super::source_mounts::look_at;
+use crate::file::Changed;
 
-/// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS. Not those of 32-bit programs: the kernel makes these of them, and of nobody
-/// else checks whether they may (do_vfs_ioctl).
+/// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS. Not those of 32-bit programs: the kernel makes these of
+/// them, and of nobody else checks whether they may (do_vfs_ioctl).
 const GET: u32 = 0x8008_6601;
 const SET: u32 = 0x4008_6602;
-/// FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR: the same flags and some more. To set the former the kernel asks for
-/// these first.
+/// FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR: the same flags and some more. To set the former the
+/// kernel asks for these first.
 const GET_MORE: u32 = 0x801c_581f;
 const SET_MORE: u32 = 0x401c_5820;
 
@@ -27,7 +27,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ENOTTY` for any other ioctl; what SOURCE says.
-    pub fn file_flags(
+    pub(crate) fn file_flags(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -45,9 +45,9 @@ impl FileSystem {
         };
         let change = |set: &dyn Fn() -> Result<(), Errno>| {
             let inode = self.inodes.get(number)?;
-            let content = inode.content(&self.contents);
+            let cached = inode.cached_file(&self.cache);
             let stat = &look_at(source.as_fd())?;
-            let result = content.change(Some(source.as_fd()), Changed::Attributes, || {
+            let result = cached.change(Some(source.as_fd()), Changed::Attributes, || {
                 self.powers.as_caller(caller, &About::file(&stat, &source.as_fd()), || Ok(set()?))
             });
             // Of the time of the change the kernel knows nothing.

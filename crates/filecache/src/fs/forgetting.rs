@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit};
 
 use super::inodes::{Inodes, Tally};
-use crate::content::Accounts;
+use crate::file::Accounts;
 
 /// How often the memory is looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ const REST_MAX: Duration = Duration::from_secs(16);
 const DESCRIPTORS_PART: u64 = 8;
 
 /// The kernel behind the mount.
-pub trait Pruner: Send {
+pub(crate) trait Pruner: Send {
     /// Has it drop those of these inodes that are not in use.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ pub trait Pruner: Send {
 
 /// Tells the thread that the table grows.
 #[derive(Debug)]
-pub struct Wake {
+pub(crate) struct Wake {
     thread: SyncSender<()>,
     above_bytes: AtomicU64,
     above_descriptors: AtomicUsize,
@@ -54,11 +54,11 @@ pub struct Wake {
 
 impl Wake {
     #[cfg(test)]
-    pub fn nobody() -> Wake {
+    pub(crate) fn nobody() -> Wake {
         wake().0
     }
 
-    pub fn grown(&self, bytes: u64, descriptors: usize) {
+    pub(crate) fn grown(&self, bytes: u64, descriptors: usize) {
         if bytes > self.above_bytes.load(Ordering::Relaxed)
             || descriptors > self.above_descriptors.load(Ordering::Relaxed)
         {
@@ -75,14 +75,14 @@ impl Wake {
     }
 }
 
-pub fn wake() -> (Wake, Receiver<()>) {
+pub(super) fn wake() -> (Wake, Receiver<()>) {
     let (thread, woken) = sync_channel(1);
     let (above_bytes, above_descriptors) = (AtomicU64::new(u64::MAX), AtomicUsize::new(usize::MAX));
     (Wake { thread, above_bytes, above_descriptors }, woken)
 }
 
 /// What the thread has. It ends when the inodes are dropped.
-pub struct Forgetting {
+pub(crate) struct Forgetting {
     inodes: Weak<Inodes>,
     woken: Receiver<()>,
     accounts: Accounts,
@@ -94,7 +94,7 @@ pub struct Forgetting {
 }
 
 impl Forgetting {
-    pub fn new(inodes: &Arc<Inodes>, woken: Receiver<()>, accounts: Accounts) -> Forgetting {
+    pub(crate) fn new(inodes: &Arc<Inodes>, woken: Receiver<()>, accounts: Accounts) -> Forgetting {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let max = descriptors - descriptors / DESCRIPTORS_PART;
         Forgetting {
@@ -110,7 +110,7 @@ impl Forgetting {
 
     /// # Errors
     /// When there can be no more threads.
-    pub fn begin(self, kernel: impl Pruner + 'static) -> io::Result<JoinHandle<()>> {
+    pub(crate) fn begin(self, kernel: impl Pruner + 'static) -> io::Result<JoinHandle<()>> {
         thread::Builder::new().name("forgetting".to_owned()).spawn(move || self.run(&kernel))
     }
 

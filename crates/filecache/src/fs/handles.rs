@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 /// Open files, or open directories.
 #[derive(Debug)]
-pub struct Handles<T> {
+pub(crate) struct Handles<T> {
     open: RwLock<HashMap<u64, Arc<T>>>,
     last: AtomicU64,
 }
@@ -22,7 +22,7 @@ impl<T> Default for Handles<T> {
 }
 
 impl<T> Handles<T> {
-    pub fn add(&self, what: T) -> FileHandle {
+    pub(crate) fn add(&self, what: T) -> FileHandle {
         let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         open.insert(handle, Arc::new(what));
@@ -31,13 +31,13 @@ impl<T> Handles<T> {
 
     /// # Errors
     /// `EBADF` when nothing is open by that number.
-    pub fn get(&self, handle: FileHandle) -> io::Result<Arc<T>> {
+    pub(crate) fn get(&self, handle: FileHandle) -> io::Result<Arc<T>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         Ok(Arc::clone(open.get(&handle.0).ok_or(Errno::BADF)?))
     }
 
     /// Closes it, unless somebody else is at it, who then does.
-    pub fn remove(&self, handle: FileHandle) {
+    pub(crate) fn remove(&self, handle: FileHandle) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let removed = open.remove(&handle.0);
         // Closing may take a while.
@@ -45,7 +45,7 @@ impl<T> Handles<T> {
         drop(removed);
     }
 
-    pub fn all(&self) -> Vec<Arc<T>> {
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.values().cloned().collect()
     }

@@ -1,285 +1,50 @@
-//! What the kernel knows: inodes by their numbers, and how each is found again in SOURCE.
+//! What the kernel knows: inodes by their numbers.
 
 use std::borrow::Borrow;
 use std::cell::LazyCell;
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use fuser::{FileType, Generation, INodeNo};
+use fuser::{FileType, INodeNo};
 use ramfold_sys::file_server::FileHandle;
-use rustix::fs::{OFlags, Statx, makedev};
+use rustix::fs::Statx;
 use rustix::io::Errno;
 
-use super::attributes::file_type;
-use super::clock::{Clock, Placed};
+use super::clock::{Clock, Positioned};
 use super::forgetting::Wake;
-use super::passthrough::Opens;
-use super::removed::Removed;
-use super::source::{SourceMount, SourceMounts, look_at};
-use crate::content::{Content, Contents, FileKey, InodesSize, allocated};
+use super::inode::{INODE_BYTES, Inode, InodeKey, Locator, device_number};
+use super::source_mounts::{SourceMounts, look_at};
+use crate::file::InodesSize;
 
-/// Numbers from here on are given by us, to what has none that is its own on SOURCE: inodes of other mounts and
-/// devices below it, one that is really numbered as the root is here, and one whose number the kernel still knows
-/// another file by, that is gone. No file system numbers so high.
+/// Numbers from here on are given by us, to what has none that is its own on SOURCE: inodes of
+/// other mounts and devices below it, one that is really numbered as the root is here, and one
+/// whose number the kernel still knows another file by, that is gone. No file system numbers so
+/// high.
 const FIRST_OWN_NUMBER: u64 = 1 << 63;
-
-/// A file of SOURCE that the kernel knows. There can be millions of them.
-#[derive(Debug)]
-pub struct Inode {
-    pub number: INodeNo,
-    pub kind: FileType,
-    /// Has been used since the hand came by.
-    used: AtomicBool,
-    /// Where it is in the clock.
-    position: AtomicU32,
-    generation: u32,
-    device: u32,
-    inode: u64,
-    mount: Arc<SourceMount>,
-    place: Place,
-    /// Holds a file without a name, which its handle does not find when the system has dropped it.
-    kept: OnceLock<OwnedFd>,
-    /// How often the kernel was told of it. Changed with the table locked.
-    lookups: AtomicU64,
-    /// Owner, group and mode as the kernel was told last, as one number.
-    told: AtomicU32,
-    /// Once it has been open, or changed.
-    open: OnceLock<Box<OpenState>>,
-}
-
-/// How a file is, or was, open.
-#[derive(Debug)]
-pub struct OpenState {
-    content: OnceLock<Arc<Content>>,
-    /// [`Content::changes_behind`] when the kernel's cache was last known to be right.
-    cached_at: AtomicU64,
-    /// The kernel has had it open through its page cache, and may have pages of it.
-    pub was_cached: AtomicBool,
-    /// The kernel is about to be told to drop them.
-    pub is_to_be_dropped: AtomicBool,
-    pub opens: Opens,
-}
-
-impl Default for OpenState {
-    fn default() -> OpenState {
-        OpenState {
-            content: OnceLock::new(),
-            cached_at: AtomicU64::new(u64::MAX),
-            was_cached: AtomicBool::new(false),
-            is_to_be_dropped: AtomicBool::new(false),
-            opens: Opens::default(),
-        }
-    }
-}
-
-/// What each takes by itself.
-const INODE_BYTES: usize = allocated::<Inode>();
-
-const _: () = assert!(INODE_BYTES <= 128, "it is what a known file costs");
-
-/// Which inode this is as long as it exists. The same file in two mounts is two inodes: what may be done with
-/// it differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct InodeKey {
-    mount: u64,
-    /// As the kernel has it: 12 bits, and 20 bits.
-    device: u32,
-    inode: u64,
-}
-
-/// How a file is found again.
-#[derive(Debug)]
-enum Place {
-    Handle(FileHandle),
-    Descriptor(OwnedFd),
-}
-
-/// A descriptor of O_PATH.
-#[derive(Debug)]
-pub enum Found<'a> {
-    Opened(OwnedFd),
-    Kept(BorrowedFd<'a>),
-}
-
-impl AsFd for Found<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Found::Opened(fd) => fd.as_fd(),
-            Found::Kept(fd) => *fd,
-        }
-    }
-}
-
-impl InodeKey {
-    fn of(stat: &Statx) -> InodeKey {
-        InodeKey {
-            mount: stat.stx_mnt_id,
-            device: stat.stx_dev_major << 20 | stat.stx_dev_minor,
-            inode: stat.stx_ino,
-        }
-    }
-}
-
-impl Inode {
-    /// # Errors
-    /// `ESTALE` when the file is there no more.
-    pub fn find(&self) -> io::Result<Found<'_>> {
-        match (&self.place, self.kept.get()) {
-            (Place::Descriptor(fd), _) | (_, Some(fd)) => Ok(Found::Kept(fd.as_fd())),
-            (Place::Handle(handle), None) => {
-                Ok(Found::Opened(self.mount.open(handle, OFlags::PATH | OFlags::NOFOLLOW)?))
-            }
-        }
-    }
-
-    /// Opens it for more than looking at it.
-    ///
-    /// # Errors
-    /// `ESTALE` when the file is there no more; what open(2) says.
-    pub fn open(&self, mounts: &SourceMounts, flags: OFlags) -> io::Result<OwnedFd> {
-        match (&self.place, self.kept.get()) {
-            (Place::Descriptor(fd), _) | (_, Some(fd)) => {
-                mounts.descriptors().open(fd.as_fd(), flags)
-            }
-            (Place::Handle(handle), None) => self.mount.open(handle, flags),
-        }
-    }
-
-    /// Is it this file, and not one that had its number before?
-    fn is_of<'a>(&self, key: InodeKey, handle: impl FnOnce() -> Option<&'a FileHandle>) -> bool {
-        self.key() == key
-            && match &self.place {
-                // What is held keeps its number.
-                Place::Descriptor(..) => true,
-                Place::Handle(own) => handle() == Some(own),
-            }
-    }
-
-    fn key(&self) -> InodeKey {
-        InodeKey { mount: self.mount.id(), device: self.device, inode: self.inode }
-    }
-
-    pub fn generation(&self) -> Generation {
-        Generation(u64::from(self.generation))
-    }
-
-    /// It is to be forgotten later than what is not used.
-    fn note_used(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Keeps a file that has lost its last name.
-    pub fn keep(&self, file: OwnedFd, removed: &Removed) {
-        if matches!(self.place, Place::Handle(..)) {
-            removed.note_held();
-            // Another thread may have been first.
-            let _ = self.kept.set(file);
-        }
-    }
-
-    /// Tells its content that the file has lost its last name.
-    pub fn note_nameless(&self) {
-        if let Some(content) = self.open.get().and_then(|open| open.content.get()) {
-            content.note_nameless();
-        }
-    }
-
-    pub fn content(&self, contents: &Contents) -> &Arc<Content> {
-        self.open_state().content.get_or_init(|| {
-            contents.of(FileKey {
-                device: u64::from(self.device),
-                inode: self.inode,
-                generation: u64::from(self.generation),
-            })
-        })
-    }
-
-    /// The kernel is told of its attributes.
-    pub fn note_told(&self, stat: &Statx) {
-        self.told.store(owner_and_mode(stat), Ordering::Relaxed);
-    }
-
-    /// Whether the kernel was last told of this owner, group and mode.
-    pub fn was_told(&self, stat: &Statx) -> bool {
-        self.told.load(Ordering::Relaxed) == owner_and_mode(stat)
-    }
-
-    /// The mount it is in, where it is found by its handle.
-    pub fn mount(&self) -> Option<&SourceMount> {
-        matches!(self.place, Place::Handle(_)).then_some(&*self.mount)
-    }
-
-    /// As statx(2) has it.
-    pub fn device(&self) -> u64 {
-        device_number(self.device)
-    }
-
-    /// What the kernel has cached of it is not to be believed when it is opened next.
-    pub fn note_not_cached(&self) {
-        self.open_state().cached_at.store(u64::MAX, Ordering::Relaxed);
-    }
-
-    pub fn open_state(&self) -> &OpenState {
-        self.open.get_or_init(Box::default)
-    }
-
-    /// Is what the kernel has cached of it as old as this? It is from now on.
-    pub fn was_cached_at(&self, changes_behind: u64) -> bool {
-        self.open_state().cached_at.swap(changes_behind, Ordering::Relaxed) == changes_behind
-    }
-}
-
-/// Of one as an [`InodeKey`] has it.
-fn device_number(device: u32) -> u64 {
-    makedev(device >> 20, device & 0xf_ffff)
-}
-
-fn owner_and_mode(stat: &Statx) -> u32 {
-    let mut hasher = DefaultHasher::new();
-    (stat.stx_uid, stat.stx_gid, stat.stx_mode).hash(&mut hasher);
-    hasher.finish() as u32
-}
-
-impl Placed for Arc<Inode> {
-    fn place(&self) -> usize {
-        self.position.load(Ordering::Relaxed) as usize
-    }
-
-    fn set_place(&self, place: usize) {
-        self.position.store(place as u32, Ordering::Relaxed);
-    }
-
-    fn take_used(&self) -> bool {
-        self.used.swap(false, Ordering::Relaxed)
-    }
-}
 
 /// Found by its number.
 #[derive(Debug)]
-struct Known(Arc<Inode>);
+struct ByNumber(Arc<Inode>);
 
-impl PartialEq for Known {
-    fn eq(&self, other: &Known) -> bool {
+impl PartialEq for ByNumber {
+    fn eq(&self, other: &ByNumber) -> bool {
         self.0.number == other.0.number
     }
 }
 
-impl Eq for Known {}
+impl Eq for ByNumber {}
 
-impl Hash for Known {
+impl Hash for ByNumber {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.number.0.hash(state);
     }
 }
 
-impl Borrow<u64> for Known {
+impl Borrow<u64> for ByNumber {
     fn borrow(&self) -> &u64 {
         &self.0.number.0
     }
@@ -287,7 +52,7 @@ impl Borrow<u64> for Known {
 
 /// All inodes that the kernel knows.
 #[derive(Debug)]
-pub struct Inodes {
+pub(crate) struct Inodes {
     table: RwLock<Table>,
     root: InodeKey,
     size: Arc<InodesSize>,
@@ -296,7 +61,7 @@ pub struct Inodes {
 
 #[derive(Debug, Default)]
 struct Table {
-    by_number: HashSet<Known>,
+    by_number: HashSet<ByNumber>,
     /// All but the root.
     clock: Clock<Arc<Inode>>,
     own_numbers: HashMap<InodeKey, u64>,
@@ -311,7 +76,7 @@ struct Table {
 
 /// What is known, when the kernel is to forget some of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Tally {
+pub(crate) struct Tally {
     pub inodes: usize,
     pub bytes: u64,
     pub descriptors: usize,
@@ -322,7 +87,7 @@ pub struct Tally {
 impl Inodes {
     /// # Errors
     /// What statx(2) says of the root.
-    pub fn new(
+    pub(crate) fn new(
         root: OwnedFd,
         mounts: &SourceMounts,
         size: Arc<InodesSize>,
@@ -333,28 +98,28 @@ impl Inodes {
         let key = InodeKey::of(&stat);
         let inodes = Inodes { table: RwLock::default(), root: key, size, wake };
         // By its descriptor, whatever handles can do: it is there always.
-        let (kind, place) = (FileType::Directory, Place::Descriptor(root));
-        let inode = Inode::at(INodeNo::ROOT, key, kind, mount, place, 0);
-        inodes.write().by_number.insert(Known(Arc::new(inode)));
+        let (kind, locator) = (FileType::Directory, Locator::Descriptor(root));
+        let inode = Inode::at(INodeNo::ROOT, key, kind, mount, locator, 0);
+        inodes.write().by_number.insert(ByNumber(Arc::new(inode)));
         Ok(inodes)
     }
 
     /// The device that SOURCE is on.
-    pub fn device(&self) -> u64 {
+    pub(crate) fn device(&self) -> u64 {
         device_number(self.root.device)
     }
 
     /// # Errors
     /// `ESTALE` when the kernel asks for something that it was not told of.
-    pub fn get(&self, number: INodeNo) -> io::Result<Arc<Inode>> {
+    pub(crate) fn get(&self, number: INodeNo) -> io::Result<Arc<Inode>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let Known(inode) = table.by_number.get(&number.0).ok_or(Errno::STALE)?;
+        let ByNumber(inode) = table.by_number.get(&number.0).ok_or(Errno::STALE)?;
         inode.note_used();
         Ok(Arc::clone(inode))
     }
 
     /// The inode of a file, if the kernel knows it.
-    pub fn known(&self, file: BorrowedFd<'_>, stat: &Statx) -> Option<Arc<Inode>> {
+    pub(crate) fn known(&self, file: BorrowedFd<'_>, stat: &Statx) -> Option<Arc<Inode>> {
         let key = InodeKey::of(stat);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let numbers = [self.number_of(key), table.own_numbers.get(&key).copied()];
@@ -372,7 +137,7 @@ impl Inodes {
     ///
     /// # Errors
     /// What finding out about it says.
-    pub fn enter(
+    pub(crate) fn enter(
         &self,
         file: OwnedFd,
         stat: &Statx,
@@ -390,12 +155,13 @@ impl Inodes {
             Some(known.0.is_of(key, || handle.as_ref()))
         };
         let given = table.own_numbers.get(&key).copied();
-        // As long as the kernel knows another file by a number, which may be gone, its requests are about that.
+        // As long as the kernel knows another file by a number, which may be gone, its requests are
+        // about that.
         let number = given
             .filter(|&number| is_known_by(number) == Some(true))
             .or_else(|| self.number_of(key).filter(|&number| is_known_by(number) != Some(false)));
         let number = number.unwrap_or_else(|| table.new_number(key));
-        if let Some(Known(inode)) = table.by_number.get(&number) {
+        if let Some(ByNumber(inode)) = table.by_number.get(&number) {
             inode.lookups.fetch_add(1, Ordering::Relaxed);
             inode.note_used();
             return Ok(Arc::clone(inode));
@@ -408,12 +174,12 @@ impl Inodes {
 
     /// The kernel has dropped this number of its lookups of an inode. Returns what is to be closed,
     /// which may take a while.
-    pub fn forget(&self, number: INodeNo, lookups: u64) -> Option<Arc<Inode>> {
+    pub(crate) fn forget(&self, number: INodeNo, lookups: u64) -> Option<Arc<Inode>> {
         if number == INodeNo::ROOT {
             return None;
         }
         let mut table = self.write();
-        let Known(inode) = table.by_number.get(&number.0)?;
+        let ByNumber(inode) = table.by_number.get(&number.0)?;
         let left = inode.lookups.load(Ordering::Relaxed).saturating_sub(lookups);
         inode.lookups.store(left, Ordering::Relaxed);
         if left > 0 {
@@ -422,16 +188,16 @@ impl Inodes {
         let inode = table.remove(number);
         self.note_size(&table);
         drop(table);
-        inode.filter(|inode| inode.kept.get().is_some())
+        inode.filter(|inode| inode.is_held_nameless())
     }
 
     /// Goes on over up to `count` of all that is known, and adds the numbers of those that were not
     /// used since the last time round.
-    pub fn unused(&self, count: usize, numbers: &mut Vec<u64>) {
+    pub(crate) fn unused(&self, count: usize, numbers: &mut Vec<u64>) {
         self.write().clock.advance(count, |inode| numbers.push(inode.number.0));
     }
 
-    pub fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> Tally {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         Tally {
             inodes: table.by_number.len(),
@@ -441,7 +207,7 @@ impl Inodes {
         }
     }
 
-    pub fn wake(&self) -> &Wake {
+    pub(crate) fn wake(&self) -> &Wake {
         &self.wake
     }
 
@@ -460,7 +226,7 @@ impl Inodes {
         (is_home && (2..FIRST_OWN_NUMBER).contains(&key.inode)).then_some(key.inode)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Table> {
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -468,16 +234,16 @@ impl Inodes {
 impl Table {
     fn insert(&mut self, inode: Arc<Inode>) {
         self.handles_bytes += inode.handle_bytes();
-        self.descriptors += usize::from(inode.is_held());
-        self.by_number.insert(Known(Arc::clone(&inode)));
+        self.descriptors += usize::from(inode.has_descriptor());
+        self.by_number.insert(ByNumber(Arc::clone(&inode)));
         self.clock.insert(inode);
     }
 
     fn remove(&mut self, number: INodeNo) -> Option<Arc<Inode>> {
-        let Known(inode) = self.by_number.take(&number.0)?;
-        self.clock.remove(inode.place());
+        let ByNumber(inode) = self.by_number.take(&number.0)?;
+        self.clock.remove(inode.position());
         self.handles_bytes -= inode.handle_bytes();
-        self.descriptors -= usize::from(inode.is_held());
+        self.descriptors -= usize::from(inode.has_descriptor());
         self.forgotten += 1;
         if self.own_numbers.get(&inode.key()) == Some(&number.0) {
             self.own_numbers.remove(&inode.key());
@@ -493,7 +259,7 @@ impl Table {
     fn bytes(&self) -> usize {
         let own_number = size_of::<(InodeKey, u64)>();
         self.by_number.len() * INODE_BYTES
-            + hashed(self.by_number.capacity(), size_of::<Known>())
+            + hashed(self.by_number.capacity(), size_of::<ByNumber>())
             + hashed(self.own_numbers.capacity(), own_number)
             + self.clock.capacity() * size_of::<Arc<Inode>>()
             + self.handles_bytes
@@ -515,73 +281,11 @@ fn hashed(capacity: usize, item_bytes: usize) -> usize {
     }
 }
 
-impl Inode {
-    fn at(
-        number: INodeNo,
-        key: InodeKey,
-        kind: FileType,
-        mount: Arc<SourceMount>,
-        place: Place,
-        generation: u32,
-    ) -> Inode {
-        Inode {
-            number,
-            kind,
-            used: AtomicBool::new(false),
-            position: AtomicU32::new(u32::MAX),
-            generation,
-            device: key.device,
-            inode: key.inode,
-            mount,
-            place,
-            kept: OnceLock::new(),
-            lookups: AtomicU64::new(1),
-            told: AtomicU32::new(0),
-            open: OnceLock::new(),
-        }
-    }
-
-    fn is_held(&self) -> bool {
-        matches!(self.place, Place::Descriptor(_))
-    }
-
-    fn handle_bytes(&self) -> usize {
-        match &self.place {
-            Place::Handle(handle) => handle.heap_bytes(),
-            Place::Descriptor(_) => 0,
-        }
-    }
-
-    fn new(
-        number: u64,
-        key: InodeKey,
-        stat: &Statx,
-        mount: Arc<SourceMount>,
-        handle: Option<FileHandle>,
-        file: OwnedFd,
-    ) -> io::Result<Inode> {
-        // A number that comes again is another inode by its generation. A handle has the file system's own
-        // generation in it; without one, when the file was made is the best there is.
-        let mut hasher = DefaultHasher::new();
-        match &handle {
-            Some(handle) => handle.hash(&mut hasher),
-            None => (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec).hash(&mut hasher),
-        }
-        let place = match handle {
-            Some(handle) => Place::Handle(handle),
-            None => Place::Descriptor(file),
-        };
-        // The kernel keeps 32 bits of it, and compares all.
-        let generation = hasher.finish() as u32;
-        Ok(Inode::at(INodeNo(number), key, file_type(stat)?, mount, place, generation))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{Mode, StatVfsMountFlags, open};
+    use rustix::fs::{Mode, OFlags, StatVfsMountFlags, open};
 
-    use super::super::source::Descriptors;
+    use super::super::source_mounts::Descriptors;
     use super::*;
 
     #[test]

@@ -1,99 +1,75 @@
 //! The file system: the kernel's requests come in here and are passed on to where the work is done.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`requests`], [`replies`] | the kernel's requests, each passed on; answers |
+//! | [`server`], [`patience`] | which thread does what may take long |
+//! | [`inodes`], [`inode`], [`clock`], [`forgetting`] | what the kernel knows, and forgets |
+//! | [`source_mounts`] | the mounts that SOURCE consists of |
+//! | [`credentials`] | acting as whoever a request comes from |
+//! | [`names`], [`directories`], [`removed`] | names |
+//! | [`attributes`], [`xattrs`], [`flags`] | attributes |
+//! | [`files`], [`file_io`], [`writes`], [`handles`], [`open_limit`] | open files |
+//! | [`passthrough`], [`speed_probe`] | files that the kernel reads in SOURCE by itself |
+//! | [`watch`] | changes behind the mount |
 
 mod attributes;
 mod clock;
+mod credentials;
 mod directories;
+mod file_io;
 mod files;
 mod flags;
 mod forgetting;
 mod handles;
+mod inode;
 mod inodes;
 mod names;
 mod open_limit;
 mod passthrough;
 mod patience;
 mod removed;
-mod source;
+mod replies;
+mod requests;
+mod server;
+mod source_mounts;
 mod speed_probe;
+mod watch;
+mod writes;
 mod xattrs;
 
-use std::ffi::OsStr;
 use std::io;
-use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime};
 
-use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
-use rustix::fs::{AtFlags, OFlags, StatVfsMountFlags, fstatvfs};
+use rustix::fs::StatVfsMountFlags;
 
-pub use files::Files;
-pub use forgetting::{Forgetting, Pruner};
-pub use source::{Descriptors, RESTRICTIONS};
-pub use speed_probe::Prober;
-
-use attributes::Wanted;
 use directories::Directories;
-use files::Written;
+use files::Files;
 use inodes::Inodes;
-use names::New;
 use open_limit::OpenLimit;
 use passthrough::Passthrough;
-use patience::Patience;
 use removed::Removed;
-use source::SourceMounts;
-use xattrs::Answer;
+use source_mounts::{Descriptors, SourceMounts};
 
-use crate::content::Contents;
-use crate::credentials::{Caller, Powers};
-use crate::watch::Watch;
+use crate::file::FileCache;
 
-/// How long the kernel may answer for a file by itself before it asks again. What changes behind the mount is to
-/// be seen within a second: half of it for this, half for finding open files changed (`watch`).
-const VALID: Duration = Duration::from_millis(500);
-
-/// Bytes in a request that reads or writes, at most: the kernel's own bound (fs.fuse.max_pages_limit).
-const REQUEST_MAX: u32 = 1 << 20;
-
-/// Requests that nobody waits for, reading ahead above all, that the kernel sends at a time.
-const BACKGROUND_MAX: u16 = 64;
-
-/// What is asked of the kernel, each where it is offered. Not FUSE_POSIX_LOCKS and FUSE_FLOCK_LOCKS: the kernel
-/// keeps locks by itself, so that waiting for one can be interrupted (fuser 0.18 does not pass interruptions
-/// on). Not FUSE_ATOMIC_O_TRUNC: fuser does not say whether an open that cuts a file off is to clear its set-id
-/// bits. Not FUSE_WRITEBACK_CACHE: what a program has written is in SOURCE when write(2) returns.
-const CAPABILITIES: [InitFlags; 10] = [
-    InitFlags::FUSE_AUTO_INVAL_DATA,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-    InitFlags::FUSE_DONT_MASK,
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_POSIX_ACL,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-];
-
-/// Files can be passed through where SOURCE is not stacked on another file system itself. The mount
-/// counts as stacked then, and the kernel allows two levels: one overlayfs may be over it.
-const STACK_DEPTH: u32 = 1;
+pub(crate) use credentials::Powers;
+pub(crate) use forgetting::{Forgetting, Pruner};
+pub(crate) use server::Server;
+pub(crate) use source_mounts::RESTRICTIONS;
+pub(crate) use speed_probe::Prober;
+pub(crate) use watch::{Watch, Watcher, watch};
 
 /// SOURCE, as the kernel asks for it.
 #[derive(Debug)]
-pub struct FileSystem {
+pub(crate) struct FileSystem {
     inodes: Arc<Inodes>,
     mounts: SourceMounts,
     files: Arc<Files>,
     directories: Directories,
-    contents: Contents,
+    cache: FileCache,
     powers: Powers,
     watch: Watch,
     open_limit: Arc<OpenLimit>,
@@ -101,675 +77,45 @@ pub struct FileSystem {
     passthrough: Passthrough,
 }
 
-/// Answers the kernel's requests.
-#[derive(Debug)]
-pub struct Server {
-    /// Its threads are done before the file system ends.
-    patience: Patience,
-    /// Writes that wait until the kernel has dropped what it has of the same bytes.
-    dropping: Arc<AtomicUsize>,
-    /// Bytes of writes that were handed over.
-    queued: Arc<AtomicUsize>,
-    file_system: Arc<FileSystem>,
-}
-
-/// More are left in the kernel, which then waits for all threads that take requests.
-const QUEUED_MAX: usize = 8 << 20;
-
-/// Whose business it is to close what was removed.
-const NOBODY: u32 = u32::MAX;
-
-/// So many do at a time. Others are answered before: all that the kernel sends at a time
-/// ([`BACKGROUND_MAX`]) could be writes, and the reads that they wait for never come.
-const DROPPING_MAX: usize = BACKGROUND_MAX as usize / 4;
-
-impl Deref for Server {
-    type Target = FileSystem;
-
-    fn deref(&self) -> &FileSystem {
-        &self.file_system
-    }
-}
-
-/// How often it is tried whether somebody has given up a lease.
-const LEASE_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Longer than the system leaves it to him (fs.lease-break-time, 45 s by default): he may take the
-/// lease again and again.
-const LEASE_MAX: Duration = Duration::from_secs(60);
-
-impl Server {
-    /// `threads`: how many take requests.
-    pub fn new(file_system: FileSystem, threads: usize) -> Server {
-        Server {
-            patience: Patience::new(threads),
-            dropping: Arc::default(),
-            queued: Arc::default(),
-            file_system: Arc::new(file_system),
-        }
-    }
-
-    /// Does something that may take long.
-    fn patiently(&self, request: &Request, task: impl FnOnce(&FileSystem) + Send + 'static) {
-        let file_system = Arc::clone(&self.file_system);
-        self.patience.run(request.uid(), move || task(&file_system));
-    }
-
-    /// Answers what opens a file of SOURCE. Where somebody holds a lease on it (F_SETLEASE in
-    /// fcntl(2)), which he is told to give up, that is waited for on another thread.
-    fn when_unleased<R: Send + 'static, T>(
-        &self,
-        request: &Request,
-        reply: R,
-        attempt: impl Fn(&FileSystem, &R) -> io::Result<T> + Send + 'static,
-        answer: impl FnOnce(R, io::Result<T>) + Send + 'static,
-    ) {
-        let is_leased = |result: &io::Result<T>| {
-            result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-        };
-        let first = attempt(&self.file_system, &reply);
-        if !is_leased(&first) {
-            return answer(reply, first);
-        }
-        let (file_system, mut reply) = (Arc::clone(&self.file_system), Some(reply));
-        let begun = Instant::now();
-        let again = move |is_ending: bool| {
-            let result = attempt(&file_system, reply.as_ref()?);
-            let is_done = !is_leased(&result) || is_ending || begun.elapsed() > LEASE_MAX;
-            is_done.then(|| Some((reply.take()?, result))).flatten()
-        };
-        let then = |(reply, result)| answer(reply, result);
-        self.patience.wait_until(request.uid(), LEASE_INTERVAL, again, then);
-    }
-}
-
 impl FileSystem {
     /// Notes which device the mount itself is, so that nothing waits for itself.
     ///
     /// # Errors
     /// What statx(2) says of the mount, which is not served yet.
-    pub fn note_own_device(&self, mountpoint: &Path) -> io::Result<()> {
+    pub(crate) fn note_own_device(&self, mountpoint: &Path) -> io::Result<()> {
         self.mounts.note_own_device(mountpoint)
     }
 
-    /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount over it.
-    /// With it comes what has the kernel forget inodes.
+    /// Over the directory `root` (a descriptor of O_PATH). `restrictions` are those of the mount
+    /// over it. With it comes what measures SOURCE, and what has the kernel forget inodes.
     ///
     /// # Errors
     /// What looking at the root says.
-    pub fn new(
+    pub(crate) fn new(
         root: OwnedFd,
         powers: Powers,
         restrictions: StatVfsMountFlags,
-        contents: Contents,
+        cache: FileCache,
         watch: Watch,
         (source, passthrough): (&Path, bool),
     ) -> io::Result<(FileSystem, Prober, Forgetting)> {
         let mounts = SourceMounts::new(powers.opens_by_handle(), restrictions, Descriptors::new()?);
         let (wake, woken) = forgetting::wake();
-        let inodes = Arc::new(Inodes::new(root, &mounts, contents.inodes_size(), wake)?);
-        let forgetting = Forgetting::new(&inodes, woken, contents.accounts());
+        let inodes = Arc::new(Inodes::new(root, &mounts, cache.inodes_size(), wake)?);
+        let forgetting = Forgetting::new(&inodes, woken, cache.accounts());
         let (speed, prober) = speed_probe::source_speed(source, inodes.device(), passthrough);
         let file_system = FileSystem {
             inodes,
             mounts,
             files: Arc::clone(watch.files()),
             directories: Directories::default(),
-            passthrough: Passthrough::new(passthrough, speed, contents.passthrough()),
-            contents,
+            passthrough: Passthrough::new(passthrough, speed, cache.passthrough()),
+            cache,
             powers,
             watch,
             open_limit: OpenLimit::new(),
             removed: Arc::default(),
         };
         Ok((file_system, prober, forgetting))
-    }
-}
-
-fn reply_entry(reply: ReplyEntry, result: io::Result<names::Named>) {
-    match result {
-        Ok(named) => reply.entry(&VALID, &named.attributes, named.generation),
-        Err(error) => reply.error(error.into()),
-    }
-}
-
-fn reply_empty(reply: ReplyEmpty, result: io::Result<()>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error.into()),
-    }
-}
-
-fn reply_attributes(reply: ReplyAttr, result: io::Result<fuser::FileAttr>) {
-    match result {
-        Ok(attributes) => reply.attr(&VALID, &attributes),
-        Err(error) => reply.error(error.into()),
-    }
-}
-
-fn reply_xattr(reply: ReplyXattr, result: io::Result<Answer>) {
-    match result {
-        Ok(Answer::Size(size)) => reply.size(size),
-        Ok(Answer::Data(data)) => reply.data(&data),
-        Err(error) => reply.error(error.into()),
-    }
-}
-
-fn reply_written(reply: ReplyWrite, result: io::Result<u32>) {
-    match result {
-        Ok(count) => reply.written(count),
-        Err(error) => reply.error(error.into()),
-    }
-}
-
-impl Filesystem for Server {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for capability in CAPABILITIES {
-            // Each makes something better that works without it too.
-            let _ = config.add_capabilities(capability);
-        }
-        if self.passthrough.is_wanted()
-            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
-            && config.set_max_stack_depth(STACK_DEPTH).is_ok()
-        {
-            self.passthrough.allow();
-        }
-        let _ = config.set_max_write(REQUEST_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
-    }
-
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        reply_entry(reply, self.look_up(parent, name));
-    }
-
-    fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
-        if let Some(held) = self.inodes.forget(number, lookups) {
-            // What has no name any more is deleted when it is closed.
-            let removed = Arc::clone(&self.removed);
-            self.patience.run(NOBODY, move || {
-                drop(held);
-                removed.note_closed();
-            });
-        }
-    }
-
-    fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        reply_attributes(reply, self.attributes(number, handle));
-    }
-
-    fn setattr(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        mode: Option<u32>,
-        user: Option<u32>,
-        group: Option<u32>,
-        size: Option<u64>,
-        accessed: Option<TimeOrNow>,
-        modified: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        handle: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let wanted = Wanted { mode, user, group, size, accessed, modified };
-        let caller = Caller::of(request);
-        let attempt = move |file_system: &FileSystem, _: &ReplyAttr| {
-            file_system.set_attributes(caller, number, handle, &wanted)
-        };
-        self.when_unleased(request, reply, attempt, reply_attributes);
-    }
-
-    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        match self.link_target(number) {
-            Ok(target) => reply.data(&target),
-            Err(error) => reply.error(error.into()),
-        }
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        device: u32,
-        reply: ReplyEntry,
-    ) {
-        let new = New::Node { mode, device };
-        reply_entry(reply, self.make(Caller::of(request), parent, name, umask, new));
-    }
-
-    fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let new = New::Directory { mode };
-        reply_entry(reply, self.make(Caller::of(request), parent, name, umask, new));
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let new = New::Symlink { target };
-        reply_entry(reply, self.make(Caller::of(request), parent, name, 0, new));
-    }
-
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let caller = Caller::of(request);
-        reply_empty(reply, self.remove(caller, parent, name, AtFlags::empty()));
-    }
-
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let caller = Caller::of(request);
-        reply_empty(reply, self.remove(caller, parent, name, AtFlags::REMOVEDIR));
-    }
-
-    fn rename(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let (from, to) = ((parent, name), (new_parent, new_name));
-        let caller = Caller::of(request);
-        reply_empty(reply, self.move_name(caller, from, to, flags));
-    }
-
-    fn link(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        parent: INodeNo,
-        name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        reply_entry(reply, self.add_name(Caller::of(request), number, parent, name));
-    }
-
-    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let caller = Caller::of(request);
-        let attempt = move |file_system: &FileSystem, reply: &ReplyOpen| {
-            let register = |file: BorrowedFd<'_>| reply.open_backing(file);
-            file_system.open_file(caller, number, flags, &register)
-        };
-        let answer = |reply: ReplyOpen, result| match result {
-            Ok(files::Answer { handle, flags, backing: None }) => reply.opened(handle, flags),
-            Ok(files::Answer { handle, flags, backing: Some(backing) }) => {
-                reply.opened_passthrough(handle, flags, &backing);
-            }
-            Err(error) => reply.error(io::Error::into(error)),
-        };
-        if flags.0 & OFlags::NONBLOCK.bits().cast_signed() != 0 {
-            let result = attempt(&self.file_system, &reply);
-            return answer(reply, result);
-        }
-        self.when_unleased(request, reply, attempt, answer);
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let register = |file: BorrowedFd<'_>| reply.open_backing(file);
-        let caller = Caller::of(request);
-        match self.create_file(caller, parent, name, (mode, umask), flags, &register) {
-            Ok((named, files::Answer { handle, flags, backing })) => {
-                let (attributes, generation) = (&named.attributes, named.generation);
-                match backing {
-                    None => reply.created(&VALID, attributes, generation, handle, flags),
-                    Some(backing) => reply.created_passthrough(
-                        &VALID, attributes, generation, handle, flags, &backing,
-                    ),
-                }
-            }
-            Err(error) => reply.error(error.into()),
-        }
-    }
-
-    fn read(
-        &self,
-        request: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        self.patiently(request, move |file_system| {
-            file_system.read_file(handle, offset, size as usize, |result| match result {
-                Ok(bytes) => reply.data(bytes),
-                Err(error) => reply.error(error.into()),
-            });
-        });
-    }
-
-    fn write(
-        &self,
-        request: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        about: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let caller = Caller::of(request);
-        let (dropping, waiting) = (Arc::clone(&self.dropping), self.patience.waiting());
-        let write = move |file_system: &Arc<FileSystem>, data: &[u8]| {
-            let result = file_system.write_file(caller, handle, offset, data, about, flags);
-            let (count, stale) = match result {
-                Ok(Written { count, stale }) => (count, stale),
-                Err(error) => return reply.error(error.into()),
-            };
-            let Some((inode, bytes)) = stale else { return reply.written(count) };
-            let file_system = Arc::clone(file_system);
-            if dropping.fetch_add(1, Ordering::Relaxed) < DROPPING_MAX {
-                waiting.add(caller.user, move || {
-                    file_system.drop_stale(&inode, bytes);
-                    dropping.fetch_sub(1, Ordering::Relaxed);
-                    reply.written(count);
-                });
-                return;
-            }
-            dropping.fetch_sub(1, Ordering::Relaxed);
-            reply.written(count);
-            if !inode.open_state().is_to_be_dropped.swap(true, Ordering::Relaxed) {
-                waiting.add(caller.user, move || {
-                    inode.open_state().is_to_be_dropped.store(false, Ordering::Relaxed);
-                    file_system.drop_stale(&inode, 0..u64::MAX);
-                });
-            }
-        };
-        // Written back is for nobody in particular: that is the opener's business.
-        let user = match about.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            true => self.opener_of(handle),
-            false => caller.user,
-        };
-        let here = self.patience.here();
-        let bytes = data.len();
-        if here.is_some() || self.queued.load(Ordering::Relaxed) + bytes > QUEUED_MAX {
-            return write(&self.file_system, data);
-        }
-        let (file_system, data) = (Arc::clone(&self.file_system), data.to_vec());
-        let queued = Arc::clone(&self.queued);
-        queued.fetch_add(bytes, Ordering::Relaxed);
-        self.patience.hand_over(user, move || {
-            write(&file_system, &data);
-            queued.fetch_sub(bytes, Ordering::Relaxed);
-        });
-    }
-
-    fn flush(
-        &self,
-        request: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        self.patiently(request, move |file_system| {
-            reply_empty(reply, file_system.flush_file(handle));
-        });
-    }
-
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        let file_system = Arc::clone(&self.file_system);
-        self.patience.run(self.opener_of(handle), move || {
-            file_system.close_file(handle);
-            reply.ok();
-        });
-    }
-
-    fn fsync(
-        &self,
-        request: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.patiently(request, move |file_system| {
-            reply_empty(reply, file_system.sync_file(handle, data_only));
-        });
-    }
-
-    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.open_directory(Caller::of(request), number) {
-            Ok(handle) => reply.opened(handle, FopenFlags::empty()),
-            Err(error) => reply.error(error.into()),
-        }
-    }
-
-    fn readdir(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        position: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let result = self.list(handle, position, |listed| {
-            !reply.add(INodeNo(listed.inode), listed.next, listed.kind, listed.name())
-        });
-        match result {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error.into()),
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        position: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let result =
-            self.list_with_attributes(handle, position, |listed, attributes, generation| {
-                let (number, name) = (attributes.ino, listed.name());
-                !reply.add(number, listed.next, name, &VALID, attributes, generation)
-            });
-        match result {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error.into()),
-        }
-    }
-
-    fn releasedir(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
-        self.close_directory(handle);
-        reply.ok();
-    }
-
-    fn fsyncdir(
-        &self,
-        request: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.patiently(request, move |file_system| {
-            reply_empty(reply, file_system.sync_directory(handle, data_only));
-        });
-    }
-
-    fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
-        let stat = self.inodes.get(number).and_then(|inode| Ok(fstatvfs(inode.find()?.as_fd())?));
-        match stat {
-            Ok(stat) => reply.statfs(
-                stat.f_blocks,
-                stat.f_bfree,
-                stat.f_bavail,
-                stat.f_files,
-                stat.f_ffree,
-                stat.f_bsize as u32,
-                stat.f_namemax as u32,
-                stat.f_frsize as u32,
-            ),
-            Err(error) => reply.error(error.into()),
-        }
-    }
-
-    fn setxattr(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _: u32,
-        reply: ReplyEmpty,
-    ) {
-        reply_empty(reply, self.set_xattr(Caller::of(request), number, name, value, flags));
-    }
-
-    fn getxattr(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        reply_xattr(reply, self.xattr(Caller::of(request), number, name, size));
-    }
-
-    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        reply_xattr(reply, self.xattr_names(Caller::of(request), number, size));
-    }
-
-    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.remove_xattr(Caller::of(request), number, name));
-    }
-
-    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        // The kernel checks by itself (default_permissions); to this it says yes from now on.
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn ioctl(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        handle: FileHandle,
-        about: IoctlFlags,
-        command: u32,
-        data: &[u8],
-        size: u32,
-        reply: ReplyIoctl,
-    ) {
-        let caller = Caller::of(request);
-        match self.file_flags(caller, number, handle, about, command, data) {
-            Ok(mut answer) => {
-                answer.resize(size as usize, 0);
-                reply.ioctl(0, &answer);
-            }
-            Err(error) => reply.error(error.into()),
-        }
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let (caller, bytes) = (Caller::of(request), offset..offset.saturating_add(length));
-        self.patiently(request, move |file_system| {
-            reply_empty(reply, file_system.allocate(caller, handle, bytes, mode));
-        });
-    }
-
-    fn lseek(
-        &self,
-        request: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let file_system = Arc::clone(&self.file_system);
-        let drops_pages = self.may_be_mapped(handle);
-        let seek = move || match file_system.seek_file(handle, offset, whence, drops_pages) {
-            Ok(offset) => reply.offset(offset),
-            Err(error) => reply.error(error.into()),
-        };
-        match drops_pages {
-            // What is written back meanwhile comes to the threads that take requests.
-            true => self.patience.wait(request.uid(), seek),
-            false => seek(),
-        }
-    }
-
-    fn copy_file_range(
-        &self,
-        request: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        _: INodeNo,
-        to_handle: FileHandle,
-        to_offset: u64,
-        len: u64,
-        _: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let (from, to) = ((handle, offset), (to_handle, to_offset));
-        let caller = Caller::of(request);
-        self.patiently(request, move |file_system| {
-            reply_written(reply, file_system.copy_range(caller, from, to, len));
-        });
     }
 }

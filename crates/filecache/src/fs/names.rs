@@ -13,14 +13,14 @@ use rustix::io::Errno;
 
 use super::FileSystem;
 use super::attributes::shown;
-use super::inodes::Inode;
-use super::source::{Descriptors, look_at};
-use crate::content::Changed;
-use crate::credentials::{About, Caller, SetId};
+use super::credentials::{About, Caller, SetId};
+use super::inode::Inode;
+use super::source_mounts::{Descriptors, look_at};
+use crate::file::Changed;
 
 /// What the kernel is told of a name.
 #[derive(Debug)]
-pub struct Named {
+pub(crate) struct Named {
     pub attributes: FileAttr,
     pub generation: Generation,
     pub inode: Arc<Inode>,
@@ -28,7 +28,7 @@ pub struct Named {
 
 /// What is to be made.
 #[derive(Clone, Copy, Debug)]
-pub enum New<'a> {
+pub(crate) enum New<'a> {
     Node { mode: u32, device: u32 },
     Directory { mode: u32 },
     Symlink { target: &'a Path },
@@ -46,7 +46,7 @@ struct Held {
 impl FileSystem {
     /// # Errors
     /// What open(2) says.
-    pub fn look_up(&self, parent: INodeNo, name: &OsStr) -> io::Result<Named> {
+    pub(crate) fn look_up(&self, parent: INodeNo, name: &OsStr) -> io::Result<Named> {
         let parent = self.inodes.get(parent)?;
         let directory = parent.find()?;
         self.enter(self.find_name(directory.as_fd(), name)?)
@@ -56,7 +56,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What finding out about it says.
-    pub fn enter(&self, file: OwnedFd) -> io::Result<Named> {
+    pub(crate) fn enter(&self, file: OwnedFd) -> io::Result<Named> {
         let stat = look_at(file.as_fd())?;
         let inode = self.inodes.enter(file, &stat, &self.mounts)?;
         let mut attributes = match shown(&inode, &stat) {
@@ -73,7 +73,7 @@ impl FileSystem {
 
     /// # Errors
     /// What mknod(2), mkdir(2) or symlink(2) say.
-    pub fn make(
+    pub(crate) fn make(
         &self,
         caller: Caller,
         parent: INodeNo,
@@ -109,7 +109,7 @@ impl FileSystem {
 
     /// # Errors
     /// What link(2) says.
-    pub fn add_name(
+    pub(crate) fn add_name(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -131,8 +131,8 @@ impl FileSystem {
             set_id: SetId::Kept,
             umask: None,
         };
-        let content = inode.content(&self.contents);
-        let result = content.change(Some(from), Changed::Attributes, || {
+        let cached = inode.cached_file(&self.cache);
+        let result = cached.change(Some(from), Changed::Attributes, || {
             self.powers.as_caller(caller, &about, || {
                 // Without capabilities a descriptor is linked by its name in /proc.
                 match rustix::fs::linkat(from, "", to, name, AtFlags::EMPTY_PATH) {
@@ -151,7 +151,7 @@ impl FileSystem {
 
     /// # Errors
     /// What readlink(2) says.
-    pub fn link_target(&self, number: INodeNo) -> io::Result<Vec<u8>> {
+    pub(crate) fn link_target(&self, number: INodeNo) -> io::Result<Vec<u8>> {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         Ok(readlinkat(found.as_fd(), "", Vec::new())?.into_bytes())
@@ -161,7 +161,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What unlink(2) or rmdir(2) say.
-    pub fn remove(
+    pub(crate) fn remove(
         &self,
         caller: Caller,
         parent: INodeNo,
@@ -186,13 +186,13 @@ impl FileSystem {
         });
         self.correct_kernel_of(&result, &[&parent], &[&victim]);
         result?;
-        self.keep_if_nameless(victim);
+        self.hold_if_nameless(victim);
         Ok(())
     }
 
     /// # Errors
     /// What rename(2) says.
-    pub fn move_name(
+    pub(crate) fn move_name(
         &self,
         caller: Caller,
         from: (INodeNo, &OsStr),
@@ -240,7 +240,7 @@ impl FileSystem {
         self.correct_kernel_of(&result, &[&from_parent, &to_parent], &held);
         result?;
         if !flags.contains(rustix::fs::RenameFlags::EXCHANGE) {
-            replaced.into_iter().for_each(|replaced| self.keep_if_nameless(replaced));
+            replaced.into_iter().for_each(|replaced| self.hold_if_nameless(replaced));
         }
         Ok(())
     }
@@ -249,7 +249,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// What open(2) says.
-    pub fn find_name(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+    pub(crate) fn find_name(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
         check(name)?;
         self.mounts.find(directory, name)
     }
@@ -263,19 +263,19 @@ impl FileSystem {
 
     /// What has lost its last name is not found by its handle once the system has dropped it, and
     /// the kernel may know it still: somebody is in that directory.
-    fn keep_if_nameless(&self, held: Held) {
+    fn hold_if_nameless(&self, held: Held) {
         let Held { file, inode: Some(inode), .. } = held else { return };
         let is_nameless = look_at(file.as_fd())
             .is_ok_and(|stat| stat.stx_nlink == 0 || inode.kind == FileType::Directory);
         if is_nameless {
-            inode.keep(file, &self.removed);
+            inode.hold(file, &self.removed);
             inode.note_nameless();
         }
     }
 
     /// Where SOURCE has refused what the kernel allowed, the kernel asks for these files' owners
     /// and modes anew.
-    pub fn correct_kernel<T>(&self, result: &io::Result<T>, numbers: &[INodeNo]) {
+    pub(crate) fn correct_kernel<T>(&self, result: &io::Result<T>, numbers: &[INodeNo]) {
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
             numbers.iter().for_each(|&number| self.watch.invalidate_attributes(number));
         }
@@ -301,16 +301,17 @@ impl FileSystem {
     ) -> io::Result<()> {
         let mut files: Vec<_> = files
             .iter()
-            .filter_map(|held| Some((&held.file, held.inode.as_ref()?.content(&self.contents))))
+            .filter_map(|held| Some((&held.file, held.inode.as_ref()?.cached_file(&self.cache))))
             .collect();
-        // Always in the same order, so that two of these never wait for each other, and no file twice.
-        files.sort_by_key(|(_, content)| Arc::as_ptr(content));
-        files.dedup_by_key(|(_, content)| Arc::as_ptr(content));
+        // Always in the same order, so that two of these never wait for each other, and no file
+        // twice.
+        files.sort_by_key(|(_, cached)| Arc::as_ptr(cached));
+        files.dedup_by_key(|(_, cached)| Arc::as_ptr(cached));
         match files[..] {
             [] => change(),
-            [(file, content)] => content.change(Some(file.as_fd()), Changed::Attributes, change),
-            [(file, content), (other_file, other), ..] => {
-                content.change(Some(file.as_fd()), Changed::Attributes, || {
+            [(file, cached)] => cached.change(Some(file.as_fd()), Changed::Attributes, change),
+            [(file, cached), (other_file, other), ..] => {
+                cached.change(Some(file.as_fd()), Changed::Attributes, || {
                     other.change(Some(other_file.as_fd()), Changed::Attributes, change)
                 })
             }
@@ -323,7 +324,7 @@ fn is_directory(stat: &Statx) -> bool {
 }
 
 /// No way out of the directory.
-pub fn check(name: &OsStr) -> io::Result<()> {
+pub(super) fn check(name: &OsStr) -> io::Result<()> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL.into()),
         bytes if bytes.contains(&b'/') => Err(Errno::INVAL.into()),

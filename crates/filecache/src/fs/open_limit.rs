@@ -18,7 +18,7 @@ const RESERVE_PART: u64 = 8;
 /// Counts the files that users have open. Root, and whose mount it is, may open as many as there
 /// are.
 #[derive(Debug)]
-pub struct OpenLimit {
+pub(super) struct OpenLimit {
     max: u64,
     owner: u32,
     open: Mutex<HashMap<u32, u64>>,
@@ -26,14 +26,14 @@ pub struct OpenLimit {
 
 /// One of them, as long as it is open.
 #[derive(Debug)]
-pub struct Counted {
+pub(super) struct Counted {
     limit: Arc<OpenLimit>,
     user: u32,
 }
 
 impl OpenLimit {
     /// With as many descriptors as this process may have.
-    pub fn new() -> Arc<OpenLimit> {
+    pub(super) fn new() -> Arc<OpenLimit> {
         OpenLimit::of(raise_descriptor_limit(), geteuid().as_raw())
     }
 
@@ -45,7 +45,7 @@ impl OpenLimit {
 
     /// # Errors
     /// `EMFILE` where a user has as many open as are left for others.
-    pub fn count(self: &Arc<Self>, user: u32) -> io::Result<Counted> {
+    pub(super) fn count(self: &Arc<Self>, user: u32) -> io::Result<Counted> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let own = open.get(&user).copied().unwrap_or(0);
         let others = open.values().sum::<u64>() - own;

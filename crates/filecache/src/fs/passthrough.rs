@@ -24,16 +24,16 @@ use fuser::{BackingId, FileType, FopenFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::inodes::Inode;
+use super::inode::Inode;
 use super::speed_probe::SourceSpeed;
-use crate::content::PassthroughCounters;
+use crate::file::PassthroughCounters;
 
 /// Makes a descriptor of SOURCE known to the kernel as a backing file.
-pub type Register<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
+pub(super) type Register<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
 
 /// How an inode is open.
 #[derive(Debug, Default)]
-pub struct Opens(Mutex<State>);
+pub(crate) struct Opens(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -58,7 +58,7 @@ impl Opens {
 
 /// One open of an inode, until it is dropped.
 #[derive(Debug)]
-pub struct Opened {
+pub(super) struct Opened {
     inode: Arc<Inode>,
     backing: Option<Arc<BackingId>>,
     counters: Arc<PassthroughCounters>,
@@ -69,8 +69,8 @@ pub struct Opened {
 
 /// Where reads and writes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenedFlags {
-    /// Through the kernel's page cache and [`crate::content`].
+pub(super) enum OpenedFlags {
+    /// Through the kernel's page cache and [`crate::file`].
     Cached,
     /// To SOURCE, and the kernel does not ask. What is asked for all the same (readahead(2)) is
     /// read in SOURCE.
@@ -80,11 +80,11 @@ pub enum OpenedFlags {
 }
 
 impl OpenedFlags {
-    pub fn is_passthrough(self) -> bool {
+    pub(super) fn is_passthrough(self) -> bool {
         self != OpenedFlags::Cached
     }
 
-    pub fn fuse(self) -> FopenFlags {
+    pub(super) fn fuse(self) -> FopenFlags {
         match self {
             // fuser adds FOPEN_PASSTHROUGH itself.
             OpenedFlags::Cached | OpenedFlags::Passthrough => FopenFlags::empty(),
@@ -94,7 +94,7 @@ impl OpenedFlags {
 }
 
 impl Opened {
-    pub fn backing(&self) -> Option<Arc<BackingId>> {
+    pub(super) fn backing(&self) -> Option<Arc<BackingId>> {
         self.backing.clone()
     }
 }
@@ -113,7 +113,7 @@ impl Drop for Opened {
 
 /// Decides which files are passed through.
 #[derive(Debug)]
-pub struct Passthrough {
+pub(super) struct Passthrough {
     /// Nothing was asked for that rules it out, and this process may do it.
     is_wanted: bool,
     /// The kernel does it.
@@ -123,16 +123,20 @@ pub struct Passthrough {
 }
 
 impl Passthrough {
-    pub fn new(is_wanted: bool, speed: SourceSpeed, counters: Arc<PassthroughCounters>) -> Self {
+    pub(super) fn new(
+        is_wanted: bool,
+        speed: SourceSpeed,
+        counters: Arc<PassthroughCounters>,
+    ) -> Self {
         Passthrough { is_wanted, is_possible: AtomicBool::new(false), speed, counters }
     }
 
-    pub fn is_wanted(&self) -> bool {
+    pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted
     }
 
     /// The kernel has said that it does it.
-    pub fn allow(&self) {
+    pub(super) fn allow(&self) {
         self.is_possible.store(true, Ordering::Relaxed);
     }
 
@@ -142,7 +146,7 @@ impl Passthrough {
     /// # Errors
     /// `EBUSY` for reading and appending to a file that can only be appended to, as long as others
     /// have it open in passthrough mode: a mapping could change what is there.
-    pub fn open(
+    pub(super) fn open(
         &self,
         inode: &Arc<Inode>,
         source: BorrowedFd<'_>,

@@ -22,7 +22,7 @@ type Task = Box<dyn FnOnce() + Send>;
 
 /// Ends its threads when it is dropped, once they have done what was handed over.
 #[derive(Debug)]
-pub struct Patience {
+pub(super) struct Patience {
     here: AtomicUsize,
     here_max: usize,
     working: Arc<Pool>,
@@ -35,10 +35,10 @@ pub struct Patience {
 /// One of the threads that take requests does something that may take long.
 #[must_use = "it is taken to be done when this is dropped"]
 #[derive(Debug)]
-pub struct Here<'a>(&'a AtomicUsize);
+pub(super) struct Here<'a>(&'a AtomicUsize);
 
 /// Threads that are made as they are needed.
-pub struct Pool {
+pub(super) struct Pool {
     most: Most,
     state: Mutex<State>,
     changed: Condvar,
@@ -80,20 +80,20 @@ impl Drop for Here<'_> {
 
 impl Patience {
     /// Beside so many threads that take requests.
-    pub fn new(serving: usize) -> Patience {
+    pub(super) fn new(serving: usize) -> Patience {
         let here_max = serving.saturating_sub(1);
         let [working, waiting, retrying] = [WORKING, WAITING, WAITING].map(Pool::new);
         Patience { here: AtomicUsize::new(0), here_max, working, waiting, retrying }
     }
 
     /// May this thread do something that may take long? Else another one is left for nothing.
-    pub fn here(&self) -> Option<Here<'_>> {
+    pub(super) fn here(&self) -> Option<Here<'_>> {
         let here = Here(&self.here);
         (self.here.fetch_add(1, Ordering::Relaxed) < self.here_max).then_some(here)
     }
 
     /// Has something done, on this thread or on another one.
-    pub fn run(&self, user: u32, task: impl FnOnce() + Send + 'static) {
+    pub(super) fn run(&self, user: u32, task: impl FnOnce() + Send + 'static) {
         match self.here() {
             Some(_here) => task(),
             None => self.hand_over(user, task),
@@ -101,22 +101,22 @@ impl Patience {
     }
 
     /// Has something done on another thread.
-    pub fn hand_over(&self, user: u32, task: impl FnOnce() + Send + 'static) {
+    pub(super) fn hand_over(&self, user: u32, task: impl FnOnce() + Send + 'static) {
         self.working.add(user, task);
     }
 
     /// Has something done on another thread that waits for other requests to be answered.
-    pub fn wait(&self, user: u32, task: impl FnOnce() + Send + 'static) {
+    pub(super) fn wait(&self, user: u32, task: impl FnOnce() + Send + 'static) {
         self.waiting.add(user, task);
     }
 
     /// For what is handed over, to have something wait.
-    pub fn waiting(&self) -> Arc<Pool> {
+    pub(super) fn waiting(&self) -> Arc<Pool> {
         Arc::clone(&self.waiting)
     }
 
     /// Waits until something is done, tried again and again, or the end has come.
-    pub fn wait_until<R>(
+    pub(super) fn wait_until<R>(
         &self,
         user: u32,
         interval: Duration,
@@ -155,7 +155,7 @@ impl Pool {
     }
 
     /// Has something done for a user.
-    pub fn add(self: &Arc<Self>, user: u32, task: impl FnOnce() + Send + 'static) {
+    pub(super) fn add(self: &Arc<Self>, user: u32, task: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         state.users.entry(user).or_default().waiting.push_back(Box::new(task));
         if state.waiting(self.most) <= state.idle {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 const FREE_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub struct Removed {
+pub(crate) struct Removed {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -29,12 +29,12 @@ impl Removed {
     }
 
     /// One more is held.
-    pub fn note_held(&self) {
+    pub(crate) fn note_held(&self) {
         self.lock().last = Some(Instant::now());
     }
 
     /// One was closed.
-    pub fn note_closed(&self) {
+    pub(crate) fn note_closed(&self) {
         self.lock().closed += 1;
         self.changed.notify_all();
     }
@@ -44,7 +44,7 @@ impl Removed {
     ///
     /// # Errors
     /// Those of `f`.
-    pub fn with_room<T>(&self, mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn with_room<T>(&self, mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let mut failed = None;
         loop {
             let before = self.lock().closed;

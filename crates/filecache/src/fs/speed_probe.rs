@@ -23,8 +23,8 @@ use rustix::fs::{
 };
 use rustix::io::pread;
 
-use super::source::Descriptors;
-use crate::content::with_buffer;
+use super::source_mounts::Descriptors;
+use crate::file::with_buffer;
 
 const SHORT_BYTES: u64 = 4096;
 const LONG_BYTES: u64 = 1 << 20;
@@ -32,7 +32,7 @@ const LONG_BYTES: u64 = 1 << 20;
 /// two processors). With twice the data that memory has room for, half of which the page cache
 /// finds, a read of SOURCE may take twice that until ramfold is faster.
 const FAST_SHORT_NS: u64 = 60_000;
-/// In order the lower level takes 2 ns for a byte (`content/file.rs`).
+/// In order the lower level takes 2 ns for a byte (`crates/cache/src/pages.rs`).
 const FAST_LONG_NS: u64 = 2 * LONG_BYTES;
 /// How many reads say that SOURCE is fast: more than a throttled disk gives at once.
 const SHORT_READS: usize = 64;
@@ -64,14 +64,14 @@ const LARGE_FILES: usize = 8;
 
 /// The file system's side. The thread ends when this is dropped.
 #[derive(Debug)]
-pub struct SourceSpeed {
+pub(super) struct SourceSpeed {
     shared: Arc<Shared>,
     to_probe: Sender<OwnedFd>,
 }
 
 /// The other side, until the mount is there and the thread can begin.
 #[derive(Debug)]
-pub struct Prober {
+pub(crate) struct Prober {
     shared: Arc<Shared>,
     to_probe: Receiver<OwnedFd>,
     source: PathBuf,
@@ -88,7 +88,7 @@ struct Shared {
     started: Instant,
 }
 
-pub fn source_speed(source: &Path, device: u64, is_wanted: bool) -> (SourceSpeed, Prober) {
+pub(super) fn source_speed(source: &Path, device: u64, is_wanted: bool) -> (SourceSpeed, Prober) {
     let (sender, receiver) = channel();
     let shared = Arc::new(Shared {
         device,
@@ -110,7 +110,7 @@ impl SourceSpeed {
     /// Whether files of this file system are read as fast from it as from ramfold. `seems_fast`:
     /// what programs' reads have taken of late says so. `again` gives another descriptor of a file
     /// that is just opened.
-    pub fn is_fast(
+    pub(super) fn is_fast(
         &self,
         device: u64,
         seems_fast: bool,
@@ -155,7 +155,7 @@ impl Prober {
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub fn begin(self) -> io::Result<JoinHandle<()>> {
+    pub(crate) fn begin(self) -> io::Result<JoinHandle<()>> {
         let (is_known, wait) = channel();
         let run = move || {
             if self.is_wanted {

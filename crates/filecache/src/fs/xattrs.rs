@@ -10,16 +10,16 @@ use rustix::fs::{Statx, XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
 use super::FileSystem;
-use super::source::{Descriptors, look_at};
-use crate::content::Changed;
-use crate::credentials::{ACCESS_LIST, About, Caller, SetId};
+use super::credentials::{ACCESS_LIST, About, Caller, SetId};
+use super::source_mounts::{Descriptors, look_at};
+use crate::file::Changed;
 
 /// The longest value and list the kernel has (XATTR_SIZE_MAX).
 const LONGEST: u32 = 65536;
 
 /// The kernel asks for the size alone, or for the data if it fits.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     Size(u32),
     Data(Vec<u8>),
 }
@@ -27,7 +27,7 @@ pub enum Answer {
 impl FileSystem {
     /// # Errors
     /// What getxattr(2) says.
-    pub fn xattr(
+    pub(crate) fn xattr(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -51,7 +51,12 @@ impl FileSystem {
 
     /// # Errors
     /// What listxattr(2) says.
-    pub fn xattr_names(&self, caller: Caller, number: INodeNo, size: u32) -> io::Result<Answer> {
+    pub(crate) fn xattr_names(
+        &self,
+        caller: Caller,
+        number: INodeNo,
+        size: u32,
+    ) -> io::Result<Answer> {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
@@ -77,7 +82,7 @@ impl FileSystem {
 
     /// # Errors
     /// What setxattr(2) says.
-    pub fn set_xattr(
+    pub(crate) fn set_xattr(
         &self,
         caller: Caller,
         number: INodeNo,
@@ -91,8 +96,8 @@ impl FileSystem {
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
         let file = found.as_fd();
         let stat = &look_at(file)?;
-        let content = inode.content(&self.contents);
-        let result = content.change(Some(found.as_fd()), Changed::Attributes, || {
+        let cached = inode.cached_file(&self.cache);
+        let result = cached.change(Some(found.as_fd()), Changed::Attributes, || {
             // An access list changes the mode.
             let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
             self.powers.as_caller(caller, &about, || Ok(setxattr(&path, name, value, flags)?))
@@ -103,14 +108,19 @@ impl FileSystem {
 
     /// # Errors
     /// What removexattr(2) says.
-    pub fn remove_xattr(&self, caller: Caller, number: INodeNo, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn remove_xattr(
+        &self,
+        caller: Caller,
+        number: INodeNo,
+        name: &OsStr,
+    ) -> io::Result<()> {
         let inode = self.inodes.get(number)?;
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
         let file = found.as_fd();
         let stat = &look_at(file)?;
-        let content = inode.content(&self.contents);
-        let result = content.change(Some(found.as_fd()), Changed::Attributes, || {
+        let cached = inode.cached_file(&self.cache);
+        let result = cached.change(Some(found.as_fd()), Changed::Attributes, || {
             let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
             self.powers.as_caller(caller, &about, || Ok(removexattr(&path, name)?))
         });

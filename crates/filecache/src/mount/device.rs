@@ -1,7 +1,7 @@
 //! The connection to the kernel: /dev/fuse and the mount it belongs to.
 //!
-//! fuser could make the mount too, but would take it down again at the end by its path, when something else may
-//! be mounted there.
+//! fuser could make the mount too, but would take it down again at the end by its path, when
+//! something else may be mounted there.
 
 use std::ffi::CString;
 use std::io::{self, IoSliceMut, Read};
@@ -19,11 +19,11 @@ use rustix::process::{getgid, getuid};
 
 use super::{MountError, TYPE};
 
-pub const PATH: &str = "/dev/fuse";
-pub const FUSERMOUNT: &str = "fusermount3";
+pub(super) const PATH: &str = "/dev/fuse";
+pub(super) const FUSERMOUNT: &str = "fusermount3";
 
 /// What is to be mounted.
-pub struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     pub source: &'a Path,
     pub mountpoint: &'a Path,
     pub restrictions: StatVfsMountFlags,
@@ -33,7 +33,7 @@ pub struct Wanted<'a> {
 
 /// # Errors
 /// Why not.
-pub fn mount(wanted: &Wanted<'_>) -> Result<OwnedFd, MountError> {
+pub(super) fn mount(wanted: &Wanted<'_>) -> Result<OwnedFd, MountError> {
     if wanted.as_root { mount_as_root(wanted) } else { mount_by_fusermount(wanted) }
 }
 

@@ -9,7 +9,7 @@ use crate::fs::Pruner;
 const FUSE_NOTIFY_PRUNE: u32 = 9;
 
 /// The connection to the kernel.
-pub struct Device(pub OwnedFd);
+pub(super) struct Device(pub OwnedFd);
 
 impl Pruner for Device {
     fn prune(&self, nodes: &[u64]) -> io::Result<()> {

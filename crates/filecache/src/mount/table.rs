@@ -26,7 +26,8 @@ pub fn is_ours(mountpoint: &Path) -> bool {
     topmost(mountpoint).is_some_and(|entry| entry.kind == format!("fuse.{TYPE}"))
 }
 
-/// Unmounts: `lazily`, what is in use goes away for those who come later, and for the others when they are done.
+/// Unmounts: `lazily`, what is in use goes away for those who come later, and for the others when
+/// they are done.
 ///
 /// # Errors
 /// `EBUSY` when it is in use; what umount(2) or fusermount3 say.
@@ -57,6 +58,7 @@ pub fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
 /// A mount that was made here, whatever is at its place later.
 #[derive(Clone, Debug)]
 pub struct Mounted {
+    /// Where it was mounted.
     pub mountpoint: PathBuf,
     device: Option<String>,
 }
@@ -68,7 +70,8 @@ impl Mounted {
         Mounted { mountpoint, device }
     }
 
-    /// Unmounts it as [`unmount`] does, and nothing else: it may be unmounted already, and something else be there.
+    /// Unmounts it as [`unmount`] does, and nothing else: it may be unmounted already, and
+    /// something else be there.
     ///
     /// # Errors
     /// As [`unmount`]; `EEXIST` when something is mounted over it.
@@ -86,7 +89,7 @@ impl Mounted {
 }
 
 /// The path without symlinks in it, but for its last part, which may be dead.
-pub fn parents_canonical(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn parents_canonical(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
@@ -95,14 +98,14 @@ pub fn parents_canonical(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Mountpoints below a directory.
-pub fn mounts_below(directory: &Path) -> Vec<PathBuf> {
+pub(super) fn mounts_below(directory: &Path) -> Vec<PathBuf> {
     let is_below =
         |entry: &Entry| entry.mountpoint != directory && entry.mountpoint.starts_with(directory);
     entries().into_iter().filter(is_below).map(|entry| entry.mountpoint).collect()
 }
 
 /// Lets the kernel read further ahead, where it may be set.
-pub fn raise_read_ahead(mountpoint: &Path, kib: u32) {
+pub(super) fn raise_read_ahead(mountpoint: &Path, kib: u32) {
     if let Some(Entry { device, .. }) = topmost(mountpoint) {
         let _ = fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string());
     }

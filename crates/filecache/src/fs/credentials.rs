@@ -1,0 +1,416 @@
+//! Acting as whoever a request comes from.
+//!
+//! The kernel checks whether the caller may do what it asks (`default_permissions`), by owners and
+//! modes that it was told up to half a second ago. Whatever depends on them is therefore asked of
+//! SOURCE once more, with the caller's user, groups and capabilities: what is done through the
+//! mount is what the caller may do now. Whose a new file is, who pays for its blocks (quotas,
+//! blocks reserved for root) and whether set-id bits survive depends on who does it, too. By root
+//! only, for one operation at a time, on this thread alone.
+
+mod rights;
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::slice;
+
+use fuser::Request;
+use ramfold_sys::file_server::{set_file_group, set_file_user, unshare_umask};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, Statx, accessat, getxattr};
+use rustix::io::Errno;
+use rustix::process::{getegid, geteuid, umask};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, capabilities, set_capabilities, set_thread_groups,
+};
+
+use super::source_mounts::Descriptors;
+use rights::{OVER_ACCESS, Rights};
+
+/// What is needed to act as others: their ids, and all that the kernel has allowed them.
+const NEEDED: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETGID);
+
+/// Capabilities that count as far as the caller has them.
+const OF_CALLERS: CapabilitySet = OVER_ACCESS
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID);
+
+thread_local! {
+    static HAS_OWN_UMASK: Cell<bool> = const { Cell::new(false) };
+    static HAS_NO_GROUPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What this process may do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Powers {
+    user: u32,
+    group: u32,
+    sets: CapabilitySets,
+    acts_as_others: bool,
+    /// The threads that serve have no groups but those of the caller they act as. In a user
+    /// namespace where nobody may set them (setgroups in user_namespaces(7)) all have the same.
+    sets_groups: bool,
+}
+
+/// Whoever a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub user: u32,
+    pub group: u32,
+    /// The thread that waits for the answer.
+    thread: u32,
+}
+
+impl Caller {
+    pub(crate) fn of(request: &Request) -> Caller {
+        Caller { user: request.uid(), group: request.gid(), thread: request.pid() }
+    }
+
+    /// The kernel itself writes back pages for nobody in particular.
+    pub(crate) fn is_nobody(self) -> bool {
+        self.user == u32::MAX
+    }
+
+    /// May the caller administer the whole system? Asked in rare cases only: it is read in /proc.
+    pub(crate) fn administers(self) -> bool {
+        Rights::of(self).has_everywhere(CapabilitySet::SYS_ADMIN)
+    }
+}
+
+/// What an operation is about, as far as somebody's rights go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    /// What has to be readable, writable or searchable: CAP_DAC_OVERRIDE is about these.
+    pub accessed: &'a [&'a Statx],
+    /// The same, as descriptors.
+    pub files: &'a [BorrowedFd<'a>],
+    /// What only an owner may do it to: CAP_FOWNER and CAP_CHOWN are about these.
+    pub owned: &'a [&'a Statx],
+    /// What only an owner may remove from a sticky directory: CAP_FOWNER is about these, too.
+    pub removed: &'a [&'a Statx],
+    pub set_id: SetId,
+    /// The caller's, where something is made.
+    pub umask: Option<u32>,
+}
+
+impl<'a> About<'a> {
+    /// Something that is done to one file, which its owner or who may access it may.
+    pub(crate) fn file(stat: &'a &'a Statx, file: &'a BorrowedFd<'a>) -> About<'a> {
+        let stat = slice::from_ref(stat);
+        About {
+            accessed: stat,
+            files: slice::from_ref(file),
+            owned: stat,
+            removed: &[],
+            set_id: SetId::Kept,
+            umask: None,
+        }
+    }
+
+    /// Something that is made in a directory.
+    pub(crate) fn making(
+        stat: &'a &'a Statx,
+        directory: &'a BorrowedFd<'a>,
+        umask: u32,
+    ) -> About<'a> {
+        let is_set_group_id = u32::from(stat.stx_mode) & SET_GROUP_ID != 0;
+        About {
+            accessed: slice::from_ref(stat),
+            files: slice::from_ref(directory),
+            owned: &[],
+            removed: &[],
+            set_id: if is_set_group_id { SetId::Set } else { SetId::Kept },
+            umask: Some(umask),
+        }
+    }
+}
+
+impl About<'_> {
+    /// Whether a group that the caller may be in may do less than others: then all groups matter
+    /// from the start.
+    fn gives_group_less(&self, caller: Caller) -> bool {
+        let is_owned_by_others =
+            |(stat, _): &(&&Statx, &BorrowedFd<'_>)| stat.stx_uid != caller.user;
+        let mut of_others = self.accessed.iter().zip(self.files).filter(is_owned_by_others);
+        of_others.any(|(stat, file)| gives_group_less(stat) || has_access_list(*file))
+    }
+}
+
+/// An access list may give a group less than others; the mode does not show it.
+fn has_access_list(file: BorrowedFd<'_>) -> bool {
+    getxattr(Descriptors::path(file), ACCESS_LIST, &mut [0; 0]).is_ok()
+}
+
+/// The extended attribute that is an access list.
+pub(super) const ACCESS_LIST: &str = "system.posix_acl_access";
+
+pub(super) const SET_USER_ID: u32 = 0o4000;
+pub(super) const SET_GROUP_ID: u32 = 0o2000;
+
+/// What an operation does to the set-id bits of a file. All but the first depend on the caller's
+/// groups and CAP_FSETID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetId {
+    /// Nothing, or there are none.
+    Kept,
+    /// Sets them: a caller that is not in the group may not set a set-group-id bit.
+    Set,
+    /// Clears them, but for who has CAP_FSETID everywhere: the file is written, cut off, or given
+    /// away.
+    Written,
+    /// Clears them: the kernel has looked at the capabilities already.
+    Cleared,
+}
+
+impl SetId {
+    /// The same where the file has such bits.
+    pub(crate) fn of(self, file: &Statx) -> SetId {
+        match u32::from(file.stx_mode) & (SET_USER_ID | SET_GROUP_ID) {
+            0 => SetId::Kept,
+            _ => self,
+        }
+    }
+}
+
+/// The thread acts as somebody else as long as this is there.
+#[must_use = "the thread acts as the caller only as long as this is there"]
+pub(crate) struct Acting {
+    back: Option<Powers>,
+    has_groups: bool,
+}
+
+impl Powers {
+    /// # Errors
+    /// What capget(2) says.
+    pub(crate) fn of_this_process() -> io::Result<Powers> {
+        let sets = capabilities(None)?;
+        let user = geteuid().as_raw();
+        let acts_as_others = user == 0 && sets.effective.contains(NEEDED);
+        let sets_groups = acts_as_others && set_thread_groups(&[]).is_ok();
+        Ok(Powers { user, group: getegid().as_raw(), sets, acts_as_others, sets_groups })
+    }
+
+    /// Can files be opened by handle?
+    pub(crate) fn opens_by_handle(&self) -> bool {
+        self.sets.effective.contains(CapabilitySet::DAC_READ_SEARCH)
+    }
+
+    /// Root, with what makes it so.
+    pub(crate) fn acts_as_others(&self) -> bool {
+        self.acts_as_others
+    }
+
+    /// Does what is made for this caller belong to it? A process that cannot act as others must not
+    /// make files for them: they would be its own, and run as itself with a set-user-id bit.
+    fn can_own(&self, caller: Caller) -> bool {
+        !caller.is_nobody() && (self.acts_as_others || caller.user == self.user)
+    }
+
+    /// Whether SOURCE is asked what this caller may: an ordinary user's mount does all as that
+    /// user.
+    pub(crate) fn asks_again(&self, caller: Caller) -> bool {
+        self.acts_as_others && !caller.is_nobody()
+    }
+
+    /// Does something to files of SOURCE with the rights that the caller has now. It is done again
+    /// where it was refused for want of more of them.
+    ///
+    /// # Errors
+    /// Those of `f`; `EPERM` when something would be made that belongs to somebody else; what
+    /// setfsuid and its kin say.
+    pub(crate) fn as_caller<T>(
+        &self,
+        caller: Caller,
+        about: &About<'_>,
+        f: impl Fn() -> io::Result<T>,
+    ) -> io::Result<T> {
+        if let Some(mask) = about.umask {
+            if !self.can_own(caller) {
+                return Err(Errno::PERM.into());
+            }
+            set_umask(mask)?;
+        }
+        if !self.asks_again(caller) {
+            return f();
+        }
+        let try_with = |rights: &Rights, accessed: &[&Statx]| {
+            let _acting = self.act_with(caller, about, rights, accessed)?;
+            f()
+        };
+        let is_about_all_rights = about.set_id != SetId::Kept || about.gives_group_less(caller);
+        if !is_about_all_rights {
+            match try_with(&Rights::none(), about.accessed) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                result => return result,
+            }
+        }
+        let rights = Rights::of(caller);
+        let accessed = self.without_accessible(caller, about, &rights);
+        try_with(&rights, &accessed)
+    }
+
+    /// What is accessed, without what the caller may access whatever its capabilities are about, as
+    /// those of a user namespace are about some of several files.
+    fn without_accessible<'a>(
+        &self,
+        caller: Caller,
+        about: &About<'a>,
+        rights: &Rights,
+    ) -> Vec<&'a Statx> {
+        let is_reached = |stat: &Statx| !rights.over(&[stat]).is_empty();
+        let any_is_reached = about.accessed.iter().any(|stat| is_reached(stat));
+        let matters = |(nth, stat): &(usize, &&'a Statx)| {
+            is_reached(stat)
+                || about.files.get(*nth).is_none_or(|file| {
+                    let access = match FileType::from_raw_mode(stat.stx_mode.into()) {
+                        FileType::Directory => Access::WRITE_OK | Access::EXEC_OK,
+                        // It is linked, which its owner may.
+                        _ if !(rights.over_owners(&[stat]) & CapabilitySet::FOWNER).is_empty() => {
+                            return false;
+                        }
+                        _ => Access::READ_OK | Access::WRITE_OK,
+                    };
+                    self.check_access(caller, rights, *file, access).is_err()
+                })
+        };
+        match any_is_reached {
+            true => {
+                about.accessed.iter().enumerate().filter(matters).map(|(_, &stat)| stat).collect()
+            }
+            false => about.accessed.to_vec(),
+        }
+    }
+
+    /// Whether the caller may access a file without capabilities.
+    fn check_access(
+        &self,
+        caller: Caller,
+        rights: &Rights,
+        file: BorrowedFd<'_>,
+        access: Access,
+    ) -> io::Result<()> {
+        let effective = self.sets.effective.difference(OF_CALLERS);
+        let _acting = self.act(caller, effective, &rights.groups)?;
+        Ok(accessat(CWD, Descriptors::path(file), access, AtFlags::EACCESS)?)
+    }
+
+    /// For an operation on an open file, which may be done by whoever has it open.
+    ///
+    /// # Errors
+    /// What setfsuid and its kin say.
+    pub(crate) fn act_as(&self, caller: Caller, set_id: SetId) -> io::Result<Acting> {
+        let mut effective = self.sets.effective;
+        if set_id == SetId::Kept || !self.asks_again(caller) {
+            return self.act(caller, effective, &[]);
+        }
+        let rights = Rights::of(caller);
+        if set_id == SetId::Cleared || !rights.has_everywhere(CapabilitySet::FSETID) {
+            effective.remove(CapabilitySet::FSETID);
+        }
+        self.act(caller, effective, &rights.groups)
+    }
+
+    fn act_with(
+        &self,
+        caller: Caller,
+        about: &About<'_>,
+        rights: &Rights,
+        accessed: &[&Statx],
+    ) -> io::Result<Acting> {
+        let keeps_set_id = match about.set_id {
+            SetId::Kept => CapabilitySet::FSETID,
+            SetId::Set => rights.over(about.accessed) & CapabilitySet::FSETID,
+            SetId::Written if rights.has_everywhere(CapabilitySet::FSETID) => CapabilitySet::FSETID,
+            // Of a file that its group cannot execute it is asked as when they are set.
+            SetId::Written if about.accessed.iter().all(|file| has_only_set_group_id(file)) => {
+                rights.over(about.accessed) & CapabilitySet::FSETID
+            }
+            SetId::Written | SetId::Cleared => CapabilitySet::empty(),
+        };
+        let given = (rights.over(accessed) & OVER_ACCESS)
+            | (rights.over(about.owned) & CapabilitySet::CHOWN)
+            | (rights.over_owners(about.owned)
+                & rights.over(about.removed)
+                & CapabilitySet::FOWNER)
+            | keeps_set_id;
+        let own = self.sets.effective;
+        let effective = own.difference(OF_CALLERS) | (own & given);
+        self.act(caller, effective, &rights.groups)
+    }
+
+    fn act(
+        &self,
+        caller: Caller,
+        mut effective: CapabilitySet,
+        groups: &[Gid],
+    ) -> io::Result<Acting> {
+        if !self.asks_again(caller) {
+            return Ok(Acting { back: None, has_groups: false });
+        }
+        if caller.user != 0 {
+            // It goes over quotas and into blocks reserved for root.
+            effective.remove(CapabilitySet::SYS_RESOURCE);
+        }
+        if (caller.user, caller.group, effective) == (self.user, self.group, self.sets.effective) {
+            return Ok(Acting { back: None, has_groups: false });
+        }
+        let has_groups = self.sets_groups && !groups.is_empty();
+        let acting = Acting { back: Some(*self), has_groups };
+        if has_groups || self.sets_groups && !HAS_NO_GROUPS.get() {
+            set_thread_groups(groups)?;
+            HAS_NO_GROUPS.set(true);
+        }
+        if caller.group != self.group {
+            set_file_group(caller.group)?;
+        }
+        if caller.user != self.user {
+            set_file_user(caller.user)?;
+        }
+        // The kernel takes the capabilities about files away with the user.
+        set_capabilities(None, CapabilitySets { effective, ..self.sets })?;
+        Ok(acting)
+    }
+}
+
+fn set_umask(mask: u32) -> io::Result<()> {
+    if !HAS_OWN_UMASK.get() {
+        unshare_umask()?;
+        HAS_OWN_UMASK.set(true);
+    }
+    umask(Mode::from_raw_mode(mask & 0o777));
+    Ok(())
+}
+
+/// And nobody of the group may execute it (setattr_should_drop_sgid, fs/attr.c).
+fn has_only_set_group_id(file: &Statx) -> bool {
+    const GROUP_EXECUTES: u32 = 0o010;
+    let concerned = SET_USER_ID | SET_GROUP_ID | GROUP_EXECUTES;
+    u32::from(file.stx_mode) & concerned == SET_GROUP_ID
+}
+
+/// Whether a member of the file's group may do less than others.
+fn gives_group_less(file: &Statx) -> bool {
+    let mode = u32::from(file.stx_mode);
+    let (group, others) = (mode >> 3 & 7, mode & 7);
+    others & !group != 0
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        let Some(powers) = self.back else { return };
+        let back = set_file_user(powers.user)
+            .and_then(|()| set_capabilities(None, powers.sets))
+            .and_then(|()| set_file_group(powers.group))
+            .and_then(|()| if self.has_groups { set_thread_groups(&[]) } else { Ok(()) });
+        if back.is_err() {
+            // Whatever this thread did next it would do as somebody else.
+            eprintln!("ramfold: a thread cannot get its own user back: ending");
+            std::process::abort();
+        }
+    }
+}
