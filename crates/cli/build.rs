@@ -12,7 +12,7 @@ fn main() {
     let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
     let out = PathBuf::from(variable("OUT_DIR"));
     let pager = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../pager");
-    for crate_folder in ["pager", "store", "codec", "sys"] {
+    for crate_folder in ["pager", "policy", "session", "store", "codec", "sys"] {
         println!("cargo::rerun-if-changed=../{crate_folder}/src");
         println!("cargo::rerun-if-changed=../{crate_folder}/Cargo.toml");
     }

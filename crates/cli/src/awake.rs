@@ -5,7 +5,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
-use ramfold_pager::session::Session;
+use ramfold_session::Session;
 use ramfold_sys::time::monotonic_ns;
 
 /// Everything else comes first.
@@ -34,7 +34,7 @@ pub fn keep(session: &Session, ended: &AtomicBool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramfold_pager::session::OwnedSession;
+    use ramfold_session::OwnedSession;
     use std::sync::{Arc, mpsc};
     use std::thread::{sleep, spawn};
     use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ramfold_pager::session::{Process, Session};
+use ramfold_session::Session;
 use ramfold_sys::cgroup::{self, Limited};
 
 /// Between two looks while there is something to see.
@@ -49,7 +49,7 @@ pub fn watch(session: &Session, ended: &AtomicBool) {
         let now = Instant::now();
         let target = governor.next(in_an_interval(refaults, now - looked), now);
         if target < session.target_bytes.swap(target, Ordering::Relaxed) {
-            session.used_processes().for_each(Process::wake_agent);
+            session.wake_agents();
         }
         looked = now;
         session.wait_for_activity(activity, Some(intervals.next(refaults, governor.rests(now))));

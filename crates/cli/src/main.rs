@@ -17,7 +17,6 @@ mod program;
 mod say;
 mod size;
 mod spill;
-mod stats;
 
 use clap::{CommandFactory, Parser, Subcommand};
 

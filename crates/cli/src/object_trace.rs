@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ramfold_pager::session::Session;
+use ramfold_session::Session;
 use ramfold_store::{Event, TRACE_MAGIC};
 use rustix::fs::statfs;
 
@@ -105,7 +105,7 @@ mod tests {
     use std::path::PathBuf;
 
     use ramfold_codec::Choice;
-    use ramfold_pager::session::OwnedSession;
+    use ramfold_session::OwnedSession;
     use ramfold_store::{Config, Recorder, Store, events};
 
     use super::*;

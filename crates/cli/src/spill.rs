@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use anyhow::Context;
-use ramfold_pager::session::{OwnedSession, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
+use ramfold_session::{OwnedSession, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 
 use crate::size::{Size, SizedPath};
 

@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use ramfold_codec::Choice;
-use ramfold_pager::session::{Once, OwnedSession, SESSION_VARIABLE};
+use ramfold_session::{Once, OwnedSession, SESSION_VARIABLE};
 use ramfold_sys::executable::Executable;
 use ramfold_sys::{cgroup, process};
 use signal_hook::iterator::SignalsInfo;
@@ -35,7 +35,6 @@ use crate::program::{self, NotRunnable};
 use crate::say::say;
 use crate::size::{Size, SizedPath, memory_bytes};
 use crate::spill;
-use crate::stats;
 
 /// Of the limit around the program, what is left for all that is not its anonymous memory: page
 /// tables, the kernel's buffers, file pages in use.
@@ -214,7 +213,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
         let file = arguments.stats.clone();
         move || -> anyhow::Result<()> {
             let Some(file) = &file else { return Ok(()) };
-            let mut text = serde_json::to_string_pretty(&stats::of_session(&session, program))?;
+            let mut text = serde_json::to_string_pretty(&session.statistics(program))?;
             text.push('\n');
             output_file::write(file, text.as_bytes())
                 .with_context(|| format!("cannot write --stats {}", file.display()))
@@ -263,8 +262,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
     watcher.thread().unpark();
     tracer.thread().unpark();
     handle.close();
-    // Wakes the thread that waits for messages.
-    session.message_count.fetch_add(1, Ordering::Release);
     session.wake_messenger();
     session.keep_awake(u64::MAX);
     for thread in [forwarder, messenger, watcher, keeper, tracer] {
@@ -460,7 +457,7 @@ fn forward_signals(
 
 fn show_messages(session: &OwnedSession, ended: &AtomicBool) {
     loop {
-        let seen = session.message_count.load(Ordering::Acquire);
+        let seen = session.message_count();
         session.take_messages(|text| say(format_args!("{}", String::from_utf8_lossy(text))));
         if ended.load(Ordering::Acquire) {
             return;
