@@ -17,16 +17,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("ramfold-filecache", &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-engine"]),
     (
-        "ramfold",
-        &[
-            "ramfold-codec",
-            "ramfold-sys",
-            "ramfold-store",
-            "ramfold-session",
-            "ramfold-pager",
-            "ramfold-filecache",
-        ],
+        "ramfold-launch",
+        &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-session", "ramfold-pager"],
     ),
+    ("ramfold", &["ramfold-codec", "ramfold-sys", "ramfold-launch", "ramfold-filecache"]),
     ("ramfold-bench", &["ramfold-codec", "ramfold-sys", "ramfold-store", "ramfold-engine"]),
     ("ramfold-torture", &[]),
 ];

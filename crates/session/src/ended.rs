@@ -25,6 +25,11 @@ const INHERITANCE_NS_MAX: u64 = 20_000_000;
 const ENDING_NS_MAX: u64 = 1_000_000_000;
 
 impl Session {
+    /// Does a process live that has a place here? Asks the kernel about each: not for hot paths.
+    pub fn is_in_use(&self) -> bool {
+        self.used_processes().any(|place| place.dead_pid().is_none())
+    }
+
     /// Agents' processes that are about to end, because their programs have.
     pub fn agents_without_program(&self) -> impl Iterator<Item = u32> {
         let namespace = proc::pid_namespace();

@@ -29,8 +29,8 @@ const QUIET_HARMFUL_FIRST: Duration = Duration::from_secs(4);
 const QUIET_HARMFUL_MAX: Duration = Duration::from_secs(64);
 
 /// Watches until `ended`. The thread that runs this is to be unparked then, and
-/// [`Session::note_activity`] called.
-pub fn watch(session: &Session, ended: &AtomicBool) {
+/// [`Session::note_activity`] called; that is to be called too when the cap has changed.
+pub(crate) fn watch(session: &Session, ended: &AtomicBool) {
     let Some(group) = cgroup::tightest() else { return };
     let mut governor = Governor::new(session.memory_cap_bytes.load(Ordering::Relaxed));
     let mut intervals = Intervals::default();
@@ -44,6 +44,10 @@ pub fn watch(session: &Session, ended: &AtomicBool) {
         if session.processes_activated.load(Ordering::Relaxed) == 0 {
             session.wait_for_activity(activity, None);
             continue;
+        }
+        let cap = session.memory_cap_bytes.load(Ordering::Relaxed);
+        if cap != governor.cap {
+            governor = Governor::new(cap);
         }
         let Some(refaults) = refaults_since(&group, &mut seen) else { return };
         let now = Instant::now();
