@@ -1,8 +1,8 @@
 //! Builds the agent (crates/pager as a preloaded library) for `include_bytes!`.
 //!
 //! A nested cargo with a target folder of its own is the one way that works alike with `cargo run`
-//! and `cargo install --path`. The folder lies in that of the outer cargo, for all its profiles: the agent is
-//! the same in each.
+//! and `cargo install --path`. The folder lies in that of the outer cargo, for all its profiles:
+//! the agent is the same in each.
 
 use std::env;
 use std::path::PathBuf;

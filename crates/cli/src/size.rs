@@ -7,7 +7,8 @@ use std::str::FromStr;
 use anyhow::Context;
 pub use ramfold_launch::{Size, SizeError};
 
-/// The memory that was asked for; or this share of the control group's limit, or of the machine's RAM.
+/// The memory that was asked for; or this share of the control group's limit, or of the machine's
+/// RAM.
 ///
 /// # Errors
 /// When it cannot be found out how much RAM there is.

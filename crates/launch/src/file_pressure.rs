@@ -10,8 +10,8 @@ use ramfold_sys::cgroup::{self, Limited};
 
 /// Between two looks while there is something to see.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// And while there is nothing: twice as long from look to look, up to this. An agent that has something
-/// to do ends it.
+/// And while there is nothing: twice as long from look to look, up to this. An agent that has
+/// something to do ends it.
 const INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// More refaults than this in an interval are too many: 4 MB/s of reading what was there before.
 const REFAULTS_MAX: u64 = 100;
@@ -20,8 +20,8 @@ const REFAULTS_MAX: u64 = 100;
 const STEP_DOWN: u64 = 32;
 const STEP_UP: u64 = 64;
 const KEPT: u64 = 2;
-/// Quiet time before something is taken back. Half as long each time that it did no harm: what a program
-/// reads as it starts is no reason to stay small for long.
+/// Quiet time before something is taken back. Half as long each time that it did no harm: what a
+/// program reads as it starts is no reason to stay small for long.
 const QUIET_FIRST: Duration = Duration::from_secs(2);
 const QUIET_MIN: Duration = Duration::from_millis(250);
 /// And before what did harm the last time is tried again: twice as long each time that it does.

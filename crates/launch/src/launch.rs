@@ -30,7 +30,8 @@ use crate::{awake, child, file_pressure, program, spill};
 /// Of the limit around the program, what its anonymous memory may take where nothing else is said:
 /// the rest is for page tables, the kernel's buffers, file pages in use.
 pub(crate) const MEMORY_SHARE: f64 = 0.9;
-/// How much of its time the program may lose by cold pages where nothing else is said, in millionths.
+/// How much of its time the program may lose by cold pages where nothing else is said, in
+/// millionths.
 const SLOWDOWN_PPM: u64 = 20_000;
 
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
@@ -136,7 +137,8 @@ impl Launch {
         self
     }
 
-    /// The program's current directory. A relative path of the program itself is from this process's.
+    /// The program's current directory. A relative path of the program itself is from this
+    /// process's.
     pub fn current_dir(&mut self, folder: impl Into<PathBuf>) -> &mut Launch {
         self.folder = Some(folder.into());
         self
@@ -160,8 +162,8 @@ impl Launch {
         self
     }
 
-    /// What the program, and all that it starts, may cost in RAM: bytes, or a share of the machine's
-    /// RAM. Without it: the control group's limit or the machine's RAM, less a tenth.
+    /// What the program, and all that it starts, may cost in RAM: bytes, or a share of the
+    /// machine's RAM. Without it: the control group's limit or the machine's RAM, less a tenth.
     pub fn memory(&mut self, memory: Size) -> &mut Launch {
         self.memory = Some(memory);
         self
@@ -174,22 +176,24 @@ impl Launch {
     }
 
     /// Keeps at least so much of the memory (or such a share of it) for compressed pages, used or
-    /// not, and with [`Launch::spill`] no more. For experiments: without it they take what they need.
+    /// not, and with [`Launch::spill`] no more. For experiments: without it they take what they
+    /// need.
     pub fn pool(&mut self, pool: Size) -> &mut Launch {
         self.budget.pool = Some(pool);
         self
     }
 
     /// Memory (or a share of it) that is kept ready for compressed pages, so that compressing one
-    /// needs none of the system's. For experiments: without it 1/128 of the memory, 256 KiB to 4 MiB.
+    /// needs none of the system's. For experiments: without it 1/128 of the memory, 256 KiB to 4
+    /// MiB.
     pub fn reserve(&mut self, reserve: Size) -> &mut Launch {
         self.budget.reserve = Some(reserve);
         self
     }
 
-    /// Lets the oldest compressed pages, and those that do not compress, go to a file in a folder on
-    /// a disk, encrypted, when memory is short. The file takes so much at most, or such a share of
-    /// what is free; without a size half of that.
+    /// Lets the oldest compressed pages, and those that do not compress, go to a file in a folder
+    /// on a disk, encrypted, when memory is short. The file takes so much at most, or such a share
+    /// of what is free; without a size half of that.
     pub fn spill(&mut self, folder: impl Into<PathBuf>, size: Option<Size>) -> &mut Launch {
         self.spill = Some((folder.into(), size));
         self
@@ -208,40 +212,40 @@ impl Launch {
         self
     }
 
-    /// Compresses once more and harder, where there is time, what was compressed so long ago and not
-    /// touched since; [`Duration::MAX`]: nothing. Without it: after 2 s.
+    /// Compresses once more and harder, where there is time, what was compressed so long ago and
+    /// not touched since; [`Duration::MAX`]: nothing. Without it: after 2 s.
     pub fn recompress_after(&mut self, time: Duration) -> &mut Launch {
         self.recompress_after = Some(time);
         self
     }
 
     /// Records in a file what happens to the compressed objects of the first process that has any:
-    /// lengths and lifetimes, no content. The file takes so much at most, or such a share of what is
-    /// free on its disk; without a size 256 MiB, which is 32 million events.
+    /// lengths and lifetimes, no content. The file takes so much at most, or such a share of what
+    /// is free on its disk; without a size 256 MiB, which is 32 million events.
     pub fn object_trace(&mut self, file: impl Into<PathBuf>, size: Option<Size>) -> &mut Launch {
         self.object_trace = Some((file.into(), size));
         self
     }
 
-    /// Makes this process the reaper of its descendants for the time of the run: processes that lose
-    /// their parent come to this one, as they would to init. Every child of this process is waited
-    /// for then, whoever started it, and one run at a time can ask for this. For a process that does
-    /// nothing but run the program.
+    /// Makes this process the reaper of its descendants for the time of the run: processes that
+    /// lose their parent come to this one, as they would to init. Every child of this process is
+    /// waited for then, whoever started it, and one run at a time can ask for this. For a process
+    /// that does nothing but run the program.
     pub fn adopt_orphans(&mut self) -> &mut Launch {
         self.adopts = true;
         self
     }
 
     /// Handles SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGWINCH of this process from
-    /// right before the program starts: they wait until [`Run::take_signals`] passes them on, and are
-    /// ignored when the run is over. What of them this process ignores the program ignores too.
+    /// right before the program starts: they wait until [`Run::take_signals`] passes them on, and
+    /// are ignored when the run is over. What of them this process ignores the program ignores too.
     pub fn catch_signals(&mut self) -> &mut Launch {
         self.catches = true;
         self
     }
 
-    /// Takes messages for the user, on any of the run's threads and during [`Launch::start`]. Without
-    /// it they are dropped.
+    /// Takes messages for the user, on any of the run's threads and during [`Launch::start`].
+    /// Without it they are dropped.
     pub fn on_message(
         &mut self,
         on_message: impl Fn(Message) + Send + Sync + 'static,
@@ -276,14 +280,15 @@ impl Launch {
         environment
     }
 
-    /// Starts the program. A program that cannot be looked after runs without ramfold, and a message
-    /// says so.
+    /// Starts the program. A program that cannot be looked after runs without ramfold, and a
+    /// message says so.
     ///
-    /// What [`Launch::stdin`] and its like were given is used up; the other options stay for the next
-    /// start.
+    /// What [`Launch::stdin`] and its like were given is used up; the other options stay for the
+    /// next start.
     ///
     /// # Errors
-    /// When the program cannot be started, or the options cannot be met. Nothing is left of it then.
+    /// When the program cannot be started, or the options cannot be met. Nothing is left of it
+    /// then.
     pub fn start(&mut self) -> Result<Run, StartError> {
         let mut environment = self.program_environment();
         let path = self.find_program_in(&environment)?;

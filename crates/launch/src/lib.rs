@@ -19,21 +19,22 @@
 //!
 //! # What concerns the whole process
 //!
-//! Any number of runs can be under way at the same time, in a process that does other things and has
-//! other children. By itself a run waits for its own program alone, handles no signals, and changes
-//! no attribute of the process. Three things are for the whole process, and only for those who ask:
+//! Any number of runs can be under way at the same time, in a process that does other things and
+//! has other children. By itself a run waits for its own program alone, handles no signals, and
+//! changes no attribute of the process. Three things are for the whole process, and only for those
+//! who ask:
 //!
 //! - [`Launch::adopt_orphans`] makes this process the reaper of its descendants
 //!   (`PR_SET_CHILD_SUBREAPER`) and waits for every child of it, whoever started that.
 //! - [`Launch::catch_signals`] handles signals of this process, which are ignored after the run.
 //! - Processes that the program has started may outlive the [`Run`]. They find their session by a
-//!   file descriptor of this process, so the session's descriptors stay open then until this process
-//!   ends.
+//!   file descriptor of this process, so the session's descriptors stay open then until this
+//!   process ends.
 //!
 //! # Threads and fork
 //!
-//! The program is a child of the thread that calls [`Launch::start`], which matters to programs that
-//! ask for a signal when that thread ends (`PR_SET_PDEATHSIG`).
+//! The program is a child of the thread that calls [`Launch::start`], which matters to programs
+//! that ask for a signal when that thread ends (`PR_SET_PDEATHSIG`).
 
 #![deny(unsafe_code, missing_docs)]
 #![warn(unreachable_pub)]

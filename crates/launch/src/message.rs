@@ -62,8 +62,8 @@ impl fmt::Display for Message {
             Message::FromAgent(text) => f.write_str(text),
             Message::AgentKilled { program, agent } => write!(
                 f,
-                "ended the program (pid {program}): its agent (pid {agent}), which has parts of its \
-                 memory, was killed"
+                "ended the program (pid {program}): its agent (pid {agent}), which has parts of \
+                 its memory, was killed"
             ),
             Message::ObjectTrace { path, outcome } => {
                 write!(f, "the object trace {} ", path.display())?;
@@ -73,7 +73,8 @@ impl fmt::Display for Message {
                         write!(f, "has only the first {} KiB of what was recorded", bytes >> 10)
                     }
                     Ok(TraceOutcome::Overrun) => f.write_str(
-                        "ends before the program: it could not be written as fast as things happened",
+                        "ends before the program: it could not be written as fast as things \
+                         happened",
                     ),
                     Ok(TraceOutcome::Empty) => {
                         f.write_str("is empty: no process compressed anything")

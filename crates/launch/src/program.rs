@@ -46,9 +46,9 @@ fn is_executable(path: &Path, metadata: &fs::Metadata) -> bool {
     metadata.is_file() && access(path, Access::EXEC_OK).is_ok()
 }
 
-/// Will the loader take the agent into this program? `#!/usr/bin/env python3` runs python3, which is
-/// looked for as [`find`] does, not env alone. A file that cannot be read is left to the kernel to
-/// judge.
+/// Will the loader take the agent into this program? `#!/usr/bin/env python3` runs python3, which
+/// is looked for as [`find`] does, not env alone. A file that cannot be read is left to the kernel
+/// to judge.
 pub(crate) fn look(path: &Path, search: Option<&OsStr>) -> Executable {
     let mut start = [0; 256];
     let script = File::open(path).and_then(|mut file| file.read(&mut start));

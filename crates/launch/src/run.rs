@@ -214,16 +214,16 @@ impl Run {
         })
     }
 
-    /// Changes the cap, in bytes, for all processes of the run. Where it is lower than before, agents
-    /// begin to compress at once; how long they take shows in the statistics. Parts of the memory
-    /// that were asked for in percent, and those that were not asked for, change with it.
+    /// Changes the cap, in bytes, for all processes of the run. Where it is lower than before,
+    /// agents begin to compress at once; how long they take shows in the statistics. Parts of the
+    /// memory that were asked for in percent, and those that were not asked for, change with it.
     ///
     /// Some things stay as they were when an agent became active (when its process first came near
-    /// the cap): its pool may take twice the cap of that time, or 256 MiB if that is more; its tables
-    /// a quarter, or 64 MiB; its reserve and its queue of pages to be compressed are as long as they
-    /// were. So a cap can be lowered at any time, and raised to twice what it was with full effect.
-    /// An agent that found the cap smaller than what it takes itself (4 MiB) does not try again. That
-    /// a cap cannot be held is said once in a run, also where it was changed since.
+    /// the cap): its pool may take twice the cap of that time, or 256 MiB if that is more; its
+    /// tables a quarter, or 64 MiB; its reserve and its queue of pages to be compressed are as long
+    /// as they were. So a cap can be lowered at any time, and raised to twice what it was with full
+    /// effect. An agent that found the cap smaller than what it takes itself (4 MiB) does not try
+    /// again. That a cap cannot be held is said once in a run, also where it was changed since.
     ///
     /// # Errors
     /// Where [`Launch::pool`](crate::Launch::pool) or [`Launch::reserve`](crate::Launch::reserve)
@@ -237,8 +237,8 @@ impl Run {
         Ok(())
     }
 
-    /// Brings all pages back and compresses none, whatever the cap, for a debugger or a core dump; or
-    /// ends that. Returns which.
+    /// Brings all pages back and compresses none, whatever the cap, for a debugger or a core dump;
+    /// or ends that. Returns which.
     pub fn toggle_bringing_back(&self) -> bool {
         self.shared.session.toggle_bringing_back()
     }
@@ -257,8 +257,8 @@ impl Run {
         Some(KillReason::ControlGroup { memory_bytes, limit_bytes, fitting_bytes })
     }
 
-    /// The signals that [`Launch::catch_signals`](crate::Launch::catch_signals) catches, if they were
-    /// not taken before: to be passed on.
+    /// The signals that [`Launch::catch_signals`](crate::Launch::catch_signals) catches, if they
+    /// were not taken before: to be passed on.
     pub fn take_signals(&self) -> Option<CaughtSignals> {
         lock(&self.signals).take()
     }

@@ -75,8 +75,8 @@ pub enum SpillError {
     Key(#[source] Errno),
 }
 
-/// Makes the file in a folder and tells the session of it. The file is there as long as somebody has
-/// it open.
+/// Makes the file in a folder and tells the session of it. The file is there as long as somebody
+/// has it open.
 ///
 /// # Errors
 /// When there can be no such file, or it would be no use.

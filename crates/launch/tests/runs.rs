@@ -147,7 +147,10 @@ fn what_a_program_has_started_outlives_a_dropped_run() {
     }
     // The child goes on executing programs, which find their session by this process.
     let script = "
-        (while [ ! -e \"$0/enough\" ]; do /bin/true; sleep 0.01; done; echo $RAMFOLD_SESSION > \"$0/end\") &
+        (
+            while [ ! -e \"$0/enough\" ]; do /bin/true; sleep 0.01; done
+            echo $RAMFOLD_SESSION > \"$0/end\"
+        ) &
         echo $! > \"$0/new\"; mv \"$0/new\" \"$0/child\"
         exec sleep 1000";
     let folder = tempfile::tempdir().unwrap();

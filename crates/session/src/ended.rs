@@ -73,8 +73,8 @@ impl Session {
         Some(place.pid.load(Ordering::Relaxed)).filter(|pid| pid & UNBORN == 0)
     }
 
-    /// Clears what processes that have ended held, but for this one. Asks the kernel about each: not
-    /// for hot paths.
+    /// Clears what processes that have ended held, but for this one. Asks the kernel about each:
+    /// not for hot paths.
     pub fn bury_the_dead(&self, but_for: u32) {
         if !is_due(&self.buried_ns, BURY_NS) {
             return;
@@ -121,8 +121,8 @@ impl Session {
 
 impl Process {
     /// The number of a process that has ended, or of one that was to be the parent of a child and
-    /// ended before that was made. A child that was made speaks for itself, but may have to wait for
-    /// a processor first.
+    /// ended before that was made. A child that was made speaks for itself, but may have to wait
+    /// for a processor first.
     pub(crate) fn dead_pid(&self) -> Option<u32> {
         let pid = self.pid.load(Ordering::Acquire);
         let lives = match self.agent_lives.owner() {

@@ -31,8 +31,8 @@ impl LentFile {
         Ok(())
     }
 
-    /// Opens the file by way of the launcher or, where that is gone, of `other`: a process that has it
-    /// open, and the number of its descriptor.
+    /// Opens the file by way of the launcher or, where that is gone, of `other`: a process that has
+    /// it open, and the number of its descriptor.
     ///
     /// # Errors
     /// What `open` says, or `ESTALE` if it is another file.

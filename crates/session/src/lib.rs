@@ -11,7 +11,8 @@
 //! `segments` divides the spill file, `messages` carries lines for the user, `waking` wakes who
 //! waits, `statistics` reads all counters and gauges together.
 //!
-//! This is `no_std`, allocates nothing and takes no locks: the agent uses it in the middle of faults.
+//! This is `no_std`, allocates nothing and takes no locks: the agent uses it in the middle of
+//! faults.
 
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code, missing_docs)]

@@ -86,8 +86,8 @@ impl Session {
         self.processes.as_ptr_range().contains(&ptr::from_ref(process))
     }
 
-    /// The places that were ever taken. Places are taken in order, and the memory behind the rest is
-    /// not there until it is touched.
+    /// The places that were ever taken. Places are taken in order, and the memory behind the rest
+    /// is not there until it is touched.
     pub fn used_processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().take_while(|place| place.pid.load(Ordering::Relaxed) != 0)
     }

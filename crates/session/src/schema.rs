@@ -1,7 +1,7 @@
 //! Every counter and gauge of a run, declared once: name, unit, kind and meaning.
 //!
-//! From here come the fields in the shared memory, the statistics that `ramfold run --stats` writes,
-//! and the tables of docs/stats.md (`tests/reference.rs` says how to make those anew).
+//! From here come the fields in the shared memory, the statistics that `ramfold run --stats`
+//! writes, and the tables of docs/stats.md (`tests/reference.rs` says how to make those anew).
 //!
 //! A declaration begins with where the value is kept:
 //!
@@ -11,7 +11,7 @@
 //! | `maximum` | of the session: the largest value of a gauge so far |
 //! | `total` | a counter of the session |
 //! | `gauge` | in each process; the statistics have the sum over those that live |
-//! | `counter` | in each process; the statistics have the sum over all, also those that have ended |
+//! | `counter` | in each process; the statistics have the sum over all, also those that ended |
 //! | `derived` | nowhere: it is calculated of the other statistics |
 //! | `quantile`, `histogram` | of the times that faults took, which each process records |
 //! | `name` | the codec of the session |
@@ -130,21 +130,22 @@ schema! {
         name codec
             "what `--codec` chose";
         gauge cost_bytes Bytes
-            "anonymous memory in RAM, ramfold's own included, with shared memory and page tables as \
-             below; after a fork a shared page counts by its share";
+            "anonymous memory in RAM, ramfold's own included, with shared memory and page tables \
+             as below; after a fork a shared page counts by its share";
         maximum cost_bytes_max Bytes
             "the largest `cost_bytes`";
         gauge shared_bytes Bytes
-            "shared memory (`MAP_SHARED` without a file, memfd, System V, tmpfs) that is mapped and \
-             in RAM: it is not compressed, and counts in `cost_bytes` by half of the cap at most";
+            "shared memory (`MAP_SHARED` without a file, memfd, System V, tmpfs) that is mapped \
+             and in RAM: it is not compressed, and counts in `cost_bytes` by half of the cap at \
+             most";
         gauge page_table_bytes Bytes
             "page tables of the processes, which stay when pages are evicted: they count in \
              `cost_bytes`, together with shared memory by half of the cap at most";
         maximum over_cap_bytes_max Bytes
             "the most by which the cost went over the cap";
         derived resident_bytes Bytes
-            "of the cost: pages the program has uncompressed (cost less pool, metadata, staging and \
-             page tables)";
+            "of the cost: pages the program has uncompressed (cost less pool, metadata, staging \
+             and page tables)";
         gauge pool_used_bytes Bytes
             "slots in use in the pool";
         gauge pool_reserve_bytes Bytes
@@ -166,8 +167,8 @@ schema! {
         gauge compressed_bytes Bytes
             "objects in the pool, without the waste of their slots";
         gauge pages_stored Pages
-            "pages that are compressed or same-filled. `pages_stored` x 4096 / `compressed_bytes` is \
-             the compression ratio of stored pages";
+            "pages that are compressed or same-filled. `pages_stored` x 4096 / `compressed_bytes` \
+             is the compression ratio of stored pages";
     }
 
     "Processes" "" {
@@ -190,15 +191,15 @@ schema! {
             "what all faults have cost the program: the time from reading a fault's message to \
              having answered it, and 5 us for the kernel's part of each";
         quantile fault_ns_p50 0.5
-            "the time from reading a fault's message to having answered it, which half of the faults \
-             did not exceed. The kernel's part, 5 us and more, is not in it";
+            "the time from reading a fault's message to having answered it, which half of the \
+             faults did not exceed. The kernel's part, 5 us and more, is not in it";
         quantile fault_ns_p99 0.99
             "the same for 99 % of the faults";
         quantile fault_ns_p999 0.999
             "the same for 99.9 % of the faults";
         histogram fault_ns_histogram
-            "the same in full: pairs of a time and how many faults took so long or less, and longer \
-             than the time of the pair before";
+            "the same in full: pairs of a time and how many faults took so long or less, and \
+             longer than the time of the pair before";
     }
 
     "Pages" "" {
@@ -209,8 +210,8 @@ schema! {
         counter pages_swapped_in Pages
             "brought back from the pool or the spill file";
         counter pages_cold Pages
-            "with `--cold-after`: pages taken because nobody had touched them for so long, as told by \
-             the probe of their block; the probes are not counted";
+            "with `--cold-after`: pages taken because nobody had touched them for so long, as told \
+             by the probe of their block; the probes are not counted";
         counter cold_probes Pages
             "pages taken to see whether they come back: one of a block of 64";
         counter pages_prefetched Pages
@@ -251,8 +252,8 @@ schema! {
         gauge spill_bytes Bytes
             "bytes of the file that these take, encryption and rounding included";
         gauge spill_queue_bytes Bytes
-            "bytes of the pool, of pages that do not compress, that are to go there next, with what \
-             is being written: the length of that queue";
+            "bytes of the pool, of pages that do not compress, that are to go there next, with \
+             what is being written: the length of that queue";
         gauge spill_reads_under_way Count
             "reads of the file under way";
         counter pages_spilled Pages
@@ -320,8 +321,8 @@ schema! {
         counter pool_refills_failed Count
             "times it could not be filled up";
         counter rejected_pool_full Pages
-            "pages that the store refused, which stay with the program as `pages_incompressible` do: \
-             no room in the pool";
+            "pages that the store refused, which stay with the program as `pages_incompressible` \
+             do: no room in the pool";
         counter rejected_metadata_full Pages
             "the same: no room in its tables";
         counter rejected_no_memory Pages

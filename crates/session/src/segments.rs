@@ -1,5 +1,5 @@
-//! Which segments of the spill file are which process's. A segment is free when it is in no process's
-//! set.
+//! Which segments of the spill file are which process's. A segment is free when it is in no
+//! process's set.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -48,18 +48,19 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = codec_names())]
     codec: String,
 
-    /// Keep at least so much of the memory for compressed pages, used or not, and with --spill no more:
-    /// 100M, 30% (of --memory). For experiments: without it they take what they need
+    /// Keep at least so much of the memory for compressed pages, used or not, and with --spill no
+    /// more: 100M, 30% (of --memory). For experiments: without it they take what they need
     #[arg(long, value_name = "SIZE")]
     pool: Option<Size>,
 
-    /// Memory kept ready for compressed pages, so that compressing one needs none of the system's: 4M, 0
-    /// for none. For experiments [default: 1/128 of --memory, 256K to 4M]
+    /// Memory kept ready for compressed pages, so that compressing one needs none of the system's:
+    /// 4M, 0 for none. For experiments [default: 1/128 of --memory, 256K to 4M]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Size>,
 
     /// Let the oldest compressed pages, and those that do not compress, go to a file in folder DIR,
-    /// encrypted, when memory is short: a disk, and SIZE of it at most [default: half of what is free]
+    /// encrypted, when memory is short: a disk, and SIZE of it at most [default: half of what is
+    /// free]
     #[arg(long, value_name = "DIR[:SIZE]")]
     spill: Option<SizedPath>,
 
@@ -84,8 +85,8 @@ pub struct Arguments {
     stats: Option<PathBuf>,
 
     /// Record in FILE what happens to the compressed objects of the first process that has any, for
-    /// `ramfold bench store --object-trace`: lengths and lifetimes, no content. It takes SIZE at most
-    /// [default: 256M, which is 32 million events]
+    /// `ramfold bench store --object-trace`: lengths and lifetimes, no content. It takes SIZE at
+    /// most [default: 256M, which is 32 million events]
     #[arg(long, value_name = "FILE[:SIZE]")]
     object_trace: Option<SizedPath>,
 
@@ -188,8 +189,8 @@ fn say_of_trace(path: &Path, outcome: io::Result<TraceOutcome>) {
     match outcome {
         Ok(TraceOutcome::Whole) => {}
         Ok(TraceOutcome::Full { bytes }) => say(format_args!(
-            "--object-trace {path} has only the first {} KiB of what was recorded; {path}:SIZE gives \
-             it more room",
+            "--object-trace {path} has only the first {} KiB of what was recorded; {path}:SIZE \
+             gives it more room",
             bytes >> 10
         )),
         Ok(TraceOutcome::Overrun) => say(format_args!(
@@ -250,8 +251,8 @@ fn answer(run: &Run, request: Request, stats: Option<&Path>) {
             say(format_args!(
                 "{}",
                 if run.toggle_bringing_back() {
-                    "SIGUSR1: brings all memory back and compresses none, whatever the cap, until the \
-                     next one"
+                    "SIGUSR1: brings all memory back and compresses none, whatever the cap, until \
+                     the next one"
                 } else {
                     "SIGUSR1: the cap holds again"
                 }
