@@ -71,12 +71,13 @@ pub enum StartError {
     /// This process cannot become the reaper of its descendants.
     #[error("becoming the reaper of the program's processes")]
     Adopt(#[source] Errno),
-    /// Another run of this process adopts orphans: only one can.
+    /// A run that adopts orphans waits for all children of this process, the programs of other runs
+    /// too: so it must be the only one.
     #[error(
-        "another run of this process adopts the processes that are left behind: wait for its end, \
-         or start this one without adopt_orphans"
+        "a run that adopts orphans must be the only one of its process, whose children it waits \
+         for: wait for the end of the other run first, or start both without adopt_orphans"
     )]
-    AlreadyAdopting,
+    NotAlone,
     /// The signals of this process cannot be handled.
     #[error("handling signals")]
     Signals(#[source] io::Error),

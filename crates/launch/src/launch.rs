@@ -19,7 +19,7 @@ use crate::environment::Environment;
 use crate::error::StartError;
 use crate::message::{Message, OnMessage, Reason};
 use crate::object_trace::ObjectTrace;
-use crate::reaping::{self, Adoption};
+use crate::reaping::{self, Children};
 use crate::run::{Lent, Parts, Run, end_child};
 use crate::signals::CaughtSignals;
 use crate::size::{Size, memory_bytes};
@@ -229,8 +229,8 @@ impl Launch {
 
     /// Makes this process the reaper of its descendants for the time of the run: processes that
     /// lose their parent come to this one, as they would to init. Every child of this process is
-    /// waited for then, whoever started it, and one run at a time can ask for this. For a process
-    /// that does nothing but run the program.
+    /// waited for then, whoever started it, so such a run is the only one of its process. For a
+    /// process that does nothing but run the program.
     pub fn adopt_orphans(&mut self) -> &mut Launch {
         self.adopts = true;
         self
@@ -304,7 +304,7 @@ impl Launch {
         }
         let library = Placed::place()?;
         lead_to_agent(&mut environment, &session, library.path(), executable.first_library());
-        let adoption = if self.adopts { Some(Adoption::begin()?) } else { None };
+        let children = Children::begin(self.adopts)?;
         let signals = if self.catches {
             Some(CaughtSignals::catch().map_err(StartError::Signals)?)
         } else {
@@ -314,7 +314,7 @@ impl Launch {
         let child = self.spawn(&path, environment, ignored)?;
 
         let lent = Lent { session, _spill_file: files.spill, _library: library };
-        self.look_after(child, lent, adoption, signals, files.trace).map_err(StartError::Thread)
+        self.look_after(child, lent, children, signals, files.trace).map_err(StartError::Thread)
     }
 
     /// Tells the session what was asked for, and makes the files.
@@ -378,18 +378,18 @@ impl Launch {
         &self,
         mut child: Child,
         lent: Lent,
-        adoption: Option<Adoption>,
+        children: Children,
         signals: Option<CaughtSignals>,
         trace: Option<NamedTrace>,
     ) -> io::Result<Run> {
         let mut threads = Threads::new(Arc::clone(&lent.session));
-        let guards = adoption.is_none();
+        let guards = !children.are_all();
         if let Err(error) = start_threads(&mut threads, &self.on_message, guards, trace) {
             end_child(&mut child);
             return Err(error);
         }
         let (budget, on_message) = (self.budget, Arc::clone(&self.on_message));
-        Run::begin(Parts { child, lent, budget, adoption, signals, threads, on_message })
+        Run::begin(Parts { child, lent, budget, children, signals, threads, on_message })
     }
 }
 

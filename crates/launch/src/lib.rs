@@ -25,7 +25,8 @@
 //! who ask:
 //!
 //! - [`Launch::adopt_orphans`] makes this process the reaper of its descendants
-//!   (`PR_SET_CHILD_SUBREAPER`) and waits for every child of it, whoever started that.
+//!   (`PR_SET_CHILD_SUBREAPER`) and waits for every child of it, whoever started that. Such a run is
+//!   the only one of its process.
 //! - [`Launch::catch_signals`] handles signals of this process, which are ignored after the run.
 //! - Processes that the program has started may outlive the [`Run`]. They find their session by a
 //!   file descriptor of this process, so the session's descriptors stay open then until this
@@ -68,7 +69,7 @@ pub use message::{Message, Reason};
 pub use object_trace::{TraceError, TraceOutcome};
 pub use ramfold_codec::Choice;
 pub use ramfold_pager::monitor::run_soon;
-pub use ramfold_session::{Kind, Metric, Quantiles, Section, Statistics, Unit, Value, metrics};
+pub use ramfold_session::{Kind, Metric, Quantiles, Statistics, Unit, Value, metrics};
 pub use ramfold_sys::uffd::OpenError;
 pub use run::{Ended, KillReason, Run};
 pub use signals::{CaughtSignals, Request, SignalRelay};

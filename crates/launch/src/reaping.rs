@@ -4,13 +4,14 @@
 //! descendants (`PR_SET_CHILD_SUBREAPER`), or to init. So there are two ways to learn of its end:
 //!
 //! - A launcher that adopts orphans is that reaper. It waits for whatever child ends, and learns of
-//!   an agent's end at once. This concerns the whole process: see [`Adoption`].
+//!   an agent's end at once. This concerns the whole process: see [`Children`].
 //! - Any other leaves the process as it is. It waits for its own program, and a thread looks at the
 //!   agents now and then.
 
 use std::collections::HashSet;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ramfold_session::Session;
@@ -29,55 +30,88 @@ const AGENTS_END: Duration = Duration::from_secs(10);
 /// Between two looks for agents that have ended, where this process does not get them.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether a run of this process adopts orphans: only one may wait for all children.
-static ADOPTING: AtomicBool = AtomicBool::new(false);
+/// Which runs of this process wait for which of its children.
+static WAITERS: Mutex<Waiters> = Mutex::new(Waiters { runs: 0, adopts: false });
 
-/// This process is the reaper of its descendants as long as this lives.
-pub(crate) struct Adoption {
-    /// It was not one before.
-    is_new: bool,
+struct Waiters {
+    /// Runs whose programs have not been waited for.
+    runs: usize,
+    /// One of them waits for all children; it is the only one then.
+    adopts: bool,
 }
 
-impl Adoption {
+/// Which children of this process a run waits for.
+pub(crate) enum Children {
+    /// Its program.
+    Program,
+    /// All: this process is the reaper of its descendants as long as this lives.
+    All {
+        /// It was not their reaper before.
+        is_new: bool,
+    },
+}
+
+impl Children {
+    /// Begins to wait, for all children if the run `adopts` orphans.
+    ///
     /// # Errors
-    /// [`StartError::AlreadyAdopting`] and [`StartError::Adopt`].
-    pub(crate) fn begin() -> Result<Adoption, StartError> {
-        if ADOPTING.swap(true, Ordering::AcqRel) {
-            return Err(StartError::AlreadyAdopting);
+    /// [`StartError::NotAlone`] and [`StartError::Adopt`].
+    pub(crate) fn begin(adopts: bool) -> Result<Children, StartError> {
+        let mut waiters = waiters();
+        if waiters.adopts || adopts && waiters.runs > 0 {
+            return Err(StartError::NotAlone);
         }
-        let mut adoption = Adoption { is_new: false };
-        adoption.is_new = child_subreaper().map_err(StartError::Adopt)?.is_none();
-        set_child_subreaper(Some(getpid())).map_err(StartError::Adopt)?;
-        Ok(adoption)
+        let children = if adopts {
+            let is_new = child_subreaper().map_err(StartError::Adopt)?.is_none();
+            set_child_subreaper(Some(getpid())).map_err(StartError::Adopt)?;
+            Children::All { is_new }
+        } else {
+            Children::Program
+        };
+        waiters.runs += 1;
+        waiters.adopts = adopts;
+        Ok(children)
+    }
+
+    /// Does the run learn at once which process has ended, an agent's too?
+    pub(crate) fn are_all(&self) -> bool {
+        matches!(self, Children::All { .. })
     }
 }
 
-impl Drop for Adoption {
+impl Drop for Children {
     fn drop(&mut self) {
-        if self.is_new {
+        let mut waiters = waiters();
+        if let Children::All { is_new: true } = self {
             // What is left behind goes to the next reaper.
             let _ = set_child_subreaper(None);
         }
-        ADOPTING.store(false, Ordering::Release);
+        waiters.runs -= 1;
+        waiters.adopts = false;
     }
 }
 
-/// Waits for the program and, with an adoption, for whatever else ends meanwhile and is this
-/// process's to wait for; then for agents whose programs have ended.
+fn waiters() -> MutexGuard<'static, Waiters> {
+    // Nothing panics while it is locked.
+    WAITERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for the program and, where these are all children, for whatever else ends meanwhile; then
+/// for agents whose programs have ended.
 ///
 /// # Errors
 /// What wait4(2) says.
 pub(crate) fn wait_for_program(
     session: &Session,
     program: Pid,
-    adoption: Option<&Adoption>,
+    children: &Children,
     on_message: &OnMessage,
 ) -> Result<Ended, Errno> {
-    let ended = match adoption {
-        Some(_) => wait_among_all(session, program, on_message)?,
-        None => wait_for_one(program)?,
+    let ended = match children {
+        Children::All { .. } => wait_among_all(session, program, on_message)?,
+        Children::Program => wait_for_one(program)?,
     };
-    reap_agents(session, adoption);
+    reap_agents(session, children);
     Ok(ended)
 }
 
@@ -117,7 +151,7 @@ fn how_it_ended(status: WaitStatus) -> Option<Ended> {
 
 /// Waits for the agents of processes that have ended, each of which holds the memory of its process
 /// until it has ended itself.
-fn reap_agents(session: &Session, adoption: Option<&Adoption>) {
+fn reap_agents(session: &Session, children: &Children) {
     let deadline = Instant::now() + AGENTS_END;
     while let Some(agent) = session.agents_without_program().next() {
         let Some(patience) = deadline.checked_duration_since(Instant::now()) else { break };
@@ -125,7 +159,7 @@ fn reap_agents(session: &Session, adoption: Option<&Adoption>) {
         // It may be the child of a process that lives on.
         let _ = waitpid(Pid::from_raw(agent as i32), WaitOptions::NOHANG);
     }
-    if adoption.is_some() {
+    if children.are_all() {
         // What is left is alive, or nobody's child here.
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }

@@ -19,7 +19,7 @@ use crate::budget::{Budget, BudgetError};
 use crate::error::{SignalError, WaitError};
 use crate::launch::MEMORY_SHARE;
 use crate::message::OnMessage;
-use crate::reaping::{Adoption, wait_for_program};
+use crate::reaping::{Children, wait_for_program};
 use crate::signals::CaughtSignals;
 use crate::threads::Threads;
 
@@ -107,7 +107,7 @@ pub(crate) struct Parts {
     pub(crate) child: Child,
     pub(crate) lent: Lent,
     pub(crate) budget: Budget,
-    pub(crate) adoption: Option<Adoption>,
+    pub(crate) children: Children,
     pub(crate) signals: Option<CaughtSignals>,
     pub(crate) threads: Threads,
     pub(crate) on_message: Arc<OnMessage>,
@@ -119,7 +119,7 @@ impl Run {
     /// # Errors
     /// When there can be no thread for that; the program was killed then.
     pub(crate) fn begin(parts: Parts) -> io::Result<Run> {
-        let Parts { mut child, lent, budget, adoption, signals, threads, on_message } = parts;
+        let Parts { mut child, lent, budget, children, signals, threads, on_message } = parts;
         let program = child.id();
         let pid = pid_of(program);
         let streams = Streams {
@@ -136,7 +136,7 @@ impl Run {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok();
         let supervisor = thread::Builder::new().name("ramfold-wait".to_owned()).spawn({
             let shared = Arc::clone(&shared);
-            move || shared.supervise(pid, adoption, threads, &*on_message)
+            move || shared.supervise(pid, children, threads, &*on_message)
         });
         let supervisor = match supervisor {
             Ok(supervisor) => Some(supervisor),
@@ -305,15 +305,15 @@ impl Shared {
     fn supervise(
         &self,
         program: Pid,
-        adoption: Option<Adoption>,
+        children: Children,
         mut threads: Threads,
         on_message: &OnMessage,
     ) {
         // Whoever waits must not wait for ever, even where a message's taker panics.
         let mut outcome = Outcome { shared: self, result: Err(WaitError::Panicked) };
-        let waited = wait_for_program(&self.session, program, adoption.as_ref(), on_message);
+        let waited = wait_for_program(&self.session, program, &children, on_message);
         // The next run may adopt as soon as this one has ended.
-        drop(adoption);
+        drop(children);
         outcome.result = match (waited, threads.end()) {
             (Err(errno), _) => Err(WaitError::Wait(errno)),
             (Ok(_), false) => Err(WaitError::Panicked),

@@ -16,7 +16,7 @@ use support::{shell, wait_until};
 #[test]
 fn what_concerns_the_whole_process() {
     nothing_is_left_of_a_run();
-    orphans_are_adopted_by_one_run_at_a_time();
+    orphans_are_adopted_by_a_run_that_is_alone();
     signals_are_passed_on();
 }
 
@@ -44,7 +44,7 @@ fn nothing_is_left_of_a_run() {
     assert_eq!(descriptors_and_threads(), before);
 }
 
-fn orphans_are_adopted_by_one_run_at_a_time() {
+fn orphans_are_adopted_by_a_run_that_is_alone() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -55,8 +55,13 @@ fn orphans_are_adopted_by_one_run_at_a_time() {
         .stdout(Stdio::piped())
         .start()
         .unwrap();
-    let second = shell("true").adopt_orphans().start().map(drop);
-    assert!(matches!(second, Err(StartError::AlreadyAdopting)));
+    for adopts in [false, true] {
+        let mut second = shell("true");
+        if adopts {
+            second.adopt_orphans();
+        }
+        assert!(matches!(second.start().map(drop), Err(StartError::NotAlone)));
+    }
     assert!(child_subreaper().unwrap().is_some());
     let mut orphan = String::new();
     BufReader::new(run.take_stdout().unwrap()).read_line(&mut orphan).unwrap();
@@ -68,7 +73,11 @@ fn orphans_are_adopted_by_one_run_at_a_time() {
     drop(run.take_stdin());
     assert_eq!(run.wait().unwrap(), Ended::Exited(1));
     assert!(child_subreaper().unwrap().is_none());
-    // The next may.
+    // The next may, but not beside another.
+    let other = shell("read line").stdin(Stdio::piped()).start().unwrap();
+    let second = shell("true").adopt_orphans().start().map(drop);
+    assert!(matches!(second, Err(StartError::NotAlone)));
+    drop(other);
     let run = shell("exit 4").adopt_orphans().start().unwrap();
     assert_eq!(run.wait().unwrap(), Ended::Exited(4));
 }

@@ -28,7 +28,7 @@ pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x0b");
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Processes that can be looked after at a time; more run without ramfold.
-pub const PROCESSES_MAX: usize = 512;
+pub(crate) const PROCESSES_MAX: usize = 512;
 
 /// The name of an agent's process.
 pub const AGENT_NAME: &CStr = c"ramfold-agent";

@@ -33,12 +33,12 @@ mod statistics;
 mod waking;
 
 pub use histogram::{Histogram, Quantiles};
-pub use layout::{AGENT_NAME, PROCESSES_MAX, SEALS, SESSION_MAGIC, SESSION_VARIABLE, SpillArea};
+pub use layout::{AGENT_NAME, SEALS, SESSION_MAGIC, SESSION_VARIABLE, SpillArea};
 pub use lent_file::LentFile;
 pub use messages::Once;
 pub use metric::{Kind, Metric, Section, Unit};
 pub use owned::OwnedSession;
 pub use ramfold_store::SEGMENT_BYTES_MAX;
-pub use schema::{Counters, METRIC_COUNT, Process, SECTIONS, Session};
+pub use schema::{Counters, Process, SECTIONS, Session};
 pub use segments::{SEGMENTS_MAX, SegmentSet};
 pub use statistics::{Statistics, Value, metrics};

@@ -32,7 +32,7 @@ pub enum Once {
     CapNotHeld = 1 << 0,
     /// There is no userfaultfd, or not one that does what is needed.
     NoUserfaultfd = 1 << 1,
-    /// There are more than [`PROCESSES_MAX`](crate::PROCESSES_MAX) processes.
+    /// There are more processes than places in the session.
     TooManyProcesses = 1 << 2,
     /// A process has more mappings than an agent can keep up with.
     TooManyMappings = 1 << 3,

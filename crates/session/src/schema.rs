@@ -110,7 +110,7 @@ macro_rules! schema {
         )*];
 
         /// How many metrics there are.
-        pub const METRIC_COUNT: usize = {
+        pub(crate) const METRIC_COUNT: usize = {
             let (mut count, mut section) = (0, 0);
             while section < SECTIONS.len() {
                 count += SECTIONS[section].metrics.len();
