@@ -43,8 +43,8 @@ impl Session {
         })
     }
 
-    /// Agents' processes that have ended without a word, for [`Session::deserted_by`]. Asks the
-    /// kernel about each agent: not for hot paths.
+    /// Agents' processes that have ended without a word, for [`Session::deserted_by`]: for a launcher
+    /// that is not told of their end. Asks the kernel about each agent: not for hot paths.
     pub fn lost_agents(&self) -> impl Iterator<Item = u32> {
         let namespace = proc::pid_namespace();
         self.used_processes().filter_map(move |place| {
@@ -52,7 +52,7 @@ impl Session {
             let is_lost = place.pid_namespace.load(Ordering::Relaxed) == namespace
                 && agent != 0
                 && match place.agent_lives.owner() {
-                    Owner::Alive => proc::has_ended(agent) == Ok(true),
+                    Owner::Alive => agent_has_ended(agent),
                     Owner::Died => true,
                     Owner::Nobody | Owner::Left => false,
                 };
@@ -159,6 +159,15 @@ impl Process {
             // Its number may be another process's by now.
             && proc::is_named(agent, AGENT_NAME.to_bytes()) == Ok(true)
     }
+}
+
+/// Has this process ended, which is or was an agent's? One that is out of sight (hidepid, in
+/// proc_pid(5)) has not.
+fn agent_has_ended(agent: u32) -> bool {
+    let exists = Pid::from_raw(agent as i32)
+        .is_some_and(|agent| test_kill_process(agent) != Err(Errno::SRCH));
+    let is_seen = || proc::is_named(agent, AGENT_NAME.to_bytes()) == Ok(true);
+    !exists || is_seen() && proc::has_ended(agent) == Ok(true)
 }
 
 fn is_alive(pid: u32) -> bool {
