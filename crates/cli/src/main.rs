@@ -2,22 +2,13 @@
 
 #![deny(unsafe_code)]
 
-mod agent_library;
-mod awake;
-mod child;
 mod commands;
 mod duration;
-mod file_pressure;
 mod mount_options;
 mod mount_view;
-mod object_trace;
-mod output_file;
 mod picture;
-mod program;
 mod say;
 mod size;
-mod spill;
-mod stats;
 
 use clap::{CommandFactory, Parser, Subcommand};
 

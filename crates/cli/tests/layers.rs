@@ -74,10 +74,34 @@ const CRATES: &[Rules] = &[
         has_unsafe: &[],
     },
     Rules {
+        name: "ramfold-session",
+        folder: "crates/session",
+        uses: &["ramfold-codec", "ramfold-store", "ramfold-sys"],
+        has_unsafe: &["src/owned.rs"],
+    },
+    Rules {
         name: "ramfold-pager",
         folder: "crates/pager",
-        uses: &["ramfold-codec", "ramfold-policy", "ramfold-store", "ramfold-sys"],
+        uses: &[
+            "ramfold-codec",
+            "ramfold-policy",
+            "ramfold-session",
+            "ramfold-store",
+            "ramfold-sys",
+        ],
         has_unsafe: &["src"],
+    },
+    Rules {
+        name: "ramfold-launch",
+        folder: "crates/launch",
+        uses: &[
+            "ramfold-codec",
+            "ramfold-pager",
+            "ramfold-session",
+            "ramfold-store",
+            "ramfold-sys",
+        ],
+        has_unsafe: &["src/child.rs"],
     },
     Rules {
         name: "ramfold-cache",
@@ -100,14 +124,8 @@ const CRATES: &[Rules] = &[
     Rules {
         name: "ramfold",
         folder: "crates/cli",
-        uses: &[
-            "ramfold-codec",
-            "ramfold-filecache",
-            "ramfold-pager",
-            "ramfold-store",
-            "ramfold-sys",
-        ],
-        has_unsafe: &["src/child.rs", "tests/failing_disk.rs", "tests/spill.rs"],
+        uses: &["ramfold-codec", "ramfold-filecache", "ramfold-launch", "ramfold-sys"],
+        has_unsafe: &["tests/failing_disk.rs", "tests/spill.rs"],
     },
     Rules {
         name: "ramfold-bench",

@@ -1,8 +1,8 @@
 //! The agent that `ramfold run` loads into a program: it keeps the program's cold pages
 //! compressed.
 //!
-//! Without the feature `preload` this is an ordinary library: the launcher uses [`session`], and
-//! the parts without kernel in them are tested. With it, it is what `LD_PRELOAD` loads.
+//! Without the feature `preload` this is an ordinary library, whose parts without kernel in them are
+//! tested. With it, it is what `LD_PRELOAD` loads.
 //!
 //! The life of a page, folder by folder: the [`monitor`] notices that memory runs short and registers
 //! the program's mappings; [`take`] moves pages into [`staging`]; [`reclaim`] compresses what waited
@@ -22,15 +22,15 @@ pub mod cost;
 pub mod entry;
 pub mod fork;
 pub mod handler;
-pub mod histogram;
 mod kernel;
 pub mod monitor;
 pub mod page;
 mod protocols;
 pub mod reclaim;
-pub mod session;
 #[cfg(test)]
 mod simulation;
 pub mod spill;
 pub mod staging;
 pub mod take;
+
+pub(crate) use ramfold_session as session;

@@ -10,6 +10,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use nix::unistd::{Group, User, geteuid};
 use ramfold_codec::Backend;
+use ramfold_launch::UserfaultfdProblem;
 use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::uffd::{OpenedBy, Uffd, feature};
 use ramfold_sys::{Errno, cgroup};
@@ -96,14 +97,27 @@ fn word(state: State) -> &'static str {
     }
 }
 
-/// Why `ramfold run` cannot look after memory here; `None` when it can.
-pub fn userfaultfd_problem() -> Option<String> {
-    checks_of_userfaultfd().into_iter().find(|check| check.state == State::Missing).map(|check| {
-        match check.remedy {
-            Some(remedy) => format!("{}; {remedy}", check.found),
-            None => check.found,
+/// What is wrong, and what to do.
+pub fn explained(problem: UserfaultfdProblem) -> String {
+    let Check { found, remedy, .. } = check_of(problem);
+    match remedy {
+        Some(remedy) => format!("{found}; {remedy}"),
+        None => found,
+    }
+}
+
+/// The check that fails.
+fn check_of(problem: UserfaultfdProblem) -> Check {
+    let (name, remedy) = match &problem {
+        UserfaultfdProblem::NotPermitted(error) => {
+            ("userfaultfd", Some(ways_to_permit(error.system_call)))
         }
-    })
+        UserfaultfdProblem::Lacks(_) => {
+            ("its features", Some("Linux 6.8 has it on x86-64, 6.10 on arm64".to_owned()))
+        }
+        UserfaultfdProblem::Unknown(_) => ("its features", None),
+    };
+    Check { name, state: State::Missing, found: problem.to_string(), remedy }
 }
 
 fn checks() -> Vec<Check> {
@@ -126,17 +140,7 @@ fn checks_of_userfaultfd() -> Vec<Check> {
     let opened = match Uffd::open() {
         Ok((_, OpenedBy::Device)) => "by /dev/userfaultfd",
         Ok((_, OpenedBy::SystemCall)) => "by the system call",
-        Err(error) => {
-            return vec![Check {
-                name: "userfaultfd",
-                state: State::Missing,
-                found: format!(
-                    "userfaultfd is not permitted (/dev/userfaultfd: {}; system call: {})",
-                    error.device, error.system_call
-                ),
-                remedy: Some(ways_to_permit(error.system_call)),
-            }];
-        }
+        Err(error) => return vec![check_of(UserfaultfdProblem::NotPermitted(error))],
     };
     let permitted = Check {
         name: "userfaultfd",
@@ -144,37 +148,18 @@ fn checks_of_userfaultfd() -> Vec<Check> {
         found: format!("permitted, {opened}"),
         remedy: None,
     };
-    let offered = match Uffd::supported_features() {
-        Ok(offered) => offered,
-        Err(error) => {
-            return vec![
-                permitted,
-                Check {
-                    name: "its features",
-                    state: State::Missing,
-                    found: format!("cannot be asked for: {}", error.system_call),
-                    remedy: None,
-                },
-            ];
+    match ramfold_launch::features_problem() {
+        Some(problem) => vec![permitted, check_of(problem)],
+        None => {
+            let moves = Check {
+                name: "its features",
+                state: State::Works,
+                found: "all that is needed, MOVE among them".to_owned(),
+                remedy: None,
+            };
+            vec![permitted, moves, forks()]
         }
-    };
-    let needed = ramfold_pager::monitor::NEEDED_FEATURES;
-    let moves = if offered & needed == needed {
-        Check {
-            name: "its features",
-            state: State::Works,
-            found: "all that is needed, MOVE among them".to_owned(),
-            remedy: None,
-        }
-    } else {
-        Check {
-            name: "its features",
-            state: State::Missing,
-            found: format!("the kernel's userfaultfd lacks {}", feature_names(needed & !offered)),
-            remedy: Some("Linux 6.8 has it on x86-64, 6.10 on arm64".to_owned()),
-        }
-    };
-    vec![permitted, moves, forks()]
+    }
 }
 
 fn forks() -> Check {
@@ -188,20 +173,6 @@ fn forks() -> Check {
         ),
     };
     Check { name: "forks", state, found, remedy: None }
-}
-
-fn feature_names(features: u64) -> String {
-    let names = [
-        (feature::EVENT_REMAP, "EVENT_REMAP"),
-        (feature::EVENT_REMOVE, "EVENT_REMOVE"),
-        (feature::EVENT_UNMAP, "EVENT_UNMAP"),
-        (feature::PAGEFAULT_FLAG_WP, "PAGEFAULT_FLAG_WP"),
-        (feature::THREAD_ID, "THREAD_ID"),
-        (feature::MOVE, "MOVE"),
-    ];
-    let missing: Vec<_> =
-        names.iter().filter(|(bit, _)| features & bit != 0).map(|(_, name)| *name).collect();
-    missing.join(", ")
 }
 
 fn ways_to_permit(system_call: Errno) -> String {
@@ -240,7 +211,7 @@ fn page_scan() -> Check {
 
 /// Whether the agent's threads come before all that runs on the machine.
 fn priority() -> Check {
-    let first = std::thread::spawn(ramfold_pager::monitor::run_soon).join();
+    let first = std::thread::spawn(ramfold_launch::run_soon).join();
     let (state, found, remedy) = match first {
         Ok(Ok(true)) => (State::Works, "the agent comes before other work", None),
         _ => (

@@ -11,13 +11,13 @@ use ramfold_codec::Codec;
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 use ramfold_filecache::mount::{Mount, Mounted, Options};
 use ramfold_filecache::{COMPRESSED_SHARE_MAX, Config, View};
+use ramfold_launch::output_file;
 use rustix::fs::StatVfsMountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::mount_options::{self, MountOption};
 use crate::mount_view::MountView;
-use crate::output_file;
 use crate::picture;
 use crate::say::say;
 use crate::size::{Size, memory_bytes};

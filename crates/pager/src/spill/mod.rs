@@ -1,12 +1,11 @@
 //! The spill file: where the oldest objects go when the pool has grown too large, and pages that do
 //! not compress.
 //!
-//! The launcher makes the file and lends it to all processes of the session (`session.rs`); which of
+//! The launcher makes the file and lends it to all processes of the session (crates/session); which of
 //! its segments are whose is in the session too. In each process a thread writes (`writer.rs`), and
 //! the fault handler reads (`reads.rs`), which goes on with other faults meanwhile.
 
 mod claims;
-mod lent_file;
 mod reads;
 mod writer;
 
@@ -22,7 +21,6 @@ use crate::agent::{Active, Agent};
 use crate::cost;
 use crate::session::{Once, Session};
 
-pub use lent_file::LentFile;
 pub use reads::Reads;
 #[cfg(test)]
 pub use writer::{Writer, make, write};

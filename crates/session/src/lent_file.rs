@@ -31,12 +31,8 @@ impl LentFile {
         Ok(())
     }
 
-    pub fn is_lent(&self) -> bool {
-        self.launcher.load(Ordering::Acquire) != 0
-    }
-
-    /// Opens the file by way of the launcher or, where that is gone, of `other`, who has it under that
-    /// number.
+    /// Opens the file by way of the launcher or, where that is gone, of `other`: a process that has
+    /// it open, and the number of its descriptor.
     ///
     /// # Errors
     /// What `open` says, or `ESTALE` if it is another file.

@@ -1,11 +1,11 @@
-//! Keeps the machine's processors awake while programs under ramfold fault again and again: see
-//! [`ramfold_pager::density`].
+//! Keeps the machine's processors awake while agents ask for it, which they do while faults follow
+//! closely on one another ([`Session::keep_awake`]).
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
-use ramfold_pager::session::Session;
+use ramfold_session::Session;
 use ramfold_sys::time::monotonic_ns;
 
 /// Everything else comes first.
@@ -13,8 +13,9 @@ const NICE: i32 = 19;
 /// Between two looks at the clock: some microseconds.
 const SPINS: u32 = 100;
 
-/// Keeps awake until `ended`, at which the thread that runs this is to be kept awake itself.
-pub fn keep(session: &Session, ended: &AtomicBool) {
+/// Keeps processors awake until `ended`; [`Session::keep_awake`] is to be called then, so that this
+/// thread sees it.
+pub(crate) fn keep(session: &Session, ended: &AtomicBool) {
     // Where the program's is the only processor there is none to keep awake beside it.
     if available_parallelism().is_ok_and(|processors| processors.get() == 1)
         || rustix::process::nice(NICE).is_err()
@@ -34,7 +35,7 @@ pub fn keep(session: &Session, ended: &AtomicBool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramfold_pager::session::OwnedSession;
+    use ramfold_session::OwnedSession;
     use std::sync::{Arc, mpsc};
     use std::thread::{sleep, spawn};
     use std::time::{Duration, Instant};

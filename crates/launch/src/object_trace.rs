@@ -1,17 +1,18 @@
-//! `--object-trace`: keeps what a process of the session records of its compressed objects.
+//! The object trace: keeps what a process of the session records of its compressed objects.
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ramfold_pager::session::Session;
+use ramfold_session::Session;
 use ramfold_store::{Event, TRACE_MAGIC};
 use rustix::fs::statfs;
 
 use crate::output_file;
-use crate::size::{Size, SizedPath};
+use crate::size::Size;
 
 /// 32 million events, where nothing else is said.
 const USUAL_SIZE: Size = Size::Bytes(256 << 20);
@@ -24,21 +25,40 @@ const INTERVAL: Duration = Duration::from_millis(10);
 const CHUNK_WORDS: u64 = 1 << 16;
 
 /// A file that is written while the program runs.
-pub struct ObjectTrace {
+pub(crate) struct ObjectTrace {
     file: File,
     words_max: u64,
 }
 
-/// What became of it.
-#[derive(Debug, PartialEq)]
-pub enum Outcome {
+/// How complete an object trace is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceOutcome {
+    /// It has all events.
     Whole,
-    /// It may be no longer: bytes.
-    Full(u64),
-    /// Events came faster than they could be written.
+    /// The file may be no longer than this; it has the first events.
+    Full {
+        /// Bytes of events in it.
+        bytes: u64,
+    },
+    /// Events came faster than they could be written; it has the first.
     Overrun,
     /// No process recorded anything.
     Empty,
+}
+
+/// Why an object trace cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// There is no room for a single event.
+    #[error("{bytes} bytes are too few for anything")]
+    TooSmall {
+        /// How long the file may be.
+        bytes: u64,
+    },
+    /// The file cannot be made or written.
+    #[error(transparent)]
+    File(#[from] io::Error),
 }
 
 impl ObjectTrace {
@@ -46,15 +66,19 @@ impl ObjectTrace {
     ///
     /// # Errors
     /// When there can be no such file.
-    pub fn begin(place: &SizedPath, session: &Session) -> anyhow::Result<ObjectTrace> {
-        let disk = statfs(output_file::folder_of(&place.path))?;
+    pub(crate) fn begin(
+        path: &Path,
+        size: Option<Size>,
+        session: &Session,
+    ) -> Result<ObjectTrace, TraceError> {
+        let disk = statfs(output_file::folder_of(path)).map_err(io::Error::from)?;
         let free = disk.f_bavail.saturating_mul(disk.f_bsize as u64);
-        let bytes_max = place.size.unwrap_or(USUAL_SIZE).bytes(free);
-        let words_max = (bytes_max / WORD_BYTES).saturating_sub(FRAME_WORDS);
+        let bytes = size.unwrap_or(USUAL_SIZE).bytes(free);
+        let words_max = (bytes / WORD_BYTES).saturating_sub(FRAME_WORDS);
         if words_max == 0 {
-            anyhow::bail!("{bytes_max} bytes are too few for anything");
+            return Err(TraceError::TooSmall { bytes });
         }
-        let mut file = output_file::begin(&place.path)?;
+        let mut file = output_file::begin(path)?;
         file.write_all(&TRACE_MAGIC.to_ne_bytes())?;
         session.object_ring.want();
         Ok(ObjectTrace { file, words_max })
@@ -64,7 +88,11 @@ impl ObjectTrace {
     ///
     /// # Errors
     /// When it cannot be written. It then has what came before.
-    pub fn keep(mut self, session: &Session, ended: &AtomicBool) -> io::Result<Outcome> {
+    pub(crate) fn keep(
+        mut self,
+        session: &Session,
+        ended: &AtomicBool,
+    ) -> io::Result<TraceOutcome> {
         let ring = &session.object_ring;
         let mut left = self.words_max;
         let mut bytes = Vec::new();
@@ -87,10 +115,10 @@ impl ObjectTrace {
             thread::park_timeout(INTERVAL);
         }
         let outcome = match (ring.is_used(), ring.has_more()) {
-            (false, _) => Outcome::Empty,
-            (true, false) => Outcome::Whole,
-            (true, true) if left == 0 => Outcome::Full(self.words_max * WORD_BYTES),
-            (true, true) => Outcome::Overrun,
+            (false, _) => TraceOutcome::Empty,
+            (true, false) => TraceOutcome::Whole,
+            (true, true) if left == 0 => TraceOutcome::Full { bytes: self.words_max * WORD_BYTES },
+            (true, true) => TraceOutcome::Overrun,
         };
         let end = Event::end_word(!ring.has_more());
         self.file.write_all(&end.to_ne_bytes())?;
@@ -105,7 +133,7 @@ mod tests {
     use std::path::PathBuf;
 
     use ramfold_codec::Choice;
-    use ramfold_pager::session::OwnedSession;
+    use ramfold_session::OwnedSession;
     use ramfold_store::{Config, Recorder, Store, events};
 
     use super::*;
@@ -125,9 +153,8 @@ mod tests {
             self.folder.path().join("objects")
         }
 
-        fn begin(&self, size: &str) -> anyhow::Result<ObjectTrace> {
-            let place = format!("{}{size}", self.path().display());
-            ObjectTrace::begin(&place.parse().unwrap(), self.session)
+        fn begin(&self, bytes: Option<u64>) -> Result<ObjectTrace, TraceError> {
+            ObjectTrace::begin(&self.path(), bytes.map(Size::Bytes), self.session)
         }
 
         /// A process' store, in which so many objects were put.
@@ -143,7 +170,7 @@ mod tests {
             (0..objects).for_each(|key| store.store_object(key, 1, &[1; 100]).unwrap());
         }
 
-        fn keep(&self, trace: ObjectTrace) -> Outcome {
+        fn keep(&self, trace: ObjectTrace) -> TraceOutcome {
             trace.keep(self.session, &AtomicBool::new(true)).unwrap()
         }
 
@@ -160,12 +187,12 @@ mod tests {
     fn a_trace_has_what_the_first_process_with_an_object_did() {
         let traced = Traced::new();
         fs::write(traced.path(), "what was there before").unwrap();
-        let trace = traced.begin("").unwrap();
+        let trace = traced.begin(None).unwrap();
         assert_eq!(fs::metadata(traced.path()).unwrap().mode() & 0o777, 0o600);
         traced.put(0);
         traced.put(7);
         traced.put(5);
-        assert_eq!(traced.keep(trace), Outcome::Whole);
+        assert_eq!(traced.keep(trace), TraceOutcome::Whole);
         let events = traced.events();
         assert_eq!(events.len(), 8);
         assert!(events[..7].iter().all(|event| matches!(event, Event::Put { len: 100, .. })));
@@ -175,20 +202,20 @@ mod tests {
     #[test]
     fn what_is_not_whole_says_so() {
         let traced = Traced::new();
-        let trace = traced.begin("").unwrap();
-        assert_eq!(traced.keep(trace), Outcome::Empty);
+        let trace = traced.begin(None).unwrap();
+        assert_eq!(traced.keep(trace), TraceOutcome::Empty);
         assert_eq!(traced.events(), [Event::End { whole: true }]);
 
-        let trace = traced.begin(":96").unwrap();
+        let trace = traced.begin(Some(96)).unwrap();
         traced.put(11);
-        assert_eq!(traced.keep(trace), Outcome::Full(80));
+        assert_eq!(traced.keep(trace), TraceOutcome::Full { bytes: 80 });
         assert_eq!(fs::metadata(traced.path()).unwrap().len(), 96);
         assert_eq!(traced.events().last(), Some(&Event::End { whole: false }));
 
         let traced = Traced::new();
-        let trace = traced.begin("").unwrap();
+        let trace = traced.begin(None).unwrap();
         traced.put(600_000);
-        assert_eq!(traced.keep(trace), Outcome::Overrun);
+        assert_eq!(traced.keep(trace), TraceOutcome::Overrun);
         let events = traced.events();
         assert_eq!(events.len(), (1 << 19) + 1);
         assert_eq!(events.last(), Some(&Event::End { whole: false }));
@@ -197,14 +224,14 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_is_refused() {
         let traced = Traced::new();
-        for (text, problem) in [
-            ("/no/such/folder/objects".to_owned(), "No such file"),
-            ("/tmp".to_owned(), "directory"),
-            (format!("{}:23", traced.path().display()), "23 bytes are too few"),
+        for (path, bytes, problem) in [
+            (Path::new("/no/such/folder/objects"), None, "No such file"),
+            (Path::new("/tmp"), None, "directory"),
+            (&traced.path(), Some(23), "23 bytes are too few"),
         ] {
-            let place = text.parse().unwrap();
-            let error = ObjectTrace::begin(&place, traced.session).map(drop).unwrap_err();
-            assert!(format!("{error:#}").contains(problem), "{error:#}");
+            let begun = ObjectTrace::begin(path, bytes.map(Size::Bytes), traced.session);
+            let error = begun.map(drop).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
         }
         assert_eq!(fs::read_dir(traced.folder.path()).unwrap().count(), 0);
     }
@@ -212,12 +239,12 @@ mod tests {
     #[test]
     fn a_full_disk_is_told_and_special_files_stay_what_they_are() {
         let traced = Traced::new();
-        let full = ObjectTrace::begin(&"/dev/full".parse().unwrap(), traced.session);
-        assert!(format!("{:#}", full.map(drop).unwrap_err()).contains("No space left"));
-        let place = "/dev/null".parse().unwrap();
-        let trace = ObjectTrace::begin(&place, traced.session).unwrap();
+        let begin = |path: &str| ObjectTrace::begin(Path::new(path), None, traced.session);
+        let full = begin("/dev/full").map(drop).unwrap_err();
+        assert!(full.to_string().contains("No space left"), "{full}");
+        let trace = begin("/dev/null").unwrap();
         traced.put(3);
-        assert_eq!(traced.keep(trace), Outcome::Whole);
+        assert_eq!(traced.keep(trace), TraceOutcome::Whole);
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 }

@@ -5,13 +5,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ramfold_pager::session::{Process, Session};
+use ramfold_session::Session;
 use ramfold_sys::cgroup::{self, Limited};
 
 /// Between two looks while there is something to see.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// And while there is nothing: twice as long from look to look, up to this. An agent that has something
-/// to do ends it.
+/// And while there is nothing: twice as long from look to look, up to this. An agent that has
+/// something to do ends it.
 const INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// More refaults than this in an interval are too many: 4 MB/s of reading what was there before.
 const REFAULTS_MAX: u64 = 100;
@@ -20,8 +20,8 @@ const REFAULTS_MAX: u64 = 100;
 const STEP_DOWN: u64 = 32;
 const STEP_UP: u64 = 64;
 const KEPT: u64 = 2;
-/// Quiet time before something is taken back. Half as long each time that it did no harm: what a program
-/// reads as it starts is no reason to stay small for long.
+/// Quiet time before something is taken back. Half as long each time that it did no harm: what a
+/// program reads as it starts is no reason to stay small for long.
 const QUIET_FIRST: Duration = Duration::from_secs(2);
 const QUIET_MIN: Duration = Duration::from_millis(250);
 /// And before what did harm the last time is tried again: twice as long each time that it does.
@@ -29,8 +29,8 @@ const QUIET_HARMFUL_FIRST: Duration = Duration::from_secs(4);
 const QUIET_HARMFUL_MAX: Duration = Duration::from_secs(64);
 
 /// Watches until `ended`. The thread that runs this is to be unparked then, and
-/// [`Session::note_activity`] called.
-pub fn watch(session: &Session, ended: &AtomicBool) {
+/// [`Session::note_activity`] called; that is to be called too when the cap has changed.
+pub(crate) fn watch(session: &Session, ended: &AtomicBool) {
     let Some(group) = cgroup::tightest() else { return };
     let mut governor = Governor::new(session.memory_cap_bytes.load(Ordering::Relaxed));
     let mut intervals = Intervals::default();
@@ -45,11 +45,15 @@ pub fn watch(session: &Session, ended: &AtomicBool) {
             session.wait_for_activity(activity, None);
             continue;
         }
+        let cap = session.memory_cap_bytes.load(Ordering::Relaxed);
+        if cap != governor.cap {
+            governor = Governor::new(cap);
+        }
         let Some(refaults) = refaults_since(&group, &mut seen) else { return };
         let now = Instant::now();
         let target = governor.next(in_an_interval(refaults, now - looked), now);
         if target < session.target_bytes.swap(target, Ordering::Relaxed) {
-            session.used_processes().for_each(Process::wake_agent);
+            session.wake_agents();
         }
         looked = now;
         session.wait_for_activity(activity, Some(intervals.next(refaults, governor.rests(now))));

@@ -1,12 +1,14 @@
-//! Files that are written while the program runs or when it has ended. What would fail then is better
-//! said before it runs.
+//! Files that are written while a program runs or when it has ended. What would fail then is better
+//! said before the program runs.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+/// Could the file be written?
+///
 /// # Errors
-/// When the file could not be written. Nothing is made or changed.
+/// When it could not. Nothing is made or changed.
 pub fn check(file: &Path) -> io::Result<()> {
     match fs::metadata(file) {
         Ok(metadata) if metadata.is_dir() => Err(ErrorKind::IsADirectory.into()),
@@ -15,7 +17,7 @@ pub fn check(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Something like /dev/stdout or a pipe is written to, a file is replaced at once.
+/// Writes it: something like /dev/stdout or a pipe is written to, a file is replaced at once.
 ///
 /// # Errors
 /// When it cannot be written; a file is then as it was.
@@ -33,7 +35,7 @@ pub fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn begin(file: &Path) -> io::Result<File> {
+pub(crate) fn begin(file: &Path) -> io::Result<File> {
     check(file)?;
     if is_special(file) {
         return File::options().write(true).open(file);
@@ -45,6 +47,7 @@ fn is_special(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|metadata| !metadata.is_file())
 }
 
-pub fn folder_of(file: &Path) -> &Path {
+/// The folder that a file is in.
+pub(crate) fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -1,8 +1,8 @@
 //! Builds the agent (crates/pager as a preloaded library) for `include_bytes!`.
 //!
 //! A nested cargo with a target folder of its own is the one way that works alike with `cargo run`
-//! and `cargo install --path`. The folder lies in that of the outer cargo, for all its profiles: the agent is
-//! the same in each.
+//! and `cargo install --path`. The folder lies in that of the outer cargo, for all its profiles:
+//! the agent is the same in each.
 
 use std::env;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ fn main() {
     let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
     let out = PathBuf::from(variable("OUT_DIR"));
     let pager = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../pager");
-    for crate_folder in ["pager", "store", "codec", "sys"] {
+    for crate_folder in ["pager", "policy", "session", "store", "codec", "sys"] {
         println!("cargo::rerun-if-changed=../{crate_folder}/src");
         println!("cargo::rerun-if-changed=../{crate_folder}/Cargo.toml");
     }

@@ -1,49 +1,34 @@
 //! The program to be run: where it is, and whether an agent can get into it.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{AccessFlags, access};
 use ramfold_sys::executable::{self, Executable};
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{Access, AtFlags, CWD, access};
 
-/// A program that was not found or cannot be run: with the exit status that says so.
-#[derive(Debug, thiserror::Error)]
-pub enum NotRunnable {
-    #[error("{program:?} was not found{}", .hint)]
-    NotFound { program: OsString, hint: &'static str },
-    #[error("{} is not executable", .0.display())]
-    NotExecutable(PathBuf),
-}
+use crate::error::StartError;
 
-impl NotRunnable {
-    pub fn exit_status(&self) -> i32 {
-        match self {
-            NotRunnable::NotFound { .. } => 127,
-            NotRunnable::NotExecutable(_) => 126,
-        }
-    }
-}
+/// Where programs are looked for that are named without a folder, where `PATH` is not set.
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Finds a program as a shell would.
+/// Finds a program as a shell would, with `search` as `PATH`.
 ///
 /// # Errors
-/// [`NotRunnable`].
-pub fn find(program: &OsStr) -> Result<PathBuf, NotRunnable> {
+/// [`StartError::NotFound`] and [`StartError::NotExecutable`].
+pub(crate) fn find(program: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, StartError> {
     if program.as_bytes().contains(&b'/') {
         let path = PathBuf::from(program);
         return match fs::metadata(&path) {
-            Err(_) => Err(NotRunnable::NotFound { program: program.to_owned(), hint: "" }),
+            Err(_) => Err(StartError::NotFound { program: program.to_owned(), in_path: false }),
             Ok(metadata) if is_executable(&path, &metadata) => Ok(path),
-            Ok(_) => Err(NotRunnable::NotExecutable(path)),
+            Ok(_) => Err(StartError::NotExecutable { path }),
         };
     }
-    let search = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let mut unusable = None;
-    for folder in std::env::split_paths(&search) {
+    for folder in std::env::split_paths(search.unwrap_or(OsStr::new(USUAL_PATH))) {
         let path = folder.join(program);
         match fs::metadata(&path) {
             Ok(metadata) if is_executable(&path, &metadata) => return Ok(path),
@@ -52,21 +37,22 @@ pub fn find(program: &OsStr) -> Result<PathBuf, NotRunnable> {
         }
     }
     Err(unusable.map_or_else(
-        || NotRunnable::NotFound { program: program.to_owned(), hint: " in PATH" },
-        NotRunnable::NotExecutable,
+        || StartError::NotFound { program: program.to_owned(), in_path: true },
+        |path| StartError::NotExecutable { path },
     ))
 }
 
 fn is_executable(path: &Path, metadata: &fs::Metadata) -> bool {
-    metadata.is_file() && access(path, AccessFlags::X_OK).is_ok()
+    metadata.is_file() && access(path, Access::EXEC_OK).is_ok()
 }
 
-/// Will the loader take the agent into this program? `#!/usr/bin/env python3` runs python3, not env
-/// alone. A file that cannot be read is left to the kernel to judge.
-pub fn look(path: &Path) -> Executable {
+/// Will the loader take the agent into this program? `#!/usr/bin/env python3` runs python3, which
+/// is looked for as [`find`] does, not env alone. A file that cannot be read is left to the kernel
+/// to judge.
+pub(crate) fn look(path: &Path, search: Option<&OsStr>) -> Executable {
     let mut start = [0; 256];
     let script = File::open(path).and_then(|mut file| file.read(&mut start));
-    let by_env = script.ok().and_then(|length| program_of_env(&start[..length]));
+    let by_env = script.ok().and_then(|length| program_of_env(&start[..length], search));
     let path = by_env.as_deref().unwrap_or(path);
     CString::new(path.as_os_str().as_bytes())
         .ok()
@@ -75,14 +61,14 @@ pub fn look(path: &Path) -> Executable {
         .unwrap_or(Executable::Open)
 }
 
-fn program_of_env(start: &[u8]) -> Option<PathBuf> {
+fn program_of_env(start: &[u8], search: Option<&OsStr>) -> Option<PathBuf> {
     let line = start.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
     let mut words = line.split(|b| b.is_ascii_whitespace()).filter(|word| !word.is_empty());
     if Path::new(OsStr::from_bytes(words.next()?)).file_name() != Some(OsStr::new("env")) {
         return None;
     }
     let name = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='))?;
-    find(OsStr::from_bytes(name)).ok()
+    find(OsStr::from_bytes(name), search).ok()
 }
 
 #[cfg(test)]
@@ -96,18 +82,31 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    fn found(program: &str) -> Result<PathBuf, StartError> {
+        find(OsStr::new(program), std::env::var_os("PATH").as_deref())
+    }
+
+    fn seen(path: &Path) -> Executable {
+        look(path, std::env::var_os("PATH").as_deref())
+    }
+
     #[test]
     fn programs_are_found_like_a_shell_finds_them() {
-        assert!(find(OsStr::new("sh")).unwrap().ends_with("sh"));
-        let missing = find(OsStr::new("no-such-program-anywhere")).unwrap_err();
-        assert_eq!(missing.exit_status(), 127);
-        assert_eq!(find(OsStr::new("/etc/passwd")).unwrap_err().exit_status(), 126);
-        assert_eq!(find(OsStr::new("/no/such")).unwrap_err().exit_status(), 127);
+        assert!(found("sh").unwrap().ends_with("sh"));
+        assert!(find(OsStr::new("sh"), None).unwrap().ends_with("sh"));
+        for (program, searched) in [("no-such-program-anywhere", true), ("/no/such", false)] {
+            let missing = found(program).unwrap_err();
+            let is_right =
+                matches!(missing, StartError::NotFound { in_path, .. } if in_path == searched);
+            assert!(is_right, "{program}: {missing}");
+        }
+        let refused = found("/etc/passwd").unwrap_err();
+        assert!(matches!(refused, StartError::NotExecutable { .. }), "{refused}");
     }
 
     #[test]
     fn a_script_is_what_its_interpreter_is() {
-        assert_eq!(look(&find(OsStr::new("sh")).unwrap()), Executable::Open);
+        assert_eq!(seen(&found("sh").unwrap()), Executable::Open);
         let folder = tempfile::tempdir().unwrap();
         let (program, script) = (folder.path().join("program"), folder.path().join("script"));
         fs::write(folder.path().join("a.c"), "int main(void) { return 0; }\n").unwrap();
@@ -120,9 +119,9 @@ mod tests {
         assert!(compiled.unwrap().success());
         for line in ["#!/usr/bin/env -S PROGRAM -e", "#!/usr/bin/env A=b PROGRAM", "#! PROGRAM"] {
             write_script(&script, &line.replace("PROGRAM", program.to_str().unwrap()));
-            assert_eq!(look(&script), Executable::Static, "{line}");
+            assert_eq!(seen(&script), Executable::Static, "{line}");
         }
         write_script(&script, "#!/usr/bin/env no-such-program\n");
-        assert_eq!(look(&script), Executable::Open);
+        assert_eq!(seen(&script), Executable::Open);
     }
 }

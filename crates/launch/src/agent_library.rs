@@ -1,51 +1,95 @@
 //! The agent's library: embedded in this program, laid where a loader can find it.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, StatVfsMountFlags, fcntl_add_seals, memfd_create, statvfs,
+};
+use rustix::process::geteuid;
 
 static LIBRARY: &[u8] = include_bytes!(env!("RAMFOLD_AGENT"));
 
 /// The library in a place the loader can open, for as long as this lives.
-pub struct Placed {
+pub(crate) struct Placed {
     path: PathBuf,
     /// Keeps the memory behind `path` where that is in `/proc`.
     _memory: Option<File>,
 }
 
-impl Placed {
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
+/// The agent's library cannot be put where the program's loader finds it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no place for the agent's library: {cache}; {}in memory",
+    if matches!(cache, CacheProblem::NoFolder) { "" } else { "and " }
+)]
+pub struct LibraryError {
+    /// Why not in the user's cache folder.
+    pub cache: CacheProblem,
+    /// Why not in memory.
+    #[source]
+    pub memory: MemoryError,
 }
 
-/// Puts the library into the cache folder, under a name made of its content, or, where that
-/// cannot be used, into memory. The cache outlives this process, and so do programs that go on
-/// starting others (daemons).
-///
-/// # Errors
-/// When neither is possible.
-pub fn place() -> anyhow::Result<Placed> {
-    match cache_folder().map(|folder| place_in(&folder)) {
-        Some(Ok(path)) => Ok(Placed { path, _memory: None }),
-        Some(Err(error)) => place_in_memory()
-            .with_context(|| format!("no place for the agent's library: {error:#}; and in memory")),
-        None => place_in_memory().context(
-            "no place for the agent's library: neither HOME nor XDG_CACHE_HOME; in memory",
-        ),
+/// Why the agent's library cannot be in the user's cache folder.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheProblem {
+    /// There is no such folder.
+    #[error("neither HOME nor XDG_CACHE_HOME")]
+    NoFolder,
+    /// The name cannot be in `LD_PRELOAD`, which ends names at spaces and colons.
+    #[error("a name that splits")]
+    Splits,
+    /// Others can write to it.
+    #[error("{} is not this user's alone", folder.display())]
+    NotPrivate {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The loader refuses what is on this file system.
+    #[error("mounted noexec")]
+    NoExec,
+    /// It cannot be made, read or written.
+    #[error(transparent)]
+    File(#[from] io::Error),
+}
+
+/// Why the agent's library cannot be in memory.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct MemoryError {
+    what: &'static str,
+    source: io::Error,
+}
+
+impl Placed {
+    /// Puts the library into the cache folder, under a name made of its content, or, where that
+    /// cannot be used, into memory. The cache outlives this process, and so do programs that go on
+    /// starting others (daemons).
+    ///
+    /// # Errors
+    /// When neither is possible.
+    pub(crate) fn place() -> Result<Placed, LibraryError> {
+        let cached = cache_folder().ok_or(CacheProblem::NoFolder);
+        match cached.and_then(|folder| place_in(&folder)) {
+            Ok(path) => Ok(Placed { path, _memory: None }),
+            Err(cache) => place_in_memory().map_err(|memory| LibraryError { cache, memory }),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 }
 
 /// Everybody who runs programs of root's must be able to read root's copy.
 fn cache_folder() -> Option<PathBuf> {
-    if nix::unistd::geteuid().is_root() {
+    if geteuid().is_root() {
         return Some(PathBuf::from("/var/cache/ramfold"));
     }
     let absolute =
@@ -55,38 +99,39 @@ fn cache_folder() -> Option<PathBuf> {
         .map(|cache| cache.join("ramfold"))
 }
 
-fn place_in(folder: &Path) -> anyhow::Result<PathBuf> {
+fn place_in(folder: &Path) -> Result<PathBuf, CacheProblem> {
     let hash = xxhash_rust::xxh3::xxh3_128(LIBRARY);
     let path = folder.join(format!("agent-{hash:032x}.so"));
     // LD_PRELOAD ends a name at these, whatever quotes it.
     let splits = |byte: &u8| matches!(byte, b' ' | b':' | b'\t' | b'\n');
-    anyhow::ensure!(!path.as_os_str().as_encoded_bytes().iter().any(splits), "a name that splits");
-    let root = nix::unistd::geteuid().is_root();
+    if path.as_os_str().as_encoded_bytes().iter().any(splits) {
+        return Err(CacheProblem::Splits);
+    }
     if fs::symlink_metadata(folder).is_err() {
-        let mode = if root { 0o755 } else { 0o700 };
+        let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
         fs::DirBuilder::new().recursive(true).mode(mode).create(folder)?;
         // Whatever the umask is.
         fs::set_permissions(folder, fs::Permissions::from_mode(mode))?;
     }
     let metadata = fs::symlink_metadata(folder)?;
-    anyhow::ensure!(
-        metadata.is_dir()
-            && metadata.uid() == nix::unistd::geteuid().as_raw()
-            && metadata.mode() & 0o022 == 0,
-        "{} is not this user's alone",
-        folder.display()
-    );
+    let is_private =
+        metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0;
+    if !is_private {
+        return Err(CacheProblem::NotPrivate { folder: folder.to_owned() });
+    }
     if !holds_library(&path) {
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(LIBRARY)?;
         file.as_file().set_permissions(fs::Permissions::from_mode(0o755))?;
         file.as_file().sync_all()?;
-        file.persist(&path)?;
+        file.persist(&path).map_err(|error| error.error)?;
         remove_old(folder, &path);
     }
     // A file system mounted noexec would make the loader refuse it.
-    let flags = nix::sys::statvfs::statvfs(folder)?.flags();
-    anyhow::ensure!(!flags.contains(nix::sys::statvfs::FsFlags::ST_NOEXEC), "mounted noexec");
+    let flags = statvfs(folder).map_err(io::Error::from)?.f_flag;
+    if flags.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(CacheProblem::NoExec);
+    }
     Ok(path)
 }
 
@@ -115,16 +160,16 @@ fn holds_library(path: &Path) -> bool {
         && content == LIBRARY
 }
 
-fn place_in_memory() -> anyhow::Result<Placed> {
-    let fd = memfd_create(c"ramfold-agent", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
-        .context("memfd_create")?;
+fn place_in_memory() -> Result<Placed, MemoryError> {
+    let failed = |what| move |source| MemoryError { what, source };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = memfd_create(c"ramfold-agent", flags)
+        .map_err(|errno| failed("memfd_create")(errno.into()))?;
     let mut memory = File::from(fd);
-    memory.write_all(LIBRARY).context("writing the agent's library to memory")?;
-    let seals = SealFlag::F_SEAL_SHRINK
-        | SealFlag::F_SEAL_GROW
-        | SealFlag::F_SEAL_WRITE
-        | SealFlag::F_SEAL_SEAL;
-    fcntl(&memory, FcntlArg::F_ADD_SEALS(seals)).context("sealing the agent's library")?;
+    memory.write_all(LIBRARY).map_err(failed("writing the agent's library to memory"))?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+    fcntl_add_seals(&memory, seals)
+        .map_err(|errno| failed("sealing the agent's library")(errno.into()))?;
     let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()));
     Ok(Placed { path, _memory: Some(memory) })
 }
