@@ -9,7 +9,7 @@
 //! write past the page cache; [`uffd`], [`pagemap`], [`maps`],
 //! [`proc`] and [`credentials`] are what the pager asks about the process it lives in; [`careful`],
 //! [`scratch`] and [`executable`] are for the calls that it makes in the program's place; `cgroup` reads
-//! the limits around it; `file_server` is what a file system in user space asks on behalf of others.
+//! the limits around it; `size` reads amounts of memory as users write them; `file_server` is what a file system in user space asks on behalf of others.
 
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
@@ -35,6 +35,8 @@ pub mod process;
 pub mod raw;
 pub mod robust;
 pub mod scratch;
+#[cfg(any(test, feature = "std"))]
+pub mod size;
 pub mod sync;
 pub mod thread;
 pub mod time;

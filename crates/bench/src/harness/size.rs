@@ -1,11 +1,16 @@
-//! Sizes as people write them: `512M`, `1.5G`, `40%`, `0.5`.
+//! Amounts of memory, as options of experiments name them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes.
+use ramfold_sys::size::Size;
+
+/// The most that a program may be given, as a multiple of its need.
+const FRACTION_MAX: f64 = 100.0;
+
+/// A number of bytes above 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size(pub(crate) u64);
+pub(crate) struct Bytes(pub(crate) u64);
 
 /// The total memory of a measurement: a share of what the program needs, or bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,7 +23,7 @@ impl Memory {
     /// Bytes for a program that needs `need_bytes`.
     pub(crate) fn of(self, need_bytes: u64) -> u64 {
         match self {
-            Self::Fraction(fraction) => (need_bytes as f64 * fraction) as u64,
+            Self::Fraction(fraction) => Size::Fraction(fraction).bytes(need_bytes),
             Self::Bytes(bytes) => bytes,
         }
     }
@@ -28,12 +33,12 @@ impl fmt::Display for Memory {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fraction(fraction) => write!(formatter, "{}%", fraction * 100.0),
-            Self::Bytes(bytes) => write!(formatter, "{}", Size(*bytes)),
+            Self::Bytes(bytes) => write!(formatter, "{}", Bytes(*bytes)),
         }
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for Bytes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             bytes if bytes >= 1 << 30 => {
@@ -47,26 +52,14 @@ impl fmt::Display for Size {
     }
 }
 
-impl FromStr for Size {
+impl FromStr for Bytes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
-        let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
-            "" | "b" => 1u64,
-            "k" | "kb" | "kib" => 1 << 10,
-            "m" | "mb" | "mib" => 1 << 20,
-            "g" | "gb" | "gib" => 1 << 30,
-            "t" | "tb" | "tib" => 1 << 40,
-            _ => return Err(format!("'{text}': the unit is one of K, M, G, T, as in 256M")),
-        };
-        let number: f64 =
-            digits.parse().map_err(|_| format!("'{text}' is not a size such as 256M or 1.5G"))?;
-        let bytes = number * unit as f64;
-        if !(1.0..9e18).contains(&bytes) {
-            return Err(format!("'{text}' is out of range"));
+        match text.parse() {
+            Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(Self(bytes)),
+            _ => Err(format!("'{text}' is not a size such as 256M or 1.5G")),
         }
-        Ok(Self(bytes as u64))
     }
 }
 
@@ -74,16 +67,19 @@ impl FromStr for Memory {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fraction = match text.strip_suffix('%') {
-            Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0).ok(),
-            // A bare decimal fraction; an integer without a unit is bytes.
-            None if text.contains('.') => text.parse::<f64>().ok(),
-            None => return text.parse().map(|Size(bytes)| Self::Bytes(bytes)),
-        };
-        match fraction {
-            Some(fraction) if fraction > 0.0 && fraction <= 100.0 => Ok(Self::Fraction(fraction)),
-            Some(_) => Err(format!("'{text}' is out of range")),
-            None => text.parse().map(|Size(bytes)| Self::Bytes(bytes)),
+        // A number with a point and no unit is a share; one without a point is bytes.
+        let share = text.parse::<f64>().ok().filter(|_| text.contains('.'));
+        let size = share
+            .map_or_else(|| Size::parse(text, FRACTION_MAX), |share| Ok(Size::Fraction(share)));
+        match size {
+            Ok(Size::Fraction(share)) if share > 0.0 && share <= FRACTION_MAX => {
+                Ok(Self::Fraction(share))
+            }
+            Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(Self::Bytes(bytes)),
+            Ok(_) => Err(format!("'{text}' is out of range")),
+            Err(_) => {
+                Err(format!("'{text}' is not a size such as 256M or 1.5G, nor a share of 40%"))
+            }
         }
     }
 }
@@ -93,23 +89,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_parse() {
-        assert_eq!("256M".parse(), Ok(Size(256 << 20)));
-        assert_eq!("1.5G".parse(), Ok(Size(3 << 29)));
-        assert_eq!("4096".parse(), Ok(Size(4096)));
-        assert_eq!("8KiB".parse(), Ok(Size(8192)));
+    fn bytes_parse() {
+        assert_eq!("256M".parse(), Ok(Bytes(256 << 20)));
+        assert_eq!("1.5G".parse(), Ok(Bytes(3 << 29)));
+        assert_eq!("4096".parse(), Ok(Bytes(4096)));
+        assert_eq!("8KiB".parse(), Ok(Bytes(8192)));
         for bad in ["", "M", "12Q", "-5M", "1e300G", "0", "5%", "NaN"] {
-            assert!(bad.parse::<Size>().is_err(), "{bad} was taken");
+            assert!(bad.parse::<Bytes>().is_err(), "{bad} was taken");
         }
     }
 
     #[test]
     fn memory_is_a_share_or_bytes() {
         assert_eq!("50%".parse(), Ok(Memory::Fraction(0.5)));
+        assert_eq!("1000%".parse(), Ok(Memory::Fraction(10.0)));
         assert_eq!("0.25".parse(), Ok(Memory::Fraction(0.25)));
         assert_eq!("128M".parse(), Ok(Memory::Bytes(128 << 20)));
         assert_eq!("1.5G".parse(), Ok(Memory::Bytes(3 << 29)));
-        for bad in ["0%", "-1%", "x%", "0.0", "", "%"] {
+        for bad in ["0%", "-1%", "x%", "0.0", "", "%", "10001%", "101.0"] {
             assert!(bad.parse::<Memory>().is_err(), "{bad} was taken");
         }
         assert_eq!(Memory::Fraction(0.5).of(1000), 500);

@@ -11,7 +11,7 @@ use clap::Args;
 use super::child::{ChildOptions, ChildReport, Quota};
 use super::{Settings, all};
 use crate::commands::Command;
-use crate::harness::size::Size;
+use crate::harness::size::Bytes;
 use crate::machine::host::Host;
 use crate::machine::program::Program;
 
@@ -20,7 +20,7 @@ use crate::machine::program::Program;
 pub(crate) struct Options {
     name: String,
     #[arg(long, default_value = "256M")]
-    size: Size,
+    size: Bytes,
     /// Accesses in the measured phase, of all threads together.
     #[arg(long, conflicts_with = "seconds")]
     operations: Option<u64>,

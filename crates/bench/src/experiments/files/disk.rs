@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::harness::size::Size;
+use crate::harness::size::Bytes;
 
 /// What the reads of a disk are slowed down to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl FromStr for Slowdown {
             Some((bytes, reads)) => (bytes, Some(reads)),
             None => (text, None),
         };
-        let Size(bytes_per_s) = bytes.parse()?;
+        let Bytes(bytes_per_s) = bytes.parse()?;
         let reads = reads.map(str::parse).transpose();
         let reads_per_s = reads.map_err(|_| format!("'{text}': reads a second are a number"))?;
         Ok(Slowdown(Some(Disk { bytes_per_s, reads_per_s })))

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::commands::Command;
 use crate::harness::progress::Progress;
 use crate::harness::report::print;
-use crate::harness::size::Size;
+use crate::harness::size::Bytes;
 use crate::harness::{open_host, table};
 use crate::peers;
 pub(crate) use eater::Options as EaterOptions;
@@ -38,7 +38,7 @@ use measurement::{Row, compare};
 pub(crate) struct Options {
     /// Memory of the control group, one or several sizes
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_values = ["32M", "64M"])]
-    memory: Vec<Size>,
+    memory: Vec<Bytes>,
     /// Memory systems; the first is what the others are compared with
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
           default_values = ["none", "zram-lz4", "ramfold:reserve=0", "ramfold"])]
@@ -76,7 +76,7 @@ impl Command for Options {
         let mut progress = Progress::new(self.memory.len() * selection.peers.len() * runs);
         let time_limit = Duration::from_secs(self.time_limit.into());
         let mut rows = Vec::new();
-        for &Size(memory_bytes) in &self.memory {
+        for &Bytes(memory_bytes) in &self.memory {
             let tell = |what: &str| progress.step(what);
             let peers = &selection.peers;
             rows.extend(compare(&host, peers, memory_bytes, runs, time_limit, tell)?);

@@ -20,7 +20,7 @@ use crate::commands::Command;
 use crate::content::file_content::FileContent;
 use crate::harness::progress::Progress;
 use crate::harness::report::print;
-use crate::harness::size::Size;
+use crate::harness::size::Bytes;
 use crate::harness::{fio, open_host};
 use crate::peers::{Ramfold, cache};
 use jobs::Job;
@@ -42,10 +42,10 @@ use report::{Figures, plot, rows, text};
 pub(crate) struct Options {
     /// Memory of the control group
     #[arg(long, value_name = "SIZE", default_value = "256M")]
-    memory: Size,
+    memory: Bytes,
     /// Data in the files, all together
     #[arg(long, value_name = "SIZE", default_value = "512M")]
-    data: Size,
+    data: Bytes,
     /// How the files are read
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values_t = Job::ALL.map(|job| job.name().to_owned()))]
     job: Vec<String>,

@@ -12,7 +12,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::harness::size::Size;
+use crate::harness::size::Bytes;
 use crate::machine::say;
 
 /// How far the cost of a run may be from the total where nothing else is asked, in percent of the
@@ -91,12 +91,12 @@ pub(super) fn find_limit(
         Some(nearest) => bail!(
             "no limit makes limit and pool cost {} together (the nearest run cost {}): \
              the data compresses too little for that, or is another in each run",
-            Size(total_bytes),
-            Size(nearest)
+            Bytes(total_bytes),
+            Bytes(nearest)
         ),
         None => bail!(
             "{} is not enough: the kernel killed the program under every limit tried",
-            Size(total_bytes)
+            Bytes(total_bytes)
         ),
     }
 }
@@ -107,8 +107,8 @@ pub(super) fn warn_of_drift(what: &str, total_bytes: u64, cost_bytes: u64, toler
     if drift.abs() > 2.0 * tolerance {
         say(&format!(
             "ramfold-bench: {what} cost {} where {} was asked ({:+.1} %)",
-            Size(cost_bytes),
-            Size(total_bytes),
+            Bytes(cost_bytes),
+            Bytes(total_bytes),
             drift * 100.0
         ));
     }

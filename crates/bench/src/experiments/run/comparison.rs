@@ -10,7 +10,7 @@ use super::samples::Samples;
 use super::trial::{Trial, child_report};
 use crate::harness::measure::{Launch, OutOfMemory, measure};
 use crate::harness::progress::Progress;
-use crate::harness::size::{Memory, Size};
+use crate::harness::size::{Bytes, Memory};
 use crate::harness::turns::turns;
 use crate::machine::cgroup::Swapping;
 use crate::machine::host::Host;
@@ -107,7 +107,7 @@ impl Comparison<'_> {
     ) -> Result<Vec<Row>> {
         let total_bytes = memory.of(reference.need_bytes);
         if total_bytes < 1 << 20 {
-            bail!("{name}: {} of total memory is too little to measure with", Size(total_bytes));
+            bail!("{name}: {} of total memory is too little to measure with", Bytes(total_bytes));
         }
         let mut cells = Vec::new();
         for peer in self.peers.iter().map(AsRef::as_ref) {

@@ -25,7 +25,7 @@ use crate::commands::Command;
 use crate::harness::open_host;
 use crate::harness::progress::Progress;
 use crate::harness::report::{Skipped, print_from};
-use crate::harness::size::{Memory, Size};
+use crate::harness::size::{Bytes, Memory};
 use crate::machine::environment::Environment;
 use crate::machine::host::Host;
 use crate::machine::interrupt::Interrupted;
@@ -77,7 +77,7 @@ pub(crate) struct Options {
     runs: u16,
     /// Heap of the synthetic workloads (gnu-sort: an eighth of it as text)
     #[arg(long, default_value = "256M")]
-    size: Size,
+    size: Bytes,
     /// Factor on the number of accesses of the synthetic workloads; idle, prefork: also on the time
     /// that they are looked at
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = positive)]

@@ -15,7 +15,7 @@ use clap::{ArgGroup, Args};
 use ramfold_codec::Choice;
 
 use crate::harness::report::print;
-use crate::harness::size::Size;
+use crate::harness::size::Bytes;
 use engine::Kind;
 
 /// Measure the parts of the store by themselves: its allocator beside others on the same objects,
@@ -56,16 +56,16 @@ pub(crate) struct Options {
     spill_sweep: bool,
     /// Memory of the pool in the sweep
     #[arg(long, value_name = "SIZE", default_value = "32M", requires = "spill_sweep")]
-    pool: Size,
+    pool: Bytes,
     /// Folder on the disk to spill to
     #[arg(long, value_name = "DIR", default_value = "/var/tmp", requires = "part")]
     folder: PathBuf,
     /// Bytes to spill
     #[arg(long, default_value = "256M", requires = "spill")]
-    size: Size,
+    size: Bytes,
     /// Bytes of a batch
     #[arg(long, value_name = "SIZE", default_value = "1M", requires = "spill")]
-    batch: Size,
+    batch: Bytes,
     /// How the engines compress
     #[arg(long, value_name = "NAME", default_value_t, requires = "engine")]
     codec: Choice,

@@ -27,7 +27,7 @@ use crate::content::file_content::FileContent;
 use crate::harness::open_host;
 use crate::harness::progress::Progress;
 use crate::harness::report::print;
-use crate::harness::size::Size;
+use crate::harness::size::Bytes;
 use crate::peers::cache::Cache;
 use crate::peers::{Ramfold, cache};
 use measurement::{Found, Plan};
@@ -51,7 +51,7 @@ use servers::ServerKind;
 pub(crate) struct Options {
     /// Memory for files
     #[arg(long, value_name = "SIZE", default_value = "256M")]
-    memory: Size,
+    memory: Bytes,
     /// How many times smaller files are, and shorter what is between two requests, than in the
     /// benchmark
     #[arg(long, value_name = "N", default_value_t = 16,
