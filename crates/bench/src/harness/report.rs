@@ -40,9 +40,17 @@ pub(crate) fn print_from<F: Serialize>(
     figures: &F,
     text: impl FnOnce(&F) -> String,
 ) -> Result<()> {
+    print_plain(json, &Report { environment, figures }, |report| text(report.figures))
+}
+
+/// Prints what depends on no environment, as JSON or as the text that `text` makes.
+pub(crate) fn print_plain<F: Serialize + ?Sized>(
+    json: bool,
+    figures: &F,
+    text: impl FnOnce(&F) -> String,
+) -> Result<()> {
     let text = if json {
-        let report = Report { environment, figures };
-        serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"
+        serde_json::to_string_pretty(figures).context("cannot write the report as JSON")? + "\n"
     } else {
         text(figures)
     };

@@ -10,10 +10,11 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use crate::commands;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use crate::commands;
 
 /// Join the given cgroups, then run a program in them.
 #[derive(Args)]

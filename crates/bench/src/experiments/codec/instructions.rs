@@ -16,10 +16,10 @@ use super::measurement::Objects;
 use super::subjects::{Object, ROOM_BYTES, Subject};
 
 /// Pages of a file that are counted: valgrind is fifty times slower.
-pub(crate) const PAGES: usize = 64;
+pub(super) const PAGES: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Direction {
+pub(super) enum Direction {
     Compress,
     Decompress,
 }
@@ -28,7 +28,7 @@ pub(crate) enum Direction {
 ///
 /// # Errors
 /// When valgrind is not there or fails.
-pub(crate) fn count(codec: &str, file: &Path, direction: Direction, folder: &Path) -> Result<f64> {
+pub(super) fn count(codec: &str, file: &Path, direction: Direction, folder: &Path) -> Result<f64> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let result = folder.join("callgrind.out");
     let (name, function) = match direction {
@@ -63,7 +63,7 @@ pub(crate) fn count(codec: &str, file: &Path, direction: Direction, folder: &Pat
 ///
 /// # Errors
 /// When a page does not come back.
-pub(crate) fn run(
+pub(super) fn run(
     subject: &mut dyn Subject,
     pages: &[Page],
     direction: Direction,

@@ -1,4 +1,5 @@
-//! The clock: subjects in turns over the same pages, with what they need in the cache and without.
+//! Times of subjects, in turns over the same pages: with their pages and objects in the caches, and
+//! without.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use super::subjects::{Object, ROOM_BYTES, Room, Subject};
 use crate::content::page_files::Pages;
 use crate::content::random::Random;
 use crate::harness::statistics::median;
+use crate::harness::turns::turns;
 use crate::machine::interrupt;
 
 /// Pages timed together. Their objects and they fit a second-level cache, and they take less than a
@@ -19,11 +21,11 @@ use crate::machine::interrupt;
 const BATCH_PAGES: usize = 16;
 /// Batches between two times that everything is pushed out of the caches.
 const COLD_BATCHES: usize = 32;
-/// More than the last-level cache of most machines.
+/// Larger than the last-level cache of most machines.
 const SWEEP_BYTES: usize = 96 << 20;
 
 /// The objects that a subject makes of the pages of a file, one after the other in memory.
-pub(crate) struct Objects {
+pub(super) struct Objects {
     bytes: Vec<u8>,
     /// For each page the encoding, and where its object ends; without one where the last ended.
     ends: Vec<(u8, usize)>,
@@ -34,7 +36,7 @@ impl Objects {
     ///
     /// # Errors
     /// When a page comes back changed or not at all.
-    pub(crate) fn make(subject: &mut dyn Subject, pages: &[Page]) -> Result<Objects> {
+    pub(super) fn make(subject: &mut dyn Subject, pages: &[Page]) -> Result<Objects> {
         let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(pages.len()));
         let mut out = [0; ROOM_BYTES];
         let mut back = [0; PAGE_SIZE];
@@ -56,7 +58,7 @@ impl Objects {
     }
 
     /// The object of a page; `None` for a page that is kept as it is.
-    pub(crate) fn get(&self, nth: usize) -> Option<Object<'_>> {
+    pub(super) fn get(&self, nth: usize) -> Option<Object<'_>> {
         let start = nth.checked_sub(1).map_or(0, |before| self.ends[before].1);
         let (encoding, end) = self.ends[nth];
         (start < end).then(|| Object { encoding, bytes: &self.bytes[start..end] })
@@ -70,24 +72,24 @@ impl Objects {
 /// What one subject does with one file. Sizes and counts are of pages that are not same-filled;
 /// speeds are GB of pages a second on one core, medians of the rounds.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Figures {
-    pub(crate) incompressible: usize,
+pub(super) struct Speeds {
+    pub(super) incompressible: usize,
     /// Bytes of the objects; a page without one counts whole.
-    pub(crate) compressed_bytes: u64,
+    pub(super) compressed_bytes: u64,
     /// What the pool charges for them.
-    pub(crate) charged_bytes: u64,
-    pub(crate) compress_gbps: f64,
+    pub(super) charged_bytes: u64,
+    pub(super) compress_gbps: f64,
     /// Of the pages that have an object.
-    pub(crate) decompress_gbps: f64,
+    pub(super) decompress_gbps: f64,
     /// Of all pages there and back; a page without an object is copied back.
-    pub(crate) pair_gbps: f64,
-    pub(crate) cold_compress_gbps: f64,
-    pub(crate) cold_decompress_gbps: f64,
+    pub(super) pair_gbps: f64,
+    pub(super) cold_compress_gbps: f64,
+    pub(super) cold_decompress_gbps: f64,
     /// Nanoseconds a page, each timed alone.
-    pub(crate) compress_ns_p50: u64,
-    pub(crate) compress_ns_p99: u64,
-    pub(crate) decompress_ns_p50: u64,
-    pub(crate) decompress_ns_p99: u64,
+    pub(super) compress_ns_p50: u64,
+    pub(super) compress_ns_p99: u64,
+    pub(super) decompress_ns_p50: u64,
+    pub(super) decompress_ns_p99: u64,
 }
 
 /// The median, and what one in a hundred exceeds.
@@ -100,12 +102,12 @@ fn quantiles(mut sample: Vec<u64>) -> [u64; 2] {
 ///
 /// # Errors
 /// When a subject fails, or somebody interrupts.
-pub(crate) fn measure(
+pub(super) fn measure(
     subjects: &mut [Box<dyn Subject>],
     pages: &Pages,
     rounds: usize,
     mut show: impl FnMut(&str),
-) -> Result<Vec<Figures>> {
+) -> Result<Vec<Speeds>> {
     let pages = &pages.distinct;
     let mut objects = Vec::new();
     for subject in subjects.iter_mut() {
@@ -115,16 +117,12 @@ pub(crate) fn measure(
     }
     let mut clock = Clock::new(pages.len());
     let mut samples: Vec<Samples> = subjects.iter().map(|_| Samples::default()).collect();
-    for round in 0..rounds {
-        for turn in 0..subjects.len() {
-            // Nobody always comes after the same neighbour's traces.
-            let nth = (turn + round) % subjects.len();
-            interrupt::check()?;
-            show(subjects[nth].name());
-            clock.round(subjects[nth].as_mut(), pages, &objects[nth], &mut samples[nth]);
-        }
+    for (_, nth) in turns(rounds, subjects.len()) {
+        interrupt::check()?;
+        show(subjects[nth].name());
+        clock.round(subjects[nth].as_mut(), pages, &objects[nth], &mut samples[nth]);
     }
-    Ok(objects.iter().zip(samples).map(|(objects, samples)| figures(objects, samples)).collect())
+    Ok(objects.iter().zip(samples).map(|(objects, samples)| speeds(objects, samples)).collect())
 }
 
 #[derive(Default)]
@@ -138,14 +136,14 @@ struct Samples {
     decompress_ns: Vec<u64>,
 }
 
-fn figures(objects: &Objects, samples: Samples) -> Figures {
+fn speeds(objects: &Objects, samples: Samples) -> Speeds {
     let of = |sample: &[f64]| median(sample).unwrap_or(0.0);
     let sum = |cost: fn(usize) -> usize| {
         objects.lengths().map(|length| length.map_or(PAGE_SIZE, cost) as u64).sum()
     };
     let [compress_ns_p50, compress_ns_p99] = quantiles(samples.compress_ns);
     let [decompress_ns_p50, decompress_ns_p99] = quantiles(samples.decompress_ns);
-    Figures {
+    Speeds {
         incompressible: objects.lengths().filter(Option::is_none).count(),
         compressed_bytes: sum(|length| length),
         charged_bytes: sum(charged_bytes),

@@ -1,30 +1,34 @@
 //! `ramfold-bench codec`: codecs over the pages of files, against the C libraries.
+//!
+//! [`subjects`] are what is measured, [`measurement`] times them in turns over the same pages,
+//! [`instructions`] counts under valgrind, where the clock of a busy machine is no help, and [`report`]
+//! has the rows. [`patterns`] is what `--patterns` counts instead.
 
-use std::io::{self, Write};
-use std::path::PathBuf;
-use std::process::ExitCode;
-
-use crate::commands::Command;
-use anyhow::{Context, Result};
-use clap::Args;
-
-use crate::content::page_files::Pages;
 mod count;
 mod instructions;
 mod measurement;
 mod patterns;
 mod report;
-pub(crate) mod subjects;
+pub(super) mod subjects;
 
-use crate::harness::progress::Progress;
-use crate::harness::report::Skipped;
-use crate::machine::environment::Environment;
-use crate::machine::say;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
 pub(crate) use count::Options as CountOptions;
+
+use crate::commands::Command;
+use crate::content::page_files::Pages;
+use crate::harness::progress::Progress;
+use crate::harness::report::{Skipped, print, print_plain};
+use crate::machine::say;
 use instructions::Direction;
 use measurement::measure;
-use report::{Report, Row};
-use subjects::Selection;
+use report::{Figures, Row};
+use subjects::{Selection, Subject};
 
 /// Measure codecs on the pages of files: sizes as the store's pool charges them, speeds on one core
 /// with and without what they need in the cache, every page checked.
@@ -74,82 +78,78 @@ impl Command for Options {
     const NAME: &'static str = "codec";
 
     fn execute(self) -> Result<ExitCode> {
-        execute(self)
-    }
-}
-
-fn execute(options: Options) -> Result<ExitCode> {
-    if options.patterns {
-        return count_patterns(&options);
-    }
-    let Selection { mut subjects, missing } =
-        subjects::select(&options.codec, subjects::backend(options.backend.as_deref())?)?;
-    for (name, reason) in &missing {
-        say(&format!("ramfold-bench: without {name}: {reason}"));
-    }
-    let limit = options.limit.map(|limit| limit as usize);
-    let scratch = options.instructions.then(tempfile::tempdir).transpose();
-    let scratch = scratch.context("cannot make a folder for valgrind's results")?;
-    let rounds = usize::from(options.rounds);
-    let mut progress = Progress::new(options.pages.len() * (1 + rounds) * subjects.len());
-    let mut rows = Vec::new();
-    for path in &options.pages {
-        let pages = Pages::read(path, limit)?;
-        let figures = measure(&mut subjects, &pages, rounds, |name| {
-            progress.show(&format!("{}: {name}", pages.name));
-            progress.advance();
-        });
-        let figures = figures.inspect_err(|_| progress.clear())?;
-        for (subject, figures) in subjects.iter().zip(figures) {
-            let mut row = Row::new(subject.name(), &pages, figures);
-            if let Some(scratch) = &scratch {
-                progress.show(&format!("{}: {} under valgrind", pages.name, subject.name()));
-                let count = |direction| {
-                    instructions::count(subject.name(), path, direction, scratch.path())
-                };
-                row.compress_instructions = Some(count(Direction::Compress)?);
-                row.decompress_instructions = Some(count(Direction::Decompress)?);
-            }
-            rows.push(row);
+        if self.patterns {
+            return self.count_patterns();
         }
+        let backend = subjects::backend(self.backend.as_deref())?;
+        let Selection { mut subjects, missing } = subjects::select(&self.codec, backend)?;
+        for (name, reason) in &missing {
+            say(&format!("ramfold-bench: without {name}: {reason}"));
+        }
+        let rows = self.rows(&mut subjects)?;
+        let skipped = missing.into_iter();
+        let skipped = skipped.map(|(peer, reason)| Skipped { peer: peer.to_owned(), reason });
+        let figures =
+            Figures { rounds: usize::from(self.rounds), rows, skipped: skipped.collect() };
+        print(self.json, figures, report::text)
     }
-    progress.clear();
-    let skipped = missing.into_iter();
-    let report = Report {
-        environment: Environment::read(String::new(), false),
-        rounds,
-        rows,
-        skipped: skipped.map(|(peer, reason)| Skipped { peer: peer.to_owned(), reason }).collect(),
-    };
-    let text = if options.json {
-        serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"
-    } else {
-        report::text(&report)
-    };
-    write!(io::stdout().lock(), "{text}").context("cannot print the report")?;
-    Ok(ExitCode::SUCCESS)
 }
 
-fn count_patterns(options: &Options) -> Result<ExitCode> {
-    let mut progress = Progress::new(options.pages.len());
-    let mut files = Vec::new();
-    for path in &options.pages {
-        let pages = Pages::read(path, options.limit.map(|limit| limit as usize))?;
-        progress.show(&pages.name);
-        let counted = patterns::count(&pages.name, &pages.distinct, usize::from(options.rounds));
-        files.push(counted.inspect_err(|_| progress.clear())?);
-        progress.advance();
+impl Options {
+    /// The pages of a file, at most as many as asked for.
+    fn read(&self, path: &PathBuf) -> Result<Pages> {
+        Pages::read(path, self.limit.map(|limit| limit as usize))
     }
-    progress.clear();
-    if let Some(file) = &options.plot {
-        std::fs::write(file, patterns::plot(&files))
-            .with_context(|| format!("cannot write the plot to {}", file.display()))?;
+
+    /// The rows of all files.
+    fn rows(&self, subjects: &mut [Box<dyn Subject>]) -> Result<Vec<Row>> {
+        let scratch = self.instructions.then(tempfile::tempdir).transpose();
+        let scratch = scratch.context("cannot make a folder for valgrind's results")?;
+        let rounds = usize::from(self.rounds);
+        let mut progress = Progress::new(self.pages.len() * (1 + rounds) * subjects.len());
+        let mut rows = Vec::new();
+        for path in &self.pages {
+            let pages = self.read(path)?;
+            let figures = measure(subjects, &pages, rounds, |name| {
+                progress.step(&format!("{}: {name}", pages.name));
+            });
+            let figures = figures.inspect_err(|_| progress.clear())?;
+            for (subject, figures) in subjects.iter().zip(figures) {
+                let mut row = Row::new(subject.name(), &pages, figures);
+                if let Some(scratch) = &scratch {
+                    progress.show(&format!("{}: {} under valgrind", pages.name, subject.name()));
+                    let count = |direction| {
+                        instructions::count(subject.name(), path, direction, scratch.path())
+                    };
+                    row.compress_instructions = Some(count(Direction::Compress)?);
+                    row.decompress_instructions = Some(count(Direction::Decompress)?);
+                }
+                rows.push(row);
+            }
+        }
+        progress.clear();
+        Ok(rows)
     }
-    let text = if options.json {
-        serde_json::to_string_pretty(&files).context("cannot write the patterns as JSON")? + "\n"
-    } else {
-        files.iter().map(patterns::tables).collect::<Vec<_>>().join("\n")
-    };
-    write!(io::stdout().lock(), "{text}").context("cannot print the patterns")?;
-    Ok(ExitCode::SUCCESS)
+
+    fn count_patterns(&self) -> Result<ExitCode> {
+        let mut progress = Progress::new(self.pages.len());
+        let mut files = Vec::new();
+        for path in &self.pages {
+            let pages = self.read(path)?;
+            progress.show(&pages.name);
+            let counted = patterns::count(&pages.name, &pages.distinct, usize::from(self.rounds));
+            files.push(counted.inspect_err(|_| progress.clear())?);
+            progress.advance();
+        }
+        progress.clear();
+        if let Some(file) = &self.plot {
+            fs::write(file, patterns::plot(&files))
+                .with_context(|| format!("cannot write the plot to {}", file.display()))?;
+        }
+        let tables = |files: &Vec<_>| -> String {
+            files.iter().map(patterns::tables).collect::<Vec<_>>().join("\n")
+        };
+        print_plain(self.json, &files, tables)?;
+        Ok(ExitCode::SUCCESS)
+    }
 }

@@ -3,45 +3,43 @@
 use comfy_table::Table;
 use serde::Serialize;
 
-use super::measurement::Figures;
+use super::measurement::Speeds;
 use crate::content::page_files::Pages;
 use crate::harness::report::Skipped;
 use crate::harness::table;
-use crate::machine::environment::Environment;
 
-/// Everything a run of `ramfold-bench codec` found.
+/// All rows, and the peers that are missing.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) environment: Environment,
+pub(super) struct Figures {
     /// Rounds of which speeds are the medians.
-    pub(crate) rounds: usize,
-    pub(crate) rows: Vec<Row>,
-    pub(crate) skipped: Vec<Skipped>,
+    pub(super) rounds: usize,
+    pub(super) rows: Vec<Row>,
+    pub(super) skipped: Vec<Skipped>,
 }
 
 /// One codec on one file. Speeds are GB (10^9 bytes) of pages a second on one core; `cold` ones
 /// with nothing in the caches. Times are nanoseconds a page, instructions are a page's.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Row {
-    pub(crate) codec: String,
-    pub(crate) file: String,
+pub(super) struct Row {
+    pub(super) codec: String,
+    pub(super) file: String,
     /// Pages of the file, same-filled ones included; what follows is about the others.
-    pub(crate) pages: usize,
-    pub(crate) same_filled: usize,
+    pub(super) pages: usize,
+    pub(super) same_filled: usize,
     #[serde(flatten)]
-    pub(crate) figures: Figures,
-    pub(crate) compress_instructions: Option<f64>,
-    pub(crate) decompress_instructions: Option<f64>,
+    pub(super) speeds: Speeds,
+    pub(super) compress_instructions: Option<f64>,
+    pub(super) decompress_instructions: Option<f64>,
 }
 
 impl Row {
-    pub(crate) fn new(codec: &str, pages: &Pages, figures: Figures) -> Row {
+    pub(super) fn new(codec: &str, pages: &Pages, speeds: Speeds) -> Row {
         Row {
             codec: codec.to_owned(),
             file: pages.name.clone(),
             pages: pages.count,
             same_filled: pages.count - pages.distinct.len(),
-            figures,
+            speeds,
             compress_instructions: None,
             decompress_instructions: None,
         }
@@ -53,51 +51,46 @@ impl Row {
     }
 }
 
-/// The table for people.
-pub(crate) fn text(report: &Report) -> String {
-    let counted = report.rows.iter().any(|row| row.compress_instructions.is_some());
-    let mut text = String::new();
-    let mut file = "";
-    let mut table = Table::new();
-    for row in &report.rows {
-        if row.file != file {
-            text += &table::text(&table);
-            text += &format!(
-                "{}{}: {} pages, {} same-filled\n",
-                if file.is_empty() { "" } else { "\n" },
-                row.file,
-                row.pages,
-                row.same_filled
-            );
-            file = &row.file;
-            table = header(counted);
-        }
-        let figures = &row.figures;
-        let mut cells = vec![
-            row.codec.clone(),
-            format!("{:.1}", row.share(figures.compressed_bytes)),
-            format!("{:.1}", row.share(figures.charged_bytes)),
-            figures.incompressible.to_string(),
-            format!("{:.2}", figures.compress_gbps),
-            format!("{:.2}", figures.decompress_gbps),
-            format!("{:.2}", figures.pair_gbps),
-            format!("{:.2}", figures.cold_compress_gbps),
-            format!("{:.2}", figures.cold_decompress_gbps),
-            format!("{}/{}", figures.compress_ns_p50, figures.compress_ns_p99),
-            format!("{}/{}", figures.decompress_ns_p50, figures.decompress_ns_p99),
-        ];
-        if counted {
-            let count = |count: Option<f64>| count.map_or("-".to_owned(), |n| format!("{n:.0}"));
-            cells.push(count(row.compress_instructions));
-            cells.push(count(row.decompress_instructions));
-        }
-        table.add_row(cells);
+/// The tables for people, one for each file.
+pub(super) fn text(figures: &Figures) -> String {
+    let counted = figures.rows.iter().any(|row| row.compress_instructions.is_some());
+    let mut tables = Vec::new();
+    for rows in figures.rows.chunk_by(|one, next| one.file == next.file) {
+        let mut table = header(counted);
+        rows.iter().for_each(|row| {
+            table.add_row(cells(row, counted));
+        });
+        let Row { file, pages, same_filled, .. } = &rows[0];
+        let title = format!("{file}: {pages} pages, {same_filled} same-filled\n");
+        tables.push(title + &table::text(&table));
     }
-    text += &table::text(&table);
-    for skipped in &report.skipped {
+    let mut text = tables.join("\n");
+    for skipped in &figures.skipped {
         text += &format!("without {}: {}\n", skipped.peer, skipped.reason);
     }
     text
+}
+
+fn cells(row: &Row, counted: bool) -> Vec<String> {
+    let speeds = &row.speeds;
+    let mut cells = vec![
+        row.codec.clone(),
+        format!("{:.1}", row.share(speeds.compressed_bytes)),
+        format!("{:.1}", row.share(speeds.charged_bytes)),
+        speeds.incompressible.to_string(),
+        format!("{:.2}", speeds.compress_gbps),
+        format!("{:.2}", speeds.decompress_gbps),
+        format!("{:.2}", speeds.pair_gbps),
+        format!("{:.2}", speeds.cold_compress_gbps),
+        format!("{:.2}", speeds.cold_decompress_gbps),
+        format!("{}/{}", speeds.compress_ns_p50, speeds.compress_ns_p99),
+        format!("{}/{}", speeds.decompress_ns_p50, speeds.decompress_ns_p99),
+    ];
+    if counted {
+        cells.push(table::number(row.compress_instructions, 0, "-"));
+        cells.push(table::number(row.decompress_instructions, 0, "-"));
+    }
+    cells
 }
 
 fn header(counted: bool) -> Table {

@@ -16,13 +16,14 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
+pub(crate) use eater::Options as EaterOptions;
+
 use crate::commands::Command;
 use crate::harness::progress::Progress;
 use crate::harness::report::print;
 use crate::harness::size::Bytes;
 use crate::harness::{open_host, table};
 use crate::peers;
-pub(crate) use eater::Options as EaterOptions;
 use measurement::{Row, compare};
 
 /// See how much a program can allocate in a control group's memory: it takes a mebibyte at a time

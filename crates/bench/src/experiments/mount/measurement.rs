@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::jobs::Job;
 use crate::content::file_content::FileContent;
 use crate::experiments::files::{Bed, Setup, Stage};
 use crate::harness::fio;
@@ -21,8 +22,6 @@ use crate::machine::host::Host;
 use crate::machine::interrupt;
 use crate::machine::program::{Program, enter_command};
 use crate::peers::cache::Cache;
-
-use super::jobs::Job;
 
 /// Files that the data is divided into, each read by a thread of its own (paper 002: 4 of 512 MB).
 pub(super) const FILES: u64 = 4;

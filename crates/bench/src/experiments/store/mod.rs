@@ -1,4 +1,7 @@
-//! `ramfold-bench store`: the parts of the store by themselves.
+//! `ramfold-bench store`: the parts of the store by themselves, one folder for each.
+//!
+//! To add a part, add a folder with an `execute` that takes these [`Options`], an option that asks for
+//! it, and a line in [`Options::execute`](Command::execute).
 
 mod allocators;
 mod engine;
@@ -9,11 +12,11 @@ mod verbs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::commands::Command;
 use anyhow::Result;
 use clap::{ArgGroup, Args};
 use ramfold_codec::Choice;
 
+use crate::commands::Command;
 use crate::harness::report::print;
 use crate::harness::size::Bytes;
 use engine::Kind;
@@ -112,20 +115,16 @@ impl Command for Options {
     const NAME: &'static str = "store";
 
     fn execute(self) -> Result<ExitCode> {
-        execute(self)
-    }
-}
-
-fn execute(options: Options) -> Result<ExitCode> {
-    if options.verbs {
-        verbs::execute(&options)
-    } else if !options.engine.is_empty() {
-        engine::execute(&options)
-    } else if options.spill {
-        spill::execute(&options)
-    } else if options.spill_sweep {
-        sweep::execute(&options)
-    } else {
-        allocators::execute(&options)
+        if self.verbs {
+            verbs::execute(&self)
+        } else if !self.engine.is_empty() {
+            engine::execute(&self)
+        } else if self.spill {
+            spill::execute(&self)
+        } else if self.spill_sweep {
+            sweep::execute(&self)
+        } else {
+            allocators::execute(&self)
+        }
     }
 }

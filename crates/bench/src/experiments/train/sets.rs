@@ -89,7 +89,7 @@ fn word_lengths(counts: &[u64], longest: usize) -> Vec<u8> {
 ///
 /// # Errors
 /// When there are too few pages.
-pub(crate) fn train(
+pub(super) fn train(
     pages: &[Page],
     sets: usize,
     rounds: usize,
@@ -151,7 +151,7 @@ pub(crate) fn train(
 const CANDIDATES: usize = 200;
 
 /// The sets as source code.
-pub(crate) fn source(sets: &[Lengths]) -> Result<String> {
+pub(super) fn source(sets: &[Lengths]) -> Result<String> {
     let mut text = String::from(
         "//! Made by `ramfold-bench train`; docs/codecs.md has the command.\n\nuse super::Lengths;\n\n\
          /// The sets: part of the format.\n",

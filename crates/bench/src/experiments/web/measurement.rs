@@ -9,16 +9,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::client::Client;
+use super::servers::{Server, ServerKind};
+use super::sessions;
+use super::site::{Item, Site};
 use crate::experiments::files::{Bed, Setup};
 use crate::harness::latency::Latency;
 use crate::machine::host::Host;
 use crate::machine::interrupt;
 use crate::peers::cache::Cache;
-
-use super::client::Client;
-use super::servers::{Server, ServerKind};
-use super::sessions;
-use super::site::{Item, Site};
 
 /// Descriptors for anything but sessions.
 const DESCRIPTORS_MORE: u64 = 256;

@@ -14,12 +14,12 @@ use anyhow::{Result, bail};
 use ramfold_codec::PAGE_SIZE;
 
 pub(super) use memory::Heap;
-use pattern::Pattern;
 
 use super::child::{ChildOptions, ChildReport, PhaseSeconds, Quota};
 use super::{Prepared, Settings, Timing, Workload};
 use crate::harness::latency::Histogram;
 use crate::machine::host::Host;
+use pattern::Pattern;
 
 /// A workload for each access pattern.
 pub(super) fn all() -> impl Iterator<Item = Box<dyn Workload>> {

@@ -1,25 +1,25 @@
-//! Codecs over pages of files: what `ramfold-bench codec` measures.
+//! What `ramfold-bench codec` measures: a [`Subject`] is anything that turns a page into an object and
+//! back.
 //!
-//! A [`Subject`] is anything that turns a page into an object and back: our codecs, the C libraries
-//! they are compared with, and memcpy as the limit. `measure` times them in turns over the same
-//! pages; `instructions` counts under valgrind, where the clock of a busy machine is no help.
+//! Subjects are the codecs of ramfold ([`ours`]), the C libraries that they are compared with
+//! ([`libraries`]), and memcpy as the limit.
 
 #[allow(unsafe_code, reason = "C functions are called")]
-pub(crate) mod libraries;
-pub(crate) mod ours;
+mod libraries;
+pub(in crate::experiments) mod ours;
 
 use anyhow::{Context, Result, bail};
 use ramfold_codec::{Backend, Choice, PAGE_SIZE, Page};
 
 /// Longest object that is kept; the store takes a page that needs more as it is. The pager's limit.
-pub(crate) const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
+pub(in crate::experiments) const OBJECT_BYTES_MAX: usize = PAGE_SIZE * 3 / 4;
 
 /// Room in which every subject may work: some libraries want more than the object will take.
-pub(crate) type Room = [u8; ROOM_BYTES];
-pub(crate) const ROOM_BYTES: usize = 2 * PAGE_SIZE;
+pub(in crate::experiments) type Room = [u8; ROOM_BYTES];
+pub(in crate::experiments) const ROOM_BYTES: usize = 2 * PAGE_SIZE;
 
 /// Something that compresses pages, one at a time.
-pub(crate) trait Subject {
+pub(in crate::experiments) trait Subject {
     fn name(&self) -> &str;
 
     /// Writes an object to the front of `out`; `None` when it would be longer than
@@ -31,9 +31,9 @@ pub(crate) trait Subject {
 }
 
 /// An object that was written.
-pub(crate) struct Written {
-    pub(crate) encoding: u8,
-    pub(crate) len: usize,
+pub(in crate::experiments) struct Written {
+    pub(in crate::experiments) encoding: u8,
+    pub(in crate::experiments) len: usize,
 }
 
 impl Written {
@@ -45,22 +45,22 @@ impl Written {
 
 /// An object, and what its page's entry would note beside it.
 #[derive(Clone, Copy)]
-pub(crate) struct Object<'a> {
-    pub(crate) encoding: u8,
-    pub(crate) bytes: &'a [u8],
+pub(in crate::experiments) struct Object<'a> {
+    pub(in crate::experiments) encoding: u8,
+    pub(in crate::experiments) bytes: &'a [u8],
 }
 
 /// The names that can be asked for, ours first.
-pub(crate) fn names() -> Vec<&'static str> {
+pub(in crate::experiments) fn names() -> Vec<&'static str> {
     let ours = Choice::names().chain([ours::DENSITY]);
-    ours.chain(libraries::NAMES.iter().copied()).chain([MEMCPY]).collect()
+    ours.chain(libraries::names()).chain([MEMCPY]).collect()
 }
 
 /// The instructions of that name, or the best there are.
 ///
 /// # Errors
 /// For what this machine does not have.
-pub(crate) fn backend(name: Option<&str>) -> Result<Backend> {
+pub(in crate::experiments) fn backend(name: Option<&str>) -> Result<Backend> {
     let Some(name) = name else { return Ok(Backend::best()) };
     let found = Backend::available().find(|backend| backend.name().eq_ignore_ascii_case(name));
     found.with_context(|| {
@@ -71,17 +71,17 @@ pub(crate) fn backend(name: Option<&str>) -> Result<Backend> {
 
 /// What was asked for.
 #[derive(Default)]
-pub(crate) struct Selection {
-    pub(crate) subjects: Vec<Box<dyn Subject>>,
+pub(in crate::experiments) struct Selection {
+    pub(in crate::experiments) subjects: Vec<Box<dyn Subject>>,
     /// What does not work here, and why.
-    pub(crate) missing: Vec<(&'static str, String)>,
+    pub(in crate::experiments) missing: Vec<(&'static str, String)>,
 }
 
 /// The subjects of these names, or all; ours with these instructions.
 ///
 /// # Errors
 /// For a name that is none of [`names`].
-pub(crate) fn select(wanted: &[String], backend: Backend) -> Result<Selection> {
+pub(in crate::experiments) fn select(wanted: &[String], backend: Backend) -> Result<Selection> {
     let known = names();
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(&name.as_str())) {
         bail!("there is no codec {unknown:?}; there are {}", known.join(", "));
@@ -97,8 +97,9 @@ pub(crate) fn select(wanted: &[String], backend: Backend) -> Result<Selection> {
             selection.subjects.push(Box::new(subject));
         } else {
             match libraries::open(name) {
-                Ok(subject) => selection.subjects.push(subject),
-                Err(error) => selection.missing.push((name, format!("{error:#}"))),
+                Some(Ok(subject)) => selection.subjects.push(subject),
+                Some(Err(error)) => selection.missing.push((name, format!("{error:#}"))),
+                None => bail!("there is no library {name:?}"),
             }
         }
     }

@@ -8,9 +8,9 @@ use ramfold_codec::{
 use super::{OBJECT_BYTES_MAX, Object, Room, Subject, Written};
 
 /// `auto` as it compresses when memory is tight.
-pub(crate) const DENSITY: &str = "auto-density";
+pub(super) const DENSITY: &str = "auto-density";
 
-pub(crate) struct Ours {
+pub(in crate::experiments) struct Ours {
     name: &'static str,
     aim: Aim,
     compressor: Chosen<'static>,
@@ -22,7 +22,7 @@ impl Ours {
     ///
     /// # Errors
     /// When it does not work here.
-    pub(crate) fn named(name: &str, backend: Backend) -> Result<Option<Ours>> {
+    pub(in crate::experiments) fn named(name: &str, backend: Backend) -> Result<Option<Ours>> {
         let (name, aim, choice) = match name.parse::<Choice>() {
             Ok(choice) => (choice.name(), Aim::Speed, choice),
             Err(_) if name == DENSITY => (DENSITY, Aim::Density, Choice::Auto),
@@ -33,7 +33,7 @@ impl Ours {
 
     /// # Errors
     /// As [`Ours::named`].
-    pub(crate) fn new(
+    pub(in crate::experiments) fn new(
         name: &'static str,
         choice: Choice,
         aim: Aim,

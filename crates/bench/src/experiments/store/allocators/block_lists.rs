@@ -13,7 +13,7 @@ const NONE: u32 = u32::MAX;
 
 /// Blocks in lists.
 #[derive(Default)]
-pub(crate) struct BlockLists {
+pub(super) struct BlockLists {
     chunks: Vec<Option<Chunk>>,
     /// Chunks that have a free block, the one to take from last.
     open: Vec<u32>,
@@ -32,7 +32,7 @@ struct Chunk {
 
 /// An object: its first block, and its length.
 #[derive(Debug)]
-pub(crate) struct List {
+pub(super) struct List {
     first: u32,
     len: u16,
 }

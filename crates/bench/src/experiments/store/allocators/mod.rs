@@ -1,5 +1,12 @@
 //! Allocators of objects on the same traces.
 
+mod block_lists;
+mod recorded;
+mod replay;
+mod resource_map;
+mod trace;
+mod zsmalloc;
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -11,13 +18,6 @@ use crate::content::page_files::Pages;
 use crate::experiments::codec::subjects::ours::Ours;
 use crate::experiments::codec::subjects::{ROOM_BYTES, Subject};
 use crate::harness::progress::Progress;
-mod block_lists;
-mod recorded;
-mod replay;
-mod resource_map;
-mod trace;
-mod zsmalloc;
-
 use crate::harness::table;
 use replay::{Row, measure};
 use trace::{Lengths, Trace};
@@ -27,7 +27,7 @@ struct Figures {
     rows: Vec<Row>,
 }
 
-pub(crate) fn execute(options: &Options) -> Result<ExitCode> {
+pub(super) fn execute(options: &Options) -> Result<ExitCode> {
     let mut traces = Vec::new();
     if options.pages.is_empty() && options.object_trace.is_empty() {
         let lengths = Lengths::heap();
@@ -70,9 +70,7 @@ fn text(figures: &Figures) -> String {
         "free ns",
         "compact ms",
     ];
-    let decimals = |figure: Option<f64>, count: usize| {
-        figure.map_or("-".to_owned(), |figure| format!("{figure:.count$}"))
-    };
+    let decimals = |figure, count| table::number(figure, count, "-");
     let mut text = String::new();
     for rows in figures.rows.chunk_by(|a, b| a.trace == b.trace) {
         let mut table = table::of_numbers(&HEADER, 2);

@@ -68,7 +68,7 @@ impl Trace {
     ///
     /// # Errors
     /// When the file cannot be read, or is no trace.
-    pub(crate) fn read(path: &Path) -> Result<Trace> {
+    pub(super) fn read(path: &Path) -> Result<Trace> {
         let of_file = || format!("trace {}", path.display());
         let mut file = BufReader::with_capacity(1 << 20, File::open(path).with_context(of_file)?);
         let mut failed = None;
@@ -128,7 +128,8 @@ impl Trace {
         ensure!(!steps.is_empty(), "there is no event in it");
         ensure!(
             most <= available_bytes / 2,
-            "it has {} MiB of objects at a time, and {} MiB of memory are available for twice as much",
+            "it has {} MiB of objects at a time, and {} MiB of memory are available for twice as \
+             much",
             most >> 20,
             available_bytes >> 20
         );

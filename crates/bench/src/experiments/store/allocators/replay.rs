@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use ramfold_store::{Allocator, Pool};
+use ramfold_codec::PAGE_SIZE;
+use ramfold_store::{Allocator, Footprint, Pool};
 use serde::Serialize;
 
 use super::block_lists::BlockLists;
 use super::resource_map::ResourceMap;
 use super::trace::{Step, Trace};
 use super::zsmalloc::Zsmalloc;
-
 use crate::content::random::Random;
 
 /// Noise that objects are made of.
@@ -22,28 +22,28 @@ const COMPACTION_PASSES: usize = 3;
 
 /// What an allocator had come to at one point of a trace.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) trace: String,
-    pub(crate) allocator: &'static str,
+pub(super) struct Row {
+    pub(super) trace: String,
+    pub(super) allocator: &'static str,
     /// The point.
-    pub(crate) after: &'static str,
-    pub(crate) objects: u64,
+    pub(super) after: &'static str,
+    pub(super) objects: u64,
     /// Bytes of the objects that are there.
-    pub(crate) compressed_bytes: u64,
+    pub(super) compressed_bytes: u64,
     /// Memory for them.
-    pub(crate) allocated_bytes: u64,
+    pub(super) allocated_bytes: u64,
     /// Tables beside them.
-    pub(crate) metadata_bytes: u64,
-    pub(crate) allocated_per_compressed: f64,
-    pub(crate) metadata_bytes_per_page: f64,
+    pub(super) metadata_bytes: u64,
+    pub(super) allocated_per_compressed: f64,
+    pub(super) metadata_bytes_per_page: f64,
     /// Mean times since the point before, the copying of the object included.
-    pub(crate) put_ns: Option<f64>,
-    pub(crate) free_ns: Option<f64>,
-    pub(crate) compact_ms: Option<f64>,
+    pub(super) put_ns: Option<f64>,
+    pub(super) free_ns: Option<f64>,
+    pub(super) compact_ms: Option<f64>,
 }
 
 /// Every allocator over every trace.
-pub(crate) fn measure(traces: &[Trace], mut tell: impl FnMut(&str)) -> Result<Vec<Row>> {
+pub(super) fn measure(traces: &[Trace], mut tell: impl FnMut(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for trace in traces {
         let mut run = |name: &str, result: Result<Vec<Row>>| -> Result<()> {
@@ -75,110 +75,127 @@ impl Clock {
     }
 }
 
-/// Goes through a trace with an allocator. Every object is looked at at each point.
-fn replay<A: Allocator>(trace: &Trace, mut allocator: A) -> Result<Vec<Row>> {
+/// Goes through a trace with an allocator. Every object is compared at each point.
+fn replay<A: Allocator>(trace: &Trace, allocator: A) -> Result<Vec<Row>> {
     let mut random = Random::new(7);
-    let noise: Vec<u8> = (0..NOISE_BYTES / 8).flat_map(|_| random.word().to_le_bytes()).collect();
-    let content = |id: u32, len: u16| {
-        let start = id as usize * 61 % (NOISE_BYTES - 4096);
-        &noise[start..start + usize::from(len)]
-    };
-    let mut live: Vec<Option<(A::Handle, u16)>> = Vec::new();
+    let noise = (0..NOISE_BYTES / 8).flat_map(|_| random.word().to_le_bytes()).collect();
+    let mut live = Vec::new();
     live.resize_with(trace.objects as usize, || None);
-    let [mut put, mut free, mut compact] = [const { Clock { ns: 0, count: 0 } }; 3];
-    let mut rows = Vec::new();
-    let mut at = 0;
-    while at < trace.steps.len() {
-        // Runs of one kind are timed together: a look at the clock takes as long as some of them.
-        let kind = std::mem::discriminant(&trace.steps[at]);
-        let run = trace.steps[at..]
-            .iter()
-            .take_while(|step| std::mem::discriminant(*step) == kind)
-            .count();
-        let steps = &trace.steps[at..at + run];
-        at += run;
-        let started = Instant::now();
-        match &steps[0] {
-            Step::Put { .. } => {
-                for step in steps {
-                    let Step::Put { id, len } = *step else { continue };
-                    let handle =
-                        allocator.put(content(id, len)).context("no memory for an object")?;
-                    ensure!(live[id as usize].is_none(), "the trace stores {id} twice");
-                    live[id as usize] = Some((handle, len));
-                }
-                put.ns += started.elapsed().as_nanos() as u64;
-                put.count += run as u64;
-            }
-            Step::Free { .. } => {
-                for step in steps {
-                    let Step::Free { id } = *step else { continue };
-                    let (handle, _) = live[id as usize].take().context("the trace frees twice")?;
-                    allocator.free(handle);
-                }
-                free.ns += started.elapsed().as_nanos() as u64;
-                free.count += run as u64;
-            }
-            Step::Compact => {
-                for _ in 0..COMPACTION_PASSES {
-                    let handles = live.iter_mut().flatten().map(|(handle, _)| handle);
-                    if allocator.compact(handles) == 0 {
-                        break;
-                    }
-                }
-                compact.ns += started.elapsed().as_nanos() as u64;
-                compact.count += 1;
-            }
-            Step::Point(_) => {
-                for step in steps {
-                    let Step::Point(point) = step else { continue };
-                    let row = row(trace, &allocator, &live, point.name(), content)?;
-                    rows.push(Row {
-                        put_ns: put.mean_ns(),
-                        free_ns: free.mean_ns(),
-                        compact_ms: compact.mean_ns().map(|ns| ns / 1e6),
-                        ..row
-                    });
-                }
-            }
-        }
+    let clocks = [const { Clock { ns: 0, count: 0 } }; 3];
+    let mut replay = Replay { trace, allocator, noise, live, clocks, rows: Vec::new() };
+    // Runs of one kind are timed together: reading the clock takes as long as some of them.
+    let kind = std::mem::discriminant::<Step>;
+    for steps in trace.steps.chunk_by(|one, next| kind(one) == kind(next)) {
+        replay.steps(steps)?;
     }
+    let Replay { mut allocator, live, rows, .. } = replay;
     live.into_iter().flatten().for_each(|(handle, _)| allocator.free(handle));
     Ok(rows)
 }
 
-/// Checks all objects, and adds up what they cost.
-fn row<'n, A: Allocator>(
-    trace: &Trace,
-    allocator: &A,
-    live: &[Option<(A::Handle, u16)>],
-    after: &'static str,
-    content: impl Fn(u32, u16) -> &'n [u8],
-) -> Result<Row> {
-    let mut page = [0; 4096];
-    let (mut objects, mut compressed_bytes) = (0, 0);
-    for (id, place) in (0..).zip(live) {
-        let Some((handle, len)) = place else { continue };
-        let read = allocator.copy_out(handle, &mut page);
-        ensure!(page[..read] == *content(id, *len), "object {id} is not what was stored");
-        objects += 1;
-        compressed_bytes += u64::from(*len);
+/// An allocator on its way through a trace.
+struct Replay<'a, A: Allocator> {
+    trace: &'a Trace,
+    allocator: A,
+    noise: Vec<u8>,
+    /// The objects that are there, by their numbers.
+    live: Vec<Option<(A::Handle, u16)>>,
+    /// Of put, free and compact.
+    clocks: [Clock; 3],
+    rows: Vec<Row>,
+}
+
+impl<A: Allocator> Replay<'_, A> {
+    /// Steps of one kind.
+    fn steps(&mut self, steps: &[Step]) -> Result<()> {
+        let [put, free, compact] = &mut self.clocks;
+        let started = Instant::now();
+        let (clock, count) = match steps[0] {
+            Step::Put { .. } => {
+                for step in steps {
+                    let Step::Put { id, len } = *step else { continue };
+                    let object = content(&self.noise, id, len);
+                    let handle = self.allocator.put(object).context("no memory for an object")?;
+                    let place = &mut self.live[id as usize];
+                    ensure!(place.is_none(), "the trace stores {id} twice");
+                    *place = Some((handle, len));
+                }
+                (put, steps.len())
+            }
+            Step::Free { .. } => {
+                for step in steps {
+                    let Step::Free { id } = *step else { continue };
+                    let live = self.live[id as usize].take();
+                    let (handle, _) = live.context("the trace frees twice")?;
+                    self.allocator.free(handle);
+                }
+                (free, steps.len())
+            }
+            Step::Compact => {
+                for _ in 0..COMPACTION_PASSES {
+                    let handles = self.live.iter_mut().flatten().map(|(handle, _)| handle);
+                    if self.allocator.compact(handles) == 0 {
+                        break;
+                    }
+                }
+                (compact, 1)
+            }
+            Step::Point(_) => return self.points(steps),
+        };
+        clock.ns += started.elapsed().as_nanos() as u64;
+        clock.count += count as u64;
+        Ok(())
     }
-    let footprint = allocator.footprint();
-    Ok(Row {
-        trace: trace.name.clone(),
-        allocator: allocator.name(),
-        after,
-        objects,
-        compressed_bytes,
-        allocated_bytes: footprint.allocated_bytes,
-        metadata_bytes: footprint.metadata_bytes,
-        allocated_per_compressed: footprint.allocated_bytes as f64 / compressed_bytes.max(1) as f64,
-        metadata_bytes_per_page: footprint.metadata_bytes as f64 / objects.max(1) as f64,
-        put_ns: None,
-        free_ns: None,
-        compact_ms: None,
-    })
+
+    fn points(&mut self, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            let Step::Point(point) = step else { continue };
+            let row = self.row(point.name())?;
+            let [put, free, compact] = &mut self.clocks;
+            self.rows.push(Row {
+                put_ns: put.mean_ns(),
+                free_ns: free.mean_ns(),
+                compact_ms: compact.mean_ns().map(|ns| ns / 1e6),
+                ..row
+            });
+        }
+        Ok(())
+    }
+
+    /// Compares all objects, and sums up what they cost.
+    fn row(&self, after: &'static str) -> Result<Row> {
+        let mut page = [0; PAGE_SIZE];
+        let (mut objects, mut compressed_bytes) = (0, 0);
+        for (id, place) in (0..).zip(&self.live) {
+            let Some((handle, len)) = place else { continue };
+            let read = self.allocator.copy_out(handle, &mut page);
+            let expected = content(&self.noise, id, *len);
+            ensure!(page[..read] == *expected, "object {id} is not what was stored");
+            objects += 1;
+            compressed_bytes += u64::from(*len);
+        }
+        let Footprint { allocated_bytes, metadata_bytes } = self.allocator.footprint();
+        Ok(Row {
+            trace: self.trace.name.clone(),
+            allocator: self.allocator.name(),
+            after,
+            objects,
+            compressed_bytes,
+            allocated_bytes,
+            metadata_bytes,
+            allocated_per_compressed: allocated_bytes as f64 / compressed_bytes.max(1) as f64,
+            metadata_bytes_per_page: metadata_bytes as f64 / objects.max(1) as f64,
+            put_ns: None,
+            free_ns: None,
+            compact_ms: None,
+        })
+    }
+}
+
+/// The bytes of an object.
+fn content(noise: &[u8], id: u32, len: u16) -> &[u8] {
+    let start = id as usize * 61 % (NOISE_BYTES - PAGE_SIZE);
+    &noise[start..start + usize::from(len)]
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const ALIGNMENT: u32 = 8;
 
 /// Chunks with maps of what is free.
 #[derive(Default)]
-pub(crate) struct ResourceMap {
+pub(super) struct ResourceMap {
     chunks: Vec<Option<Chunk>>,
 }
 
@@ -34,7 +34,7 @@ struct Free {
 
 /// An object's place.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(super) struct Place {
     chunk: u32,
     start: u32,
     len: u16,

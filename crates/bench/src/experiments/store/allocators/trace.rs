@@ -4,7 +4,7 @@ use crate::content::random::Random;
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Step {
+pub(super) enum Step {
     Put {
         id: u32,
         len: u16,
@@ -20,7 +20,7 @@ pub(crate) enum Step {
 
 /// After what.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Point {
+pub(super) enum Point {
     Fill,
     Churn,
     CompactingChurn,
@@ -35,7 +35,7 @@ pub(crate) enum Point {
 }
 
 impl Point {
-    pub(crate) fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Point::Fill => "fill",
             Point::Churn => "churn",
@@ -51,15 +51,15 @@ impl Point {
     }
 }
 
-pub(crate) struct Trace {
-    pub(crate) name: String,
+pub(super) struct Trace {
+    pub(super) name: String,
     /// Numbers of objects are below this.
-    pub(crate) objects: u32,
-    pub(crate) steps: Vec<Step>,
+    pub(super) objects: u32,
+    pub(super) steps: Vec<Step>,
 }
 
 /// Lengths that objects have.
-pub(crate) struct Lengths(Vec<u16>);
+pub(super) struct Lengths(Vec<u16>);
 
 /// How often each object is replaced.
 const CHURN: usize = 4;
@@ -73,7 +73,7 @@ const TOGETHER: usize = 32;
 impl Lengths {
     /// As compressed heap pages have them: most between 600 and 2000 bytes, a few very small, a few
     /// raw.
-    pub(crate) fn heap() -> Lengths {
+    pub(super) fn heap() -> Lengths {
         let mut random = Random::new(11);
         let lengths = (0..10_000).map(|_| match random.below(100) {
             0..5 => 40 + random.below(260),
@@ -85,7 +85,7 @@ impl Lengths {
     }
 
     /// Those of objects that were seen; `None` if there were none.
-    pub(crate) fn of(lengths: Vec<u16>) -> Option<Lengths> {
+    pub(super) fn of(lengths: Vec<u16>) -> Option<Lengths> {
         (!lengths.is_empty()).then_some(Lengths(lengths))
     }
 
@@ -98,7 +98,7 @@ impl Trace {
     /// So many objects are stored; each is replaced a few times by one of another length, in any
     /// order; the same again, with compaction now and then, as the store's owner does it; most of
     /// them go, in any order; and what is left is compacted.
-    pub(crate) fn synthetic(name: &str, objects: u32, lengths: &Lengths, seed: u64) -> Trace {
+    pub(super) fn synthetic(name: &str, objects: u32, lengths: &Lengths, seed: u64) -> Trace {
         let mut random = Random::new(seed);
         let mut steps: Vec<Step> =
             (0..objects).map(|id| Step::Put { id, len: lengths.any(&mut random) }).collect();
@@ -128,7 +128,7 @@ impl Trace {
     }
 
     /// Room for all objects of a trace at their longest.
-    pub(crate) fn pool_bytes_max(&self) -> usize {
+    pub(super) fn pool_bytes_max(&self) -> usize {
         (self.objects as usize * 4096 * 2).next_power_of_two().max(1 << 20)
     }
 }

@@ -3,19 +3,18 @@
 //! eight pages, as many as leave the least at their end; classes whose zspages have as many pages
 //! and objects are one. An object begins with 8 bytes that name its handle, of another 8 bytes.
 
-use ramfold_codec::Page;
+use ramfold_codec::{PAGE_SIZE, Page};
 use ramfold_store::{Allocator, Footprint};
 
-const PAGE_BYTES: usize = 4096;
 const STEP_BYTES: usize = 16;
 const OBJECT_BYTES_MIN: usize = 32;
 const HANDLE_BYTES: usize = 8;
 const PAGES_MAX: usize = 8;
 /// struct zspage, and struct zpdesc is the page's own.
-const ZSPAGE_BYTES: usize = 56;
+const ZSPAGE_SIZE: usize = 56;
 
 /// Size classes and their zspages.
-pub(crate) struct Zsmalloc {
+pub(super) struct Zsmalloc {
     classes: Vec<Class>,
     /// Handles stay what they are when objects move.
     places: Vec<Place>,
@@ -46,11 +45,11 @@ struct Place {
 
 /// The number of a place.
 #[derive(Debug)]
-pub(crate) struct Handle(u32);
+pub(super) struct Handle(u32);
 
 impl Class {
     fn slots(&self) -> usize {
-        self.pages * PAGE_BYTES / self.object_bytes
+        self.pages * PAGE_SIZE / self.object_bytes
     }
 
     /// A zspage with a free slot: a full one as nearly as can be.
@@ -64,7 +63,7 @@ impl Class {
         if let Some((_, number)) = fullest {
             return number;
         }
-        let bytes = vec![0; self.pages * PAGE_BYTES].into();
+        let bytes = vec![0; self.pages * PAGE_SIZE].into();
         let zspage = Zspage { bytes, used: vec![None; slots], used_count: 0 };
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.zspages.push(None);
@@ -106,7 +105,7 @@ impl Class {
     /// slot, from the start.
     fn payload(&self, slot: u16, len: usize) -> std::ops::Range<usize> {
         let start = self.range(slot).start;
-        let start = if len + HANDLE_BYTES > PAGE_BYTES { start } else { start + HANDLE_BYTES };
+        let start = if len + HANDLE_BYTES > PAGE_SIZE { start } else { start + HANDLE_BYTES };
         start..start + len
     }
 }
@@ -116,13 +115,13 @@ fn pages_for(object_bytes: usize) -> usize {
     if object_bytes.is_power_of_two() {
         return 1;
     }
-    (1..=PAGES_MAX).min_by_key(|pages| pages * PAGE_BYTES % object_bytes).unwrap_or(1)
+    (1..=PAGES_MAX).min_by_key(|pages| pages * PAGE_SIZE % object_bytes).unwrap_or(1)
 }
 
 impl Default for Zsmalloc {
     fn default() -> Self {
         let mut classes: Vec<Class> = Vec::new();
-        for object_bytes in (OBJECT_BYTES_MIN..PAGE_BYTES + 1).step_by(STEP_BYTES).rev() {
+        for object_bytes in (OBJECT_BYTES_MIN..PAGE_SIZE + 1).step_by(STEP_BYTES).rev() {
             let class = Class {
                 object_bytes,
                 pages: pages_for(object_bytes),
@@ -150,7 +149,7 @@ impl Allocator for Zsmalloc {
     }
 
     fn put(&mut self, object: &[u8]) -> Option<Handle> {
-        let need = (object.len() + HANDLE_BYTES).min(PAGE_BYTES);
+        let need = (object.len() + HANDLE_BYTES).min(PAGE_SIZE);
         let class = self.classes.partition_point(|class| class.object_bytes < need);
         let handle = self.vacant.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
@@ -235,8 +234,8 @@ impl Allocator for Zsmalloc {
         let count: usize = self.classes.iter().map(zspages).sum();
         let handles = self.places.len() - self.vacant.len();
         Footprint {
-            allocated_bytes: (pages * PAGE_BYTES) as u64,
-            metadata_bytes: (count * ZSPAGE_BYTES + handles * HANDLE_BYTES) as u64,
+            allocated_bytes: (pages * PAGE_SIZE) as u64,
+            metadata_bytes: (count * ZSPAGE_SIZE + handles * HANDLE_BYTES) as u64,
         }
     }
 }

@@ -29,7 +29,7 @@ const UNDER_WAY: usize = 256;
 const CHUNK: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
+pub(in crate::experiments::store) enum Kind {
     /// On the thread that asks
     Sync,
     /// On threads of the engine's
@@ -50,36 +50,36 @@ impl Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) codec: Choice,
+pub(super) struct Load {
+    pub(super) codec: Choice,
     /// Mean time between two objects that are asked for.
-    pub(crate) every: Duration,
+    pub(super) every: Duration,
     /// How long each part lasts.
-    pub(crate) length: Duration,
-    pub(crate) rounds: usize,
-    pub(crate) workers_max: Option<usize>,
+    pub(super) length: Duration,
+    pub(super) rounds: usize,
+    pub(super) workers_max: Option<usize>,
 }
 
 /// What one engine did.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) engine: &'static str,
-    pub(crate) codec: &'static str,
+pub(super) struct Row {
+    pub(super) engine: &'static str,
+    pub(super) codec: &'static str,
     /// Pages compressed when nothing else is asked for: MB (10^6 bytes) a second.
-    pub(crate) alone_mb_per_s: f64,
+    pub(super) alone_mb_per_s: f64,
     /// The same while objects are asked for.
-    pub(crate) beside_mb_per_s: f64,
+    pub(super) beside_mb_per_s: f64,
     /// Time from asking for an object until the page is there.
-    pub(crate) decompress: Latency,
-    pub(crate) decompressed: u64,
+    pub(super) decompress: Latency,
+    pub(super) decompressed: u64,
     /// Processor time of the whole process for a page compressed beside, in microseconds.
-    pub(crate) cpu_us_per_page: f64,
+    pub(super) cpu_us_per_page: f64,
     /// Most threads the engine had.
-    pub(crate) workers: usize,
+    pub(super) workers: usize,
 }
 
 /// Measures engines in turn; speeds are medians of the rounds, times are those of all of them.
-pub(crate) fn measure(
+pub(super) fn measure(
     kinds: &[Kind],
     load: &Load,
     pages: &[Page],

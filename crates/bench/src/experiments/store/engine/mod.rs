@@ -1,5 +1,7 @@
 //! Engines of compression side by side.
 
+mod measurement;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -7,14 +9,13 @@ use anyhow::Result;
 use ramfold_codec::Page;
 use serde::Serialize;
 
-use super::{Options, print};
+pub(super) use measurement::Kind;
 
-mod measurement;
+use super::{Options, print};
 use crate::content::heap_pages::PageSource;
 use crate::content::page_files::Pages;
 use crate::harness::progress::Progress;
 use crate::harness::table;
-pub(super) use measurement::Kind;
 use measurement::{Load, Row, measure};
 
 /// Generated pages: more than fit the caches.
@@ -25,7 +26,7 @@ struct Figures {
     rows: Vec<Row>,
 }
 
-pub(crate) fn execute(options: &Options) -> Result<ExitCode> {
+pub(super) fn execute(options: &Options) -> Result<ExitCode> {
     let pages: Vec<Page> = if options.pages.is_empty() {
         let source = PageSource::generated(options.seed);
         let count = PAGES / usize::from(options.share);
@@ -82,7 +83,8 @@ fn text(figures: &Figures) -> String {
         ]);
     }
     format!(
-        "pages compressed in bulk, alone and while another thread asks for objects; and how long it waits\n{}",
+        "pages compressed in bulk, alone and while another thread asks for objects; \
+         and how long it waits\n{}",
         table::text(&table)
     )
 }

@@ -1,163 +1,54 @@
-//! The spill file by itself, beside fio on the same disk.
+//! The spill file, the disk without it, and fio, in turn.
 
-use std::ffi::CString;
-use std::fs::{File, Permissions};
-use std::ops::Range;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use ramfold_store::{
-    Choose, Claims, Config, KEY_BYTES, Key, OBJECT_BYTES_MAX, Spill, SpillCipher, SpillMemory,
-    SpillShape, SpillWriter, Spilled, Store,
-};
-use ramfold_sys::file::DirectFile;
+use ramfold_store::{Choose, Key, OBJECT_BYTES_MAX};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::bed::{Bed, ReadRoom};
 use crate::content::random::Random;
 use crate::harness::fio;
 use crate::harness::latency::{Histogram, Latency};
 use crate::harness::statistics::median;
-
-/// A file that only this process has, and a store that spills to it.
-pub(crate) struct Bed {
-    // Kept open: without it the direct file could not have been opened.
-    _file: File,
-    pub(crate) direct: DirectFile,
-    pub(crate) store: Store,
-    pub(crate) cipher: SpillCipher,
-    pub(crate) segment_bytes: usize,
-    pub(crate) segment_count: usize,
-}
-
-impl Bed {
-    pub(crate) fn new(
-        folder: &Path,
-        pool_bytes: u64,
-        file_bytes: u64,
-        segment_bytes: usize,
-    ) -> Result<Bed> {
-        let describe = || format!("cannot make a spill file in {}", folder.display());
-        let file = tempfile::tempfile_in(folder).with_context(describe)?;
-        file.set_permissions(Permissions::from_mode(0o600)).with_context(describe)?;
-        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        let direct = DirectFile::open(&path).with_context(describe)?;
-        let segment_count = (file_bytes / segment_bytes as u64).max(4) as usize;
-        let store = Store::new(&Config {
-            pool_bytes_max: pool_bytes as usize,
-            reserve_bytes: 0,
-            metadata_bytes_max: 256 << 20,
-            spill: Some(SpillShape { segment_bytes, segment_count_max: segment_count }),
-        })
-        .context("cannot make a store")?;
-        let mut random = Random::new(5);
-        let key: [u8; KEY_BYTES] = std::array::from_fn(|_| random.word() as u8);
-        let cipher = SpillCipher::new(&key);
-        Ok(Bed { _file: file, direct, store, cipher, segment_bytes, segment_count })
-    }
-
-    pub(crate) fn memory(&self) -> Result<SpillMemory> {
-        SpillMemory::new(self.segment_bytes).context("no address space for the batches")
-    }
-
-    pub(crate) fn spill<'m>(
-        &'m self,
-        memory: &'m mut SpillMemory,
-    ) -> Result<Spill<'m, SpillWriter<'m>, OwnClaims>> {
-        let claims = OwnClaims { claimed: vec![false; self.segment_count], sequence: 0 };
-        let writer = SpillWriter::new(&self.direct, true);
-        Spill::with_memory(&self.store, memory, writer, claims).context("cannot spill")
-    }
-
-    /// Reads an object from the file.
-    pub(crate) fn read<'r>(&self, spilled: Spilled, room: &'r mut ReadRoom) -> Result<&'r [u8]> {
-        let own = spilled.file_range();
-        let whole = self.direct.whole(own.clone());
-        let len = |range: &Range<u64>| (range.end - range.start) as usize;
-        let bytes = &mut room.0[..len(&whole)];
-        self.direct.read_at(whole.start, bytes).context("cannot read the spill file")?;
-        let extent = &mut bytes[(own.start - whole.start) as usize..][..len(&own)];
-        Ok(self.cipher.open(spilled, extent)?)
-    }
-}
-
-/// Memory to read into, where pages begin: as much as an object lies in at most.
-#[repr(align(4096))]
-pub(crate) struct ReadRoom([u8; 3 * OBJECT_BYTES_MAX]);
-
-impl ReadRoom {
-    pub(crate) fn new() -> Box<ReadRoom> {
-        Box::new(ReadRoom([0; 3 * OBJECT_BYTES_MAX]))
-    }
-}
-
-/// Segments of a file that one process has.
-pub(crate) struct OwnClaims {
-    claimed: Vec<bool>,
-    sequence: u64,
-}
-
-impl Claims for OwnClaims {
-    fn claim(&mut self) -> Option<u32> {
-        let free = self.claimed.iter().position(|&claimed| !claimed)?;
-        self.claimed[free] = true;
-        Some(free as u32)
-    }
-
-    fn release(&mut self, segment: u32) {
-        self.claimed[segment as usize] = false;
-    }
-
-    fn retain(&mut self, is_used: &mut dyn FnMut(u32) -> bool) {
-        for (segment, claimed) in (0..).zip(&mut self.claimed) {
-            *claimed &= is_used(segment);
-        }
-    }
-
-    fn next_sequence(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence
-    }
-}
 
 /// Of the file for each object, at least.
 const OVERHEAD_BYTES: u64 = 20;
 
 /// What the spill file does beside the disk itself.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Figures {
-    pub(crate) rows: Vec<Row>,
+pub(super) struct Figures {
+    pub(super) rows: Vec<Row>,
     /// Why fio is not among them.
-    pub(crate) without_fio: Option<String>,
+    pub(super) without_fio: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(super) struct Row {
     /// `spill`, `plain` (the same writes and reads of the same file, nothing encrypted) or `fio`.
-    pub(crate) what: &'static str,
-    pub(crate) object_bytes: usize,
+    pub(super) what: &'static str,
+    pub(super) object_bytes: usize,
     /// In batches, one after the other: MB (10^6 bytes) a second; medians of the rounds.
-    pub(crate) write_mb_per_s: f64,
+    pub(super) write_mb_per_s: f64,
     /// One object at a time, in any order; all rounds.
-    pub(crate) read: Latency,
+    pub(super) read: Latency,
 }
 
 /// How much is written and read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Amount {
-    pub(crate) bytes: u64,
-    pub(crate) reads: usize,
-    pub(crate) segment_bytes: usize,
-    pub(crate) rounds: usize,
+pub(super) struct Amount {
+    pub(super) bytes: u64,
+    pub(super) reads: usize,
+    pub(super) segment_bytes: usize,
+    pub(super) rounds: usize,
 }
 
 /// Measures in turn: the spill file with objects of a page and of a third of one, plain writes and
 /// reads of the same lengths, and fio.
-pub(crate) fn compare(
+pub(super) fn compare(
     folder: &Path,
     amount: &Amount,
     mut tell: impl FnMut(&str),
@@ -295,7 +186,7 @@ fn plain_round(
     for _ in 0..amount.reads {
         let first = random.below(units) as u64 * 64;
         let range = bed.direct.whole(first..first + object_bytes as u64 + OVERHEAD_BYTES);
-        let bytes = &mut room.0[..(range.end - range.start) as usize];
+        let bytes = &mut room.bytes()[..(range.end - range.start) as usize];
         let started = Instant::now();
         bed.direct.read_at(range.start, bytes).context("cannot read from the disk")?;
         times.record(started.elapsed().as_nanos() as u64);

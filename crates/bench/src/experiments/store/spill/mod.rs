@@ -1,20 +1,21 @@
 //! The spill file beside fio.
 
+pub(super) mod bed;
+mod measurement;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 use super::{Options, print};
 use crate::harness::progress::Progress;
-pub(super) mod measurement;
-
 use crate::harness::table;
 use measurement::{Amount, Figures, compare};
 
 /// Objects read in a round.
 const READS: usize = 4000;
 
-pub(crate) fn execute(options: &Options) -> Result<ExitCode> {
+pub(super) fn execute(options: &Options) -> Result<ExitCode> {
     let share = usize::from(options.share);
     let amount = Amount {
         bytes: options.size.0 / share as u64,

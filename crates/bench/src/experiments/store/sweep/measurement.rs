@@ -18,7 +18,7 @@ use ramfold_store::{Choose, Key, Loaded, OBJECT_BYTES_MAX, StoreError};
 use serde::Serialize;
 
 use crate::content::random::{Random, Zipf};
-use crate::experiments::store::spill::measurement::{Bed, ReadRoom};
+use crate::experiments::store::spill::bed::{Bed, ReadRoom};
 use crate::harness::statistics::median_of;
 
 /// Pages of the program for each byte of pool: what is compressed is three times what the pool
@@ -33,27 +33,27 @@ const ZIPF_EXPONENT: f64 = 0.9;
 const REST: Duration = Duration::from_micros(200);
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sweep {
-    pub(crate) pool_bytes: u64,
-    pub(crate) accesses: usize,
-    pub(crate) rounds: usize,
+pub(super) struct Sweep {
+    pub(super) pool_bytes: u64,
+    pub(super) accesses: usize,
+    pub(super) rounds: usize,
 }
 
 /// One pair of parameters.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(super) struct Row {
     /// Of the pool, in percent: where cleaning begins.
-    pub(crate) threshold_percent: u64,
-    pub(crate) batch_bytes: usize,
-    pub(crate) batch_percent: f64,
+    pub(super) threshold_percent: u64,
+    pub(super) batch_bytes: usize,
+    pub(super) batch_percent: f64,
     /// Mean time of an access; medians of the rounds, as all that follows.
-    pub(crate) access_us: f64,
+    pub(super) access_us: f64,
     /// Accesses that were served from the pool, and by a read of the file, in percent.
-    pub(crate) pool_hits_percent: f64,
-    pub(crate) reads_percent: f64,
+    pub(super) pool_hits_percent: f64,
+    pub(super) reads_percent: f64,
     /// Accesses that waited for room.
-    pub(crate) stalls: f64,
-    pub(crate) written_mib: f64,
+    pub(super) stalls: f64,
+    pub(super) written_mib: f64,
 }
 
 struct Run {
@@ -65,7 +65,7 @@ struct Run {
 }
 
 /// Every threshold with every length of a batch.
-pub(crate) fn sweep(
+pub(super) fn sweep(
     folder: &Path,
     thresholds: &[u64],
     batches: &[usize],

@@ -1,5 +1,7 @@
 //! Thresholds and lengths of batches of the spill file.
 
+mod measurement;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -7,8 +9,6 @@ use serde::Serialize;
 
 use super::{Options, print};
 use crate::harness::progress::Progress;
-mod measurement;
-
 use crate::harness::table;
 use measurement::{Row, Sweep, sweep};
 
@@ -23,7 +23,7 @@ struct Figures {
     rows: Vec<Row>,
 }
 
-pub(crate) fn execute(options: &Options) -> Result<ExitCode> {
+pub(super) fn execute(options: &Options) -> Result<ExitCode> {
     let share = usize::from(options.share);
     let amount = Sweep {
         pool_bytes: options.pool.0,

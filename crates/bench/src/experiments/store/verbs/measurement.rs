@@ -36,50 +36,50 @@ const PAIRS_PER_ROUND: usize = 192_000;
 
 /// How long a page takes that is taken out of the store and stored again.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct PairRow {
-    pub(crate) object_bytes: usize,
-    pub(crate) pages: u64,
+pub(super) struct PairRow {
+    pub(super) object_bytes: usize,
+    pub(super) pages: u64,
     /// Slots in use.
-    pub(crate) pool_bytes: u64,
-    pub(crate) threads: usize,
+    pub(super) pool_bytes: u64,
+    pub(super) threads: usize,
     /// Whether each thread has pages of its own, or all use any.
-    pub(crate) own_pages: bool,
+    pub(super) own_pages: bool,
     /// Time of a round for a page, all threads together: the medians of the rounds, and a quartile.
-    pub(crate) ns_median: f64,
-    pub(crate) ns_lower_quartile: f64,
+    pub(super) ns_median: f64,
+    pub(super) ns_lower_quartile: f64,
     /// Times the pages of one thread in the same time, by medians.
-    pub(crate) speedup: f64,
+    pub(super) speedup: f64,
 }
 
 /// Tables for a page, with one key of so many in use.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct IndexRow {
-    pub(crate) stride: u64,
-    pub(crate) pages: u64,
+pub(super) struct IndexRow {
+    pub(super) stride: u64,
+    pub(super) pages: u64,
     /// The pool's tables and each object's seal (4 bytes) included, the reserve not.
-    pub(crate) metadata_bytes_per_page: f64,
+    pub(super) metadata_bytes_per_page: f64,
 }
 
 /// Ranges of keys: what one call takes.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct RangeTimes {
-    pub(crate) pages: u64,
+pub(super) struct RangeTimes {
+    pub(super) pages: u64,
     /// To invalidate 2^28 keys (a TiB of pages) under which nothing is stored.
-    pub(crate) invalidate_nothing_us: f64,
-    pub(crate) rekey_ns_per_page: f64,
+    pub(super) invalidate_nothing_us: f64,
+    pub(super) rekey_ns_per_page: f64,
     /// The release of the memory included.
-    pub(crate) invalidate_ns_per_page: f64,
+    pub(super) invalidate_ns_per_page: f64,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Figures {
-    pub(crate) pairs: Vec<PairRow>,
-    pub(crate) index: Vec<IndexRow>,
-    pub(crate) ranges: RangeTimes,
+pub(super) struct Figures {
+    pub(super) pairs: Vec<PairRow>,
+    pub(super) index: Vec<IndexRow>,
+    pub(super) ranges: RangeTimes,
 }
 
 /// How much is done: `share` 1 is the whole, more is so many times less.
-pub(crate) fn measure(
+pub(super) fn measure(
     threads: &[usize],
     rounds: usize,
     share: usize,

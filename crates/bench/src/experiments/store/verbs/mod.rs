@@ -1,17 +1,17 @@
 //! Store and take, by one thread and by several.
 
+mod measurement;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 use super::{Options, print};
 use crate::harness::progress::Progress;
-mod measurement;
-
 use crate::harness::table;
 use measurement::{Figures, measure};
 
-pub(crate) fn execute(options: &Options) -> Result<ExitCode> {
+pub(super) fn execute(options: &Options) -> Result<ExitCode> {
     let threads: Vec<usize> = options.threads.iter().map(|&threads| threads.into()).collect();
     let mut progress = Progress::new(7);
     let figures =
