@@ -5,8 +5,8 @@
 //! RAMFOLD_DAMAGED_INPUTS how many inputs each codec is given, RAMFOLD_DAMAGED_CODECS which codecs
 //! (their names with commas between; all where it is not set):
 //!
-//!     RAMFOLD_DAMAGED_OBJECTS=1000 RAMFOLD_DAMAGED_INPUTS=100000000 RAMFOLD_DAMAGED_CODECS=wkv,lzo \
-//!         cargo test --release -p ramfold-bench --test damage
+//!     RAMFOLD_DAMAGED_OBJECTS=1000 RAMFOLD_DAMAGED_INPUTS=100000000 \
+//!         RAMFOLD_DAMAGED_CODECS=wkv,lzo cargo test --release -p ramfold-bench --test damage
 
 use std::time::Instant;
 

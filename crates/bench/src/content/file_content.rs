@@ -1,7 +1,8 @@
-//! What the files hold: a corpus of one's own, or generated content that compresses like one.
+//! The content of files: a corpus that the user names, or generated content that compresses like
+//! one.
 //!
 //! Of nine files of the Silesia corpus LZ4 leaves 54 % by 4 KiB and 47 % by 16 KiB, zstd-1 39 and
-//! 34 %. Generated content is a mixture of what such files are made of, and comes to about that
+//! 34 %. Generated content is a mixture of what such files are made of, and compresses alike
 //! (tested below).
 
 use std::fs;
@@ -11,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::random::{Random, Zipf};
 
-/// Bytes of one kind in a row.
+/// Bytes of one kind that follow one another.
 const STRETCH: usize = 128 << 10;
 
 /// Where the files' content comes from.
@@ -19,7 +20,7 @@ pub(crate) enum FileContent {
     Generated {
         seed: u64,
     },
-    /// Files, one after the other, again and again. From the second time on the order is another.
+    /// Files, one after the other, again and again; in another order each time but the first.
     Files(Vec<PathBuf>),
 }
 
@@ -99,7 +100,7 @@ pub(crate) struct Generator {
     random: Random,
     ranks: Zipf,
     words: Vec<String>,
-    /// The kinds of those to come: each as often as it should be, in any order.
+    /// The kinds of the stretches to come: a shuffled deck of [`MIXTURE`].
     kinds: Vec<Kind>,
 }
 
@@ -112,7 +113,7 @@ enum Kind {
     Samples,
 }
 
-/// How many of so many stretches are of a kind.
+/// How many of 20 stretches are of each kind.
 const MIXTURE: [(Kind, usize); 5] =
     [(Kind::Prose, 6), (Kind::Markup, 7), (Kind::Records, 4), (Kind::Code, 2), (Kind::Samples, 1)];
 
@@ -171,7 +172,8 @@ impl Generator {
         let (id, price) = (self.random.below(100_000), self.random.below(10_000));
         let (name, kind) = (self.word().to_owned(), self.word().to_owned());
         let text = format!(
-            "<item id=\"{id}\" kind=\"{kind}\">\n  <name>{name}</name>\n  <price currency=\"EUR\">{price}.00</price>\n</item>\n"
+            "<item id=\"{id}\" kind=\"{kind}\">\n  <name>{name}</name>\n  \
+             <price currency=\"EUR\">{price}.00</price>\n</item>\n"
         );
         bytes.extend_from_slice(text.as_bytes());
     }

@@ -1,4 +1,4 @@
-//! fio: its jobs and what it tells of them.
+//! fio: finding it, and reading what it prints.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) fn read_program() -> Result<()> {
     let program = found_in_path("fio").context("there is no fio in PATH")?;
     // What ldd does: the dynamic linker names a program's libraries instead of starting it.
     let listed = Command::new(&program).env("LD_TRACE_LOADED_OBJECTS", "1").output()?;
-    // A program without any starts, and wants to be told more.
+    // A program without libraries starts instead, and fails for want of arguments.
     let listed = if listed.status.success() { listed.stdout } else { Vec::new() };
     let listed = String::from_utf8_lossy(&listed);
     let libraries = listed.lines().filter_map(library).map(Path::new);
@@ -44,7 +44,7 @@ fn library(line: &str) -> Option<&str> {
     line.split_whitespace().find(|word| word.starts_with('/'))
 }
 
-/// What fio tells of its first job, from what it printed with `--output-format=json`.
+/// The first job in what fio printed with `--output-format=json`.
 ///
 /// # Errors
 /// When it is not that.
@@ -65,7 +65,7 @@ pub(crate) fn number(value: &Value, what: &str) -> Result<f64> {
 /// Quantiles of completion times.
 ///
 /// # Errors
-/// When fio told none.
+/// When fio printed none.
 pub(crate) fn latency(direction: &Value) -> Result<Latency> {
     let times = &direction["clat_ns"];
     let quantile = |name: &str| -> Result<u64> {
@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn libraries_are_found_in_what_the_dynamic_linker_says() {
-        let said = "\tlinux-vdso.so.1 (0x00007f2df65d9000)\n\tlibz.so.1 => /lib/libz.so.1 (0x00007f2df659a000)\n\t\
+        let said = "\tlinux-vdso.so.1 (0x00007f2df65d9000)\n\t\
+                    libz.so.1 => /lib/libz.so.1 (0x00007f2df659a000)\n\t\
                     /lib64/ld-linux-x86-64.so.2 (0x00007f2df65db000)\n";
         let found: Vec<_> = said.lines().filter_map(library).collect();
         assert_eq!(found, ["/lib/libz.so.1", "/lib64/ld-linux-x86-64.so.2"]);

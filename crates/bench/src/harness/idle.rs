@@ -16,7 +16,7 @@ use crate::machine::proc::field;
 /// Processes with this name share the memory of another one, which has all of it in its account.
 const AGENT: &str = "ramfold-agent";
 
-/// When a sleeping program is looked at.
+/// When the processes of a sleeping program are observed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     /// How long it is left alone before.

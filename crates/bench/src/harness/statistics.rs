@@ -30,12 +30,12 @@ pub(crate) fn median(sample: &[f64]) -> Option<f64> {
     summarise(sample).map(|summary| summary.median)
 }
 
-/// The median of what is told of each; `None` when there are none.
+/// The median of a figure of the items; `None` when there are none.
 pub(crate) fn median_of<T>(items: &[T], of: impl Fn(&T) -> f64) -> Option<f64> {
     median(&items.iter().map(of).collect::<Vec<f64>>())
 }
 
-/// The median of those of which something is told; `None` when there are none.
+/// The median of a figure that only some of the items have; `None` when none has it.
 pub(crate) fn median_of_told<T>(items: &[T], of: impl Fn(&T) -> Option<f64>) -> Option<f64> {
     median(&items.iter().filter_map(of).collect::<Vec<f64>>())
 }

@@ -1,4 +1,4 @@
-//! Who runs when, where several are measured in turn.
+//! The order of runs, where several subjects are measured in turn.
 
 /// The runs of `count` subjects in each of several rounds: the number of the round, and that of the
 /// subject. Another subject begins each round, so that none always follows the same one.

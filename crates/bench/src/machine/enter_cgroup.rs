@@ -16,6 +16,9 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::commands;
 
+/// The name of the command.
+pub(super) const NAME: &str = "enter-cgroup";
+
 /// Join the given cgroups, then run a program in them.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -34,30 +37,27 @@ pub(crate) struct Options {
 }
 
 impl commands::Command for Options {
-    const NAME: &'static str = "enter-cgroup";
+    const NAME: &'static str = NAME;
     const IS_HIDDEN: bool = true;
 
     fn execute(self) -> Result<ExitCode> {
-        execute(self)
+        // A harness that is killed with -9 takes the program with it. The death
+        // signal is armed first and the parent compared after, so that a parent
+        // that died in between is noticed.
+        let signal =
+            Signal::from_named_raw(self.death_signal).context("there is no such signal")?;
+        set_parent_process_death_signal(Some(signal)).context("cannot arm the death signal")?;
+        let parent = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+        if parent != Some(self.parent) {
+            bail!("the harness (process {}) has ended", self.parent);
+        }
+        for cgroup in &self.cgroup {
+            let procs = cgroup.join("cgroup.procs");
+            // "0" means the writer itself.
+            fs::write(&procs, "0").with_context(|| format!("cannot join {}", procs.display()))?;
+        }
+        let (program, arguments) = self.program.split_first().context("no program given")?;
+        let error = Command::new(program).args(arguments).exec();
+        Err(error).with_context(|| format!("cannot run {}", program.to_string_lossy()))
     }
-}
-
-fn execute(options: Options) -> Result<ExitCode> {
-    // A harness that is killed with -9 takes the program with it. The death
-    // signal is armed first and the parent compared after, so that a parent
-    // that died in between is noticed.
-    let signal = Signal::from_named_raw(options.death_signal).context("there is no such signal")?;
-    set_parent_process_death_signal(Some(signal)).context("cannot arm the death signal")?;
-    let parent = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-    if parent != Some(options.parent) {
-        bail!("the harness (process {}) has ended", options.parent);
-    }
-    for cgroup in &options.cgroup {
-        let procs = cgroup.join("cgroup.procs");
-        // "0" means the writer itself.
-        fs::write(&procs, "0").with_context(|| format!("cannot join {}", procs.display()))?;
-    }
-    let (program, arguments) = options.program.split_first().context("no program given")?;
-    let error = Command::new(program).args(arguments).exec();
-    Err(error).with_context(|| format!("cannot run {}", program.to_string_lossy()))
 }

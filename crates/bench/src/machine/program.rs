@@ -9,6 +9,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use super::cgroup::Cgroup;
+use super::enter_cgroup;
 use super::host::Host;
 
 /// A program with arguments and additions to its environment.
@@ -32,7 +33,7 @@ pub(crate) fn enter_command_until(
     death_signal: Signal,
 ) -> Command {
     let mut command = Command::new(&host.own_program);
-    command.arg("enter-cgroup").arg("--parent").arg(std::process::id().to_string());
+    command.arg(enter_cgroup::NAME).arg("--parent").arg(std::process::id().to_string());
     command.arg("--death-signal").arg(death_signal.as_raw().to_string());
     for folder in cgroup.iter().flat_map(|cgroup| cgroup.folders()) {
         command.arg("--cgroup").arg(folder);
@@ -42,14 +43,14 @@ pub(crate) fn enter_command_until(
     command
 }
 
-/// The executable file that a command name means.
+/// The executable file in PATH with this name.
 pub(crate) fn found_in_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
         .map(|folder| folder.join(name))
         .find(|path| is_executable(path))
 }
 
-/// Whether it is a file that somebody may execute.
+/// Whether it is a file that can be executed.
 pub(crate) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

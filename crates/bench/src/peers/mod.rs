@@ -50,7 +50,7 @@ pub(crate) trait Peer {
         None
     }
 
-    /// Why it cannot run here, beside the lack of root.
+    /// Why it cannot run here, apart from the lack of root.
     fn missing(&self, host: &Host) -> Option<String>;
 
     fn budget(&self, host: &Host) -> Budget;
@@ -139,8 +139,8 @@ pub(crate) enum Budget {
 const CAP_MARGIN_PERCENT: u64 = 10;
 
 impl Budget {
-    /// The cgroup's limit when the peer is told `limit_bytes`. Where a program is not to be ended
-    /// over the cap it has none.
+    /// The cgroup's limit of a peer with this limit. There is none where the kernel is not to end
+    /// a program over the cap.
     pub(crate) fn cgroup_limit(self, limit_bytes: u64, ends_over_cap: bool) -> Option<u64> {
         match self {
             Self::Unlimited => None,

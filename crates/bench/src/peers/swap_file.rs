@@ -69,7 +69,7 @@ pub(super) struct DiskArea {
 }
 
 impl DiskArea {
-    /// Swaps to the file, which is made, or made anew if it is too small.
+    /// Swaps to the file. It is written if it is missing or too small.
     pub(super) fn activate(&self, host: &Host, need_bytes: u64) -> Result<Undertaking> {
         let path = host.scratch.join("swapfile");
         let wanted_bytes = area_bytes(need_bytes);

@@ -1,4 +1,4 @@
-//! What the process of a synthetic workload is told, and what it reports.
+//! The options and the report of the process of a synthetic workload.
 
 use std::path::PathBuf;
 

@@ -77,7 +77,7 @@ fn run(options: &ChildOptions) -> Result<ChildReport> {
         .run(options)
 }
 
-/// The command that does so many operations of a workload.
+/// The command that does this number of operations of a workload.
 pub(super) fn program(host: &Host, settings: &Settings, name: &str, operations: u64) -> Program {
     let mut command: Vec<OsString> = vec![host.own_program.clone().into()];
     for (option, value) in [

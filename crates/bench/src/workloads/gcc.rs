@@ -13,7 +13,7 @@ use crate::machine::program::found_in_path;
 
 /// What GCC 14 takes for each function of the file with -O2.
 const BYTES_PER_FUNCTION: u64 = 160 << 10;
-/// A function calls one of so many before it.
+/// A function calls one of this many before it.
 const CALLEES: usize = 50;
 
 const RECORD: &str = "struct record {\n  int kind, size;\n  long weight;\n  double share;\n  \
@@ -71,7 +71,8 @@ fn write_function(text: &mut String, function: usize, random: &mut Random) -> st
             ),
             1 => writeln!(
                 text,
-                "    case {case}: for (int j = 0; j < {}; j++) sum ^= at->name[j] * (sum + {number}); break;",
+                "    case {case}: for (int j = 0; j < {}; j++) \
+                 sum ^= at->name[j] * (sum + {number}); break;",
                 4 + random.below(20)
             ),
             2 => writeln!(
@@ -82,7 +83,8 @@ fn write_function(text: &mut String, function: usize, random: &mut Random) -> st
             ),
             _ => writeln!(
                 text,
-                "    case {case}: if (at->child) sum += step_{}(at->child, count - 1, sum ^ {number}); break;",
+                "    case {case}: if (at->child) \
+                 sum += step_{}(at->child, count - 1, sum ^ {number}); break;",
                 function - random.below(function.min(CALLEES) + 1)
             ),
         }?;

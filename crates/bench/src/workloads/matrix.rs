@@ -44,7 +44,7 @@ impl Workload for Matrix {
     }
 }
 
-/// Rows and columns of three matrices of so many bytes together.
+/// Rows and columns of three matrices that take `bytes` together.
 fn order(bytes: u64) -> usize {
     ((bytes / (3 * size_of::<f64>() as u64)).isqrt() as usize).max(1)
 }

@@ -135,7 +135,7 @@ impl Prepared {
         Self { program, reports: false, timing: Timing::Whole, idle: None, ends_over_cap: true }
     }
 
-    /// A synthetic workload that does so many `operations`, rounded up.
+    /// A synthetic workload that does `operations`, rounded up.
     fn synthetic(
         host: &Host,
         settings: &Settings,

@@ -101,7 +101,7 @@ fn quantiles(mut sample: Vec<u64>) -> [u64; 2] {
 /// Measures the subjects over one file.
 ///
 /// # Errors
-/// When a subject fails, or somebody interrupts.
+/// When a subject fails, or a signal came.
 pub(super) fn measure(
     subjects: &mut [Box<dyn Subject>],
     pages: &Pages,
@@ -274,7 +274,7 @@ impl Clock {
     }
 }
 
-/// Time for so many pages.
+/// Time spent on some pages.
 #[derive(Default)]
 struct Spent {
     pages: usize,

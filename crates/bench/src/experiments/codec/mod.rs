@@ -1,8 +1,8 @@
 //! `ramfold-bench codec`: codecs over the pages of files, against the C libraries.
 //!
 //! [`subjects`] are what is measured, [`measurement`] times them in turns over the same pages,
-//! [`instructions`] counts under valgrind, where the clock of a busy machine is no help, and [`report`]
-//! has the rows. [`patterns`] is what `--patterns` counts instead.
+//! [`instructions`] counts under valgrind, where the clock of a busy machine is no help, and
+//! [`report`] has the rows. [`patterns`] is what `--patterns` counts instead.
 
 mod count;
 mod instructions;

@@ -143,7 +143,7 @@ impl Meter<'_> {
     }
 }
 
-/// Has the kernel forget all files that nobody has changed.
+/// Has the kernel drop the pages of all files that are not dirty.
 fn drop_caches() -> Result<()> {
     rustix::fs::sync();
     write_text("/proc/sys/vm/drop_caches", "3").context("only root can start with an empty cache")

@@ -18,10 +18,10 @@ const SWAP_FACTOR: u64 = 8;
 /// ended when the pool has taken the rest. The share is what stays resident when all else is
 /// swapped out.
 const RESIDENT_SHARE: u64 = 8;
-/// What ramfold is told of the memory, in percent: its default in a cgroup.
+/// The cap of ramfold, in percent of the memory: its default in a cgroup.
 const CAP_PERCENT: u64 = 90;
 
-/// What one memory system let the program have.
+/// What the program got under one memory system.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) peer: String,

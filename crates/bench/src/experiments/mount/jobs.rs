@@ -13,7 +13,7 @@ pub(super) enum Job {
     Reverse,
     /// From the start to the end once more.
     Reread,
-    /// 4 KiB anywhere in the files, after it was done for a while.
+    /// 4 KiB anywhere in the files, after a warm-up.
     Random,
     /// The same in a tenth of each file.
     Hot,
@@ -38,7 +38,7 @@ impl Job {
         }
     }
 
-    /// What comes before it, uncounted.
+    /// The arguments of what precedes it and is not counted.
     pub(super) fn warm_up(self, plan: &Plan<'_>, files: &[String]) -> Option<Vec<String>> {
         match self {
             Job::Random | Job::Hot if plan.warm_seconds > 0 => {
@@ -48,7 +48,7 @@ impl Job {
         }
     }
 
-    /// What fio is told.
+    /// The arguments of fio.
     pub(super) fn arguments(self, plan: &Plan<'_>, files: &[String]) -> Vec<String> {
         let file_bytes = plan.file_bytes();
         match self {
@@ -83,7 +83,7 @@ impl Job {
     }
 }
 
-/// Each thread goes over a file of its own, and reads so many bytes of it.
+/// Each thread reads a file of its own in this way, `bytes` of it.
 fn in_order(how: &str, block: &str, bytes: u64, file_bytes: u64, files: &[String]) -> Vec<String> {
     let mut arguments = vec![
         "--group_reporting".to_owned(),

@@ -49,7 +49,7 @@ fn file_bytes(data_bytes: u64) -> u64 {
     data_bytes / FILES / PAGE * PAGE
 }
 
-/// What one job came to.
+/// What was measured in one job.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Found {
     pub(super) bytes_per_s: f64,
@@ -155,7 +155,7 @@ fn run_job(
 
 fn run_fio(host: &Host, arguments: &[String], cgroup: &Cgroup, plan: &Plan<'_>) -> Result<Value> {
     let mut command = vec!["fio".into(), "--output-format=json".into(), "--thread".into()];
-    // By itself it has the kernel drop what it has cached of the files, before each job.
+    // By default fio has the kernel drop the cached pages of the files before each job.
     command.push("--invalidate=0".into());
     command.extend(arguments.iter().map(Into::into));
     let program = Program { command, environment: Vec::new() };

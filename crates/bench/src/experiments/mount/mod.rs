@@ -36,9 +36,12 @@ use report::{Figures, plot, rows, text};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     sudo ramfold bench mount\n  \
-    sudo ramfold bench mount --disk none --job random,random-one,hot --peer page-cache,ramfold,disk\n  \
-    sudo ramfold bench mount --content silesia/ --peer page-cache,ramfold:codec=lz4,ramfold:cluster=64K\n  \
-    sudo ramfold bench mount --plot shares.svg --peer page-cache,ramfold:compressed-share=0%,ramfold:compressed-share=80%")]
+    sudo ramfold bench mount --disk none --job random,random-one,hot \
+    --peer page-cache,ramfold,disk\n  \
+    sudo ramfold bench mount --content silesia/ \
+    --peer page-cache,ramfold:codec=lz4,ramfold:cluster=64K\n  \
+    sudo ramfold bench mount --plot shares.svg \
+    --peer page-cache,ramfold:compressed-share=0%,ramfold:compressed-share=80%")]
 pub(crate) struct Options {
     /// Memory of the control group
     #[arg(long, value_name = "SIZE", default_value = "256M")]
@@ -47,11 +50,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     data: Bytes,
     /// How the files are read
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values_t = Job::ALL.map(|job| job.name().to_owned()))]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',',
+          default_values_t = Job::ALL.map(|job| job.name().to_owned()))]
     job: Vec<String>,
     /// Caches; the first is what the others are compared with. disk is no cache at all;
     /// ramfold:OPTION=VALUE passes an option on: codec, cluster, compressed-share
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["page-cache", "ramfold"])]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',',
+          default_values = ["page-cache", "ramfold"])]
     peer: Vec<String>,
     /// What reads of the disk are slowed down to, bytes a second and reads a second: 125M:3000,
     /// 44M, none
@@ -68,7 +73,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     warm_seconds: u32,
     /// Runs of which the medians are taken
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// The ramfold to measure [default: beside this program, else in PATH]
     #[arg(long, value_name = "PATH")]

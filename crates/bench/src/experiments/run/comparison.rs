@@ -45,7 +45,7 @@ pub(super) struct Cell<'a> {
     pub(super) memory: Memory,
     /// What is asked as total.
     pub(super) total_bytes: u64,
-    /// What the peer is told.
+    /// The limit of the peer.
     pub(super) limit_bytes: u64,
     pub(super) ends_over_cap: bool,
     pub(super) samples: Samples,
@@ -54,7 +54,7 @@ pub(super) struct Cell<'a> {
     pub(super) error: Option<String>,
 }
 
-/// What the run without a cap told.
+/// What is known from the run without a cap.
 pub(super) struct Reference {
     pub(super) need_bytes: u64,
     pub(super) hash: String,
@@ -67,7 +67,7 @@ impl Comparison<'_> {
         1 + self.memories_for(workload).len() * self.peers.len() * self.runs
     }
 
-    /// Some workloads have a total of their own, whatever is asked.
+    /// Some workloads have a total of their own.
     fn memories_for(&self, workload: &dyn Workload) -> Vec<Memory> {
         let mut memories = workload.memories(self.memories);
         memories.dedup();

@@ -130,7 +130,7 @@ impl Command for Options {
     const NAME: &'static str = "run";
 
     fn execute(self) -> Result<ExitCode> {
-        // An unknown name is told before another run is waited for.
+        // An unknown name is an error at once, not after another run has ended.
         let workloads = workloads::select(&self.workload)?;
         let host = open_host(self.scratch.as_deref())?;
         if self.list {

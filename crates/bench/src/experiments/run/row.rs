@@ -41,7 +41,7 @@ pub(super) struct Row {
     /// What was measured: the cgroup's peak, plus the pool's where the cgroup
     /// does not pay for it. Largest of all runs.
     pub(super) total_memory_bytes: u64,
-    /// What the peer was told: cgroup limit or --memory.
+    /// The limit of the peer: of its cgroup, or --memory.
     pub(super) limit_bytes: Option<u64>,
     pub(super) cgroup_limit_bytes: Option<u64>,
     /// Largest of all runs; for ramfold, of the sizes at exit.
@@ -80,7 +80,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What the runs of a cell came to; [`compare`] fills in what depends on other rows.
+    /// Sums up the runs of a cell; [`compare`] fills in what depends on other rows.
     pub(super) fn of(host: &Host, workload: &str, cell: Cell<'_>, reference: &Reference) -> Row {
         let budget = cell.peer.budget(host);
         let cgroup_limit = budget.cgroup_limit(cell.limit_bytes, cell.ends_over_cap);

@@ -117,7 +117,7 @@ pub(super) fn child_report(prepared: &Prepared, outcome: &Outcome) -> Result<Opt
         .map(Some)
 }
 
-/// Fails on purpose between set-up and run, so that a test can look at what is
+/// Fails on purpose between set-up and run, so that a test can check what is
 /// left behind. Not in release builds.
 #[cfg(debug_assertions)]
 fn inject_failure() -> Result<()> {

@@ -1,7 +1,7 @@
 //! `ramfold-bench store`: the parts of the store by themselves, one folder for each.
 //!
-//! To add a part, add a folder with an `execute` that takes these [`Options`], an option that asks for
-//! it, and a line in [`Options::execute`](Command::execute).
+//! To add a part, add a folder with an `execute` that takes these [`Options`], an option that asks
+//! for it, and a line in [`Options::execute`](Command::execute).
 
 mod allocators;
 mod engine;
@@ -34,7 +34,8 @@ use engine::Kind;
     ramfold bench store\n  \
     ramfold bench store --objects 20000 --json\n  \
     ramfold bench store --pages python.pages gcc.pages   # lengths that auto gives these pages\n  \
-    ramfold bench store --object-trace gcc.objects       # what happened in a run with --object-trace\n  \
+    ramfold bench store --object-trace gcc.objects       \
+    # what happened in a run with --object-trace\n  \
     ramfold bench store --verbs --threads 1 2 64         # times of store and take\n  \
     ramfold bench store --engine sync async --codec zstd\n  \
     ramfold bench store --spill --folder /mnt/disk\n  \

@@ -1,8 +1,8 @@
 //! Sets of codes for the page LZ, from pages.
 //!
-//! Each page goes to the set that takes fewest bits for it, and each set's codes are made anew from
-//! its pages, some rounds over. A set is added when those there have settled: it begins as the
-//! codes of the page that would save most for all pages.
+//! In each round every page goes to the set that takes fewest bits for it, and the codes of each
+//! set are made from its pages. After some rounds a set is added: it begins as the codes of the
+//! page that save most over all pages.
 
 use std::fmt::Write;
 
@@ -20,8 +20,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// Of pages that come to so many bits each. A page counts the more the smaller it becomes: what
-    /// is to be small is not the sum, but each page in proportion.
+    /// Of pages, each with the bits that it takes. A page counts the more the smaller it becomes,
+    /// because what is minimised is the mean of relative sizes, not the sum.
     fn of<'a>(all: impl Iterator<Item = (u32, &'a Counts)>) -> Sums {
         let mut sums = Sums { literals: vec![], tokens: vec![], distances: vec![] };
         for (bits, counts) in all {
@@ -35,8 +35,8 @@ impl Sums {
 
     fn lengths(&self) -> Result<Lengths> {
         let code = |counts: &[u64], longest| -> Vec<u8> {
-            // What was not seen has a word too; with so much weight that a page of nothing else is
-            // not too dear.
+            // Symbols that were not seen have a word too, short enough that a page of nothing else
+            // does not become too large.
             let total: u64 = counts.iter().sum();
             let floor = (total >> 14).max(1);
             word_lengths(&counts.iter().map(|count| count + floor).collect::<Vec<_>>(), longest)
@@ -52,7 +52,7 @@ impl Sums {
     }
 }
 
-/// Of a page that comes to one bit; large, so that quotients are exact enough.
+/// The weight of a page of one bit; large, so that quotients are exact enough.
 const WEIGHT: u32 = 1 << 24;
 
 fn add(sums: &mut Vec<u64>, counts: &[u16], weight: u64) {
@@ -85,7 +85,7 @@ fn word_lengths(counts: &[u64], longest: usize) -> Vec<u8> {
     lengths
 }
 
-/// Makes `sets` sets, with so many rounds for each.
+/// Makes `sets` sets, with `rounds` for each number of sets.
 ///
 /// # Errors
 /// When there are too few pages.

@@ -1,4 +1,4 @@
-//! One who asks a web server for files: as much of HTTP/1.1 as that takes.
+//! A client that gets files from a web server: the part of HTTP/1.1 that this takes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,11 +9,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::site::Item;
 
-/// Bytes taken at once; an answer's head has to fit.
+/// Bytes read at once; an answer's head has to fit.
 const BUFFER_BYTES: usize = 32 << 10;
-/// How often somebody who waits for bytes looks whether they are to go on.
+/// How often a client that waits for bytes checks whether to go on.
 const LOOK: Duration = Duration::from_millis(200);
-/// A server that sends nothing for so long has failed.
+/// A server that sends nothing for this time has failed.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// A connection that is kept.
@@ -26,7 +26,7 @@ pub(super) struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Whole,
-    /// `go_on` said no.
+    /// It was left before its end.
     Left,
 }
 

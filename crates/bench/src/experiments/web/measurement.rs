@@ -22,7 +22,7 @@ use crate::peers::cache::Cache;
 /// Descriptors for anything but sessions.
 const DESCRIPTORS_MORE: u64 = 256;
 
-/// Of what ramfold's `--stats` counts, what a step is told apart by.
+/// The counters of ramfold's `--stats` that are reported for each step.
 const COUNTED: [&str; 12] = [
     "decompress_ns",
     "kernel_dropped_pages",
@@ -49,22 +49,22 @@ pub(super) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// With all the files that any step needs.
+    /// The site with all files that any step needs.
     pub(super) fn site(&self) -> Site {
         self.site_of(self.sessions.iter().copied().max().unwrap_or(1))
     }
 
-    /// With those of a step.
+    /// The site of a step.
     pub(super) fn site_of(&self, sessions: u32) -> Site {
         Site { sessions: sessions as usize, scale: self.scale }
     }
 }
 
-/// What one step came to.
+/// What was measured in one step.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Found {
     pub(super) pages_per_s: f64,
-    /// Sent to those who visit the site.
+    /// Sent to visitors.
     pub(super) bytes_per_s: f64,
     pub(super) downloads: u64,
     /// Times of downloads.
@@ -76,11 +76,11 @@ pub(super) struct Found {
     pub(super) user_seconds: f64,
     pub(super) system_seconds: f64,
     pub(super) seconds: f64,
-    /// What the server itself took when it had started, and what the cgroup has more for it.
+    /// Memory of the server when it had started; the limit of the cgroup is this much higher.
     pub(super) server_bytes: u64,
-    /// What ramfold's `--stats` has counted meanwhile.
+    /// The growth of counters of ramfold's `--stats`.
     pub(super) ramfold_meanwhile: Option<BTreeMap<&'static str, u64>>,
-    /// What it says at the end.
+    /// What `--stats` says at the end.
     pub(super) ramfold: Option<Value>,
 }
 
@@ -141,7 +141,7 @@ pub(super) fn run(
     Ok(found)
 }
 
-/// What was counted between two looks at ramfold's statistics.
+/// The growth of counters between two readings of ramfold's statistics.
 fn since(earlier: &Value, later: &Value) -> BTreeMap<&'static str, u64> {
     let number = |statistics: &Value, name: &str| statistics[name].as_u64().unwrap_or(0);
     let more =
@@ -149,7 +149,7 @@ fn since(earlier: &Value, later: &Value) -> BTreeMap<&'static str, u64> {
     COUNTED.into_iter().map(more).collect()
 }
 
-/// Files and what is in them. Read before the caches are emptied, which leaves none of it in them.
+/// Files and their contents. Read before the caches are emptied, so that none of it is cached.
 fn read_samples(bed: &Bed<'_>, site: Site) -> Result<Vec<(Item, Vec<u8>)>> {
     let read = |item: Item| {
         let path = bed.source().join(&item.path);
@@ -159,7 +159,7 @@ fn read_samples(bed: &Bed<'_>, site: Site) -> Result<Vec<(Item, Vec<u8>)>> {
     site.samples().into_iter().map(read).collect()
 }
 
-/// The server has to give what is on the disk.
+/// Compares what the server sends with what is on the disk.
 fn compare(server: &Server, samples: &[(Item, Vec<u8>)]) -> Result<()> {
     let mut client = Client::connect(server.socket())?;
     let mut given = Vec::new();

@@ -47,7 +47,8 @@ use servers::ServerKind;
     sudo ramfold bench web --plot web.svg\n  \
     sudo ramfold bench web --server nginx,tomcat --sessions 1000,1400,1800,2200\n  \
     sudo ramfold bench web --sessions 1600 --plot share.svg \\\n    \
-    --peer page-cache,ramfold,ramfold:compressed-share=0%,ramfold:compressed-share=40%,ramfold:compressed-share=80%")]
+    --peer page-cache,ramfold,ramfold:compressed-share=0%,ramfold:compressed-share=40%,\
+    ramfold:compressed-share=80%")]
 pub(crate) struct Options {
     /// Memory for files
     #[arg(long, value_name = "SIZE", default_value = "256M")]
@@ -58,15 +59,18 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     scale: u32,
     /// Sessions at once, a step of the load each; there is a directory of files for every four
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [400, 800, 1200, 1600, 2000],
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          default_values_t = [400, 800, 1200, 1600, 2000],
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     sessions: Vec<u32>,
     /// Web servers
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["nginx"], value_enum)]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',',
+          default_values = ["nginx"], value_enum)]
     server: Vec<ServerKind>,
     /// Caches; the first is what the others are compared with. ramfold:OPTION=VALUE passes an
     /// option on: codec, cluster, compressed-share
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["page-cache", "ramfold"])]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',',
+          default_values = ["page-cache", "ramfold"])]
     peer: Vec<String>,
     /// What reads of the disk are slowed down to, bytes a second and reads a second: 125M:3000,
     /// 44M, none
@@ -84,7 +88,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     warm_seconds: u32,
     /// Runs of which the medians are taken
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// The ramfold to measure [default: beside this program, else in PATH]
     #[arg(long, value_name = "PATH")]

@@ -1,4 +1,4 @@
-//! Many who visit a site at once, each in a thread of its own.
+//! Visitors of a site, each in a thread of its own.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,12 +16,12 @@ use crate::machine::interrupt;
 /// Of a visitor's thread, whose buffer is on the heap.
 const STACK_BYTES: usize = 128 << 10;
 
-/// What came of visits.
+/// What visitors have received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// That came to their end, downloads included.
+    /// Pages that were received whole, downloads included.
     pub(super) pages: u64,
-    /// Of all that was sent, pages that did not come to their end included.
+    /// Bytes received, of pages that were not received whole too.
     pub(super) bytes: u64,
     pub(super) good: u64,
     pub(super) tolerable: u64,
@@ -50,8 +50,8 @@ struct Crowd<'a> {
     failure: Mutex<Option<Error>>,
 }
 
-/// Has all sessions of a site visit it. What came of it is counted from `begin`, which is called
-/// when they have done so for the first of two durations, to `end`, after the second.
+/// Runs all sessions of a site for two durations. What they receive is counted in the second, which
+/// `begin` precedes and `end` follows.
 pub(super) fn visit<B, E>(
     site: Site,
     socket: &Path,

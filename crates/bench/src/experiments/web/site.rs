@@ -1,5 +1,5 @@
-//! What the server has to give, and what its visitors want: the Support workload of SPECweb2005,
-//! made anew from its published figures.
+//! The files of the server, and which its visitors want: the Support workload of SPECweb2005, after
+//! its published figures.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -63,7 +63,7 @@ const PAGES: [(&str, f64); 6] = [
     ("file", 13.5),
 ];
 
-/// The site for some number of sessions, everything so many times smaller than in the benchmark.
+/// The site for a number of sessions; everything is `scale` times smaller than in the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
     pub(super) sessions: usize,
@@ -165,7 +165,7 @@ impl Bytes<'_> {
     }
 }
 
-/// One who comes to the site, and what they want next.
+/// A visitor of the site, and what they want next.
 pub(super) struct Visitor {
     site: Site,
     random: Random,
@@ -193,7 +193,7 @@ impl Visitor {
         self.site.download(directory, class, file)
     }
 
-    /// How long they look at what they have before.
+    /// How long they pause before that.
     pub(super) fn think(&mut self) -> Duration {
         let seconds = -THINK_SECONDS_MEAN * (1.0 - self.random.unit()).ln();
         Duration::from_secs_f64(seconds.min(THINK_SECONDS_MAX) / f64::from(self.site.scale))

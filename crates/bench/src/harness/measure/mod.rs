@@ -37,7 +37,7 @@ pub(crate) struct Launch<'a> {
     /// A pool that grows beyond this ends the program.
     pub(crate) pool_bytes_max: Option<u64>,
     /// For a program that prints an empty line and then sleeps until its standard input ends: when
-    /// its processes are looked at. The input of others is empty.
+    /// its processes are observed. The input of others is empty.
     pub(crate) idle: Option<Window>,
     pub(crate) time_limit: Duration,
 }

@@ -16,7 +16,7 @@ use crate::machine::processes::anonymous_bytes_of_tree;
 ///
 /// It also keeps programs under kernel swap alive. Linux 6.18 decides whether to
 /// refill a cgroup's inactive list from statistics that are brought up to date
-/// every two seconds or when somebody reads memory.stat; a program that swaps at
+/// every two seconds or when memory.stat is read; a program that swaps at
 /// random empties the list sooner, reclaim then finds nothing although swap is
 /// free, and the program is killed (seen in the tracepoints of vmscan: no
 /// shrink_active for 16 attempts). With readers at this pace it hardly happens.
@@ -58,7 +58,7 @@ impl Sampler<'_> {
                 self.running.kill();
             }
             if let Err(error) = self.sample(&mut peaks) {
-                // Nobody would watch the time limit any more.
+                // This thread is what enforces the time limit.
                 self.running.kill();
                 return Err(error);
             }

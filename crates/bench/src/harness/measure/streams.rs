@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Standard output kept beside its hash: the report of a synthetic workload.
+/// How much of standard output is kept: room for the report of a synthetic workload.
 const OUTPUT_KEPT: usize = 64 << 10;
-/// Standard error kept for messages.
+/// How much of standard error is kept.
 const ERRORS_KEPT: usize = 4 << 10;
 
 /// The hash of a stream, and its start. Sets `has_printed` at the first byte.

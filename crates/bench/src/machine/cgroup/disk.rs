@@ -44,8 +44,7 @@ impl fmt::Display for Device {
 }
 
 impl Cgroup {
-    /// From now on what runs in it reads so many bytes and so many times a second from a disk, at
-    /// most.
+    /// Limits the reads of a disk, in bytes and in reads a second, from now on.
     pub(crate) fn slow_down(
         &self,
         device: Device,
@@ -68,9 +67,8 @@ impl Cgroup {
         reads_per_s.map_or(Ok(()), |reads| write("read_iops_device", reads))
     }
 
-    /// Has what runs in it counted, as [`Cgroup::slow_down`] has too: since Linux 6.10 the first
-    /// version counts only for a disk that somebody has limited since boot. No disk reaches this
-    /// limit.
+    /// Counts the reads of a disk from now on, as [`Cgroup::slow_down`] does too. Since Linux 6.10
+    /// version 1 counts only for a disk with a limit. No disk reaches this one.
     pub(crate) fn count_reads(&self, device: Device) -> Result<()> {
         match self.version {
             1 => self.slow_down(device, 1 << 50, None),

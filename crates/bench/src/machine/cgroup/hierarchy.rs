@@ -100,8 +100,8 @@ impl Hierarchy {
     }
 }
 
-/// Where the group is seen. A container without a cgroup namespace mounts its own group but is told
-/// the path from the machine's root.
+/// The folder of the group. In a container without a cgroup namespace its own group is mounted, but
+/// its path is from the root of the machine.
 fn seen(group: &Group) -> PathBuf {
     if group.folder.exists() { group.folder.clone() } else { group.mount_point.clone() }
 }

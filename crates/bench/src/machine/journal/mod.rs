@@ -64,7 +64,7 @@ impl Journal {
             .with_context(|| format!("cannot create {}", folder.display()))?;
         let owner =
             fs::metadata(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
-        // The journal says what to remove: nobody else may write it.
+        // The journal names folders to remove, so other users must not be able to write it.
         if owner.uid() != rustix::process::geteuid().as_raw() || owner.mode() & 0o022 != 0 {
             bail!("{} can be written by others; remove it", folder.display());
         }
@@ -279,7 +279,7 @@ mod tests {
             pid: 1,
             settings: vec![
                 (0, Setting::Folder { path: left.clone() }),
-                // Of another boot: must be ignored, whatever now has the number.
+                // Of another boot: ignored, because another device may have the number now.
                 (1, Setting::Zram { number: 0, hot_added: false, uuid: 5 }),
             ],
         };

@@ -40,7 +40,7 @@ impl Setting {
             Setting::Folder { path } => remove_folder(path),
             Setting::Cgroup { path } => remove_cgroup(path),
             Setting::Swap { path, uuid } => {
-                // Somebody else may use the same device number by now.
+                // Another process may use the same device by now.
                 if swap::active_swaps()?.contains(path) && swap::header_uuid(path)? == Some(*uuid) {
                     swap::swapoff(path)?;
                 }
@@ -49,7 +49,7 @@ impl Setting {
             Setting::Zram { number, hot_added, uuid } => remove_zram(*number, *hot_added, *uuid),
             Setting::Mount { path } => unmount(path),
             Setting::Knob { path, before, ours } => {
-                // Somebody else's later choice stands.
+                // A value that was set later by another process stays.
                 if read_text(path)? == *ours {
                     write_text(path, before)?;
                 }
@@ -101,7 +101,8 @@ fn remove_zram(number: u32, hot_added: bool, uuid: u128) -> Result<()> {
     }
     if read_text(block.join("initstate"))? == "1" {
         // Ours carries our swap header, or none yet if the end came before it
-        // was written. Anything else belongs to somebody who took the number.
+        // was written. Any other header is of another
+        // process that has the number now.
         let header = swap::header_uuid(&device)?;
         if header != Some(uuid) && header != Some(0) {
             return Ok(());

@@ -16,9 +16,9 @@ use crate::machine::journal::{Setting, Undertaking};
 use crate::machine::program::{Program, enter_command};
 use crate::machine::{say, wait};
 
-/// ramfold is told less than the memory there is: its own count leaves out its code, heap and
+/// `--memory` is less than the limit of the cgroup: ramfold does not count its code, heap and
 /// stacks, and the program that reads allocates memory. This much is left for both, and at most
-/// this part.
+/// this part of the limit.
 const UNTOLD_BYTES: u64 = 32 << 20;
 const UNTOLD_PART: u64 = 4;
 /// How long it may take to write its statistics.

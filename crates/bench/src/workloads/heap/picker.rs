@@ -49,7 +49,7 @@ impl Picker {
 /// The `nth` of `count` places, taken at a distance of `stride` from the first one on, then from
 /// the second, and so on.
 fn in_strides(nth: usize, count: usize, stride: usize) -> usize {
-    // Passes from these first places on come to one place more than the others.
+    // The first passes have one place more than the others.
     let longest = count.div_ceil(stride);
     let long_passes = count - (longest - 1) * stride;
     if nth < long_passes * longest {

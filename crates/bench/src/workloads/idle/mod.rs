@@ -23,7 +23,7 @@ const IDLE: &str = "idle";
 const PREFORK: &str = "prefork";
 /// Children for a scale of 1.
 const CHILDREN: f64 = 40.0;
-/// Each child changes one page in so many.
+/// Each child changes one in this many pages.
 const CHANGED_SHARE: usize = 20;
 /// Both are also measured with this much memory: with it ramfold's agent never becomes active.
 const AMPLE_MEMORY: Memory = Memory::Fraction(10.0);
@@ -76,7 +76,7 @@ impl Workload for Prefork {
     fn prepare(&self, host: &Host, settings: &Settings) -> Result<Prepared> {
         let children = CHILDREN * settings.scale;
         let prepared = Prepared::synthetic(host, settings, PREFORK, children, Timing::Phase);
-        // The page tables of so many processes count against the limit, and not against the cap.
+        // The page tables of 40 processes count against the limit, and not against the cap.
         // Besides, what they take over the cap is to be reported.
         asleep(Prepared { ends_over_cap: false, ..prepared }, settings)
     }

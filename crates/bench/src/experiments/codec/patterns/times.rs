@@ -34,7 +34,8 @@ const TABLE_II: [(Alignment, &str, [f64; 4]); 3] = [
     (Alignment::SingleTape, "single tape", [16.89, 3.77, 18.26, 4.44]),
 ];
 
-/// Times PBPM on these pages with each alignment: each page `rounds` times, of which the median counts.
+/// Times PBPM on these pages with each alignment: each page `rounds` times, of which the median
+/// counts.
 ///
 /// # Errors
 /// When a page does not come back.

@@ -1,5 +1,5 @@
-//! What `ramfold-bench codec` measures: a [`Subject`] is anything that turns a page into an object and
-//! back.
+//! What `ramfold-bench codec` measures: a [`Subject`] is anything that turns a page into an object
+//! and back.
 //!
 //! Subjects are the codecs of ramfold ([`ours`]), the C libraries that they are compared with
 //! ([`libraries`]), and memcpy as the limit.
@@ -43,7 +43,7 @@ impl Written {
     }
 }
 
-/// An object, and what its page's entry would note beside it.
+/// An object, and the encoding that its page's entry would hold.
 #[derive(Clone, Copy)]
 pub(in crate::experiments) struct Object<'a> {
     pub(in crate::experiments) encoding: u8,

@@ -114,7 +114,7 @@ impl Allocator for BlockLists {
 
     fn put(&mut self, object: &[u8]) -> Option<List> {
         let mut first = NONE;
-        // From the last block on, each of which is told what comes behind it.
+        // From the last block on, because each names the one behind it.
         for part in object.chunks(BLOCK_BYTES).rev() {
             let block = self.take_block();
             let (number, index) = place_of(block);

@@ -16,11 +16,11 @@ use crate::content::random::Random;
 /// Noise that objects are made of.
 const NOISE_BYTES: usize = 1 << 16;
 
-/// How often objects are moved at most before the result is looked at, as
+/// How often objects are moved at most in one compaction, as
 /// [`ramfold_store::Store::compact`] does it.
 const COMPACTION_PASSES: usize = 3;
 
-/// What an allocator had come to at one point of a trace.
+/// Memory and times of an allocator at one point of a trace.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) trace: String,
@@ -30,9 +30,9 @@ pub(super) struct Row {
     pub(super) objects: u64,
     /// Bytes of the objects that are there.
     pub(super) compressed_bytes: u64,
-    /// Memory for them.
+    /// Memory that holds them.
     pub(super) allocated_bytes: u64,
-    /// Tables beside them.
+    /// Memory of its tables.
     pub(super) metadata_bytes: u64,
     pub(super) allocated_per_compressed: f64,
     pub(super) metadata_bytes_per_page: f64,

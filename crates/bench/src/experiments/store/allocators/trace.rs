@@ -14,7 +14,7 @@ pub(super) enum Step {
     },
     /// The allocator may move what there is.
     Compact,
-    /// What was done up to here is looked at.
+    /// Memory and times up to here become a row.
     Point(Point),
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Lengths(Vec<u16>);
 const CHURN: usize = 4;
 /// Compactions while that is done.
 const COMPACTIONS: usize = 16;
-/// Of so many objects all but one go at the end.
+/// All but one in this many objects are freed at the end.
 const SHRINK: usize = 4;
 /// Frees and stores that come together, as reclaim's chunks and a stream's windows do.
 const TOGETHER: usize = 32;

@@ -72,7 +72,8 @@ pub(super) struct Row {
     /// Time from asking for an object until the page is there.
     pub(super) decompress: Latency,
     pub(super) decompressed: u64,
-    /// Processor time of the whole process for a page compressed beside, in microseconds.
+    /// Processor time of the whole process per page compressed in bulk, in microseconds, while
+    /// objects are asked for.
     pub(super) cpu_us_per_page: f64,
     /// Most threads the engine had.
     pub(super) workers: usize,
@@ -199,7 +200,7 @@ impl Bulk {
     }
 }
 
-/// Compresses pages over and over, at least once, for so long or until it is told to stop.
+/// Compresses pages again and again, for `length` or until `stop`.
 fn bulk(engine: &dyn Engine, pages: &[Page], length: Duration, stop: &AtomicBool) -> Result<Bulk> {
     let mailbox = Arc::new(Mailbox::new());
     let mut rooms: Vec<Room> = (0..UNDER_WAY).map(|_| Room::for_page()).collect();

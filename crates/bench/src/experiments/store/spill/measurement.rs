@@ -18,7 +18,7 @@ use crate::harness::statistics::median;
 /// Of the file for each object, at least.
 const OVERHEAD_BYTES: u64 = 20;
 
-/// What the spill file does beside the disk itself.
+/// The speed of the spill file, and of the disk.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figures {
     pub(super) rows: Vec<Row>,

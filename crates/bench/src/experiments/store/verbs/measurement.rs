@@ -51,7 +51,7 @@ pub(super) struct PairRow {
     pub(super) speedup: f64,
 }
 
-/// Tables for a page, with one key of so many in use.
+/// Tables per page, with one in `stride` keys in use.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct IndexRow {
     pub(super) stride: u64,
@@ -78,7 +78,7 @@ pub(super) struct Figures {
     pub(super) ranges: RangeTimes,
 }
 
-/// How much is done: `share` 1 is the whole, more is so many times less.
+/// Measures all; a `share` of N does N times less.
 pub(super) fn measure(
     threads: &[usize],
     rounds: usize,

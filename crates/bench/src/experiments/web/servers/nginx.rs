@@ -10,9 +10,9 @@ use crate::machine::program::Program;
 use crate::machine::program::found_in_path;
 use crate::machine::program::is_executable;
 
-/// Where Debian has it, which is not in everybody's PATH.
+/// Where Debian installs it, which is not in every user's PATH.
 const USUAL: &str = "/usr/sbin/nginx";
-/// Descriptors of a worker beside those of sessions.
+/// Descriptors of a worker for anything but sessions.
 const DESCRIPTORS_MORE: usize = 100;
 
 pub(super) fn program() -> Result<PathBuf> {
@@ -34,7 +34,7 @@ pub(super) fn prepare(place: &Place<'_>) -> Result<Program> {
 /// Paths without a folder are below `place.folder`. As root, since the folder is root's alone.
 fn configuration(place: &Place<'_>) -> String {
     let (socket, site) = (place.socket.display(), place.site.display());
-    // Either worker may come to have all connections, each with a file.
+    // One worker may get all connections, each with a file.
     let connections = place.sessions + DESCRIPTORS_MORE;
     let descriptors = 2 * place.sessions + DESCRIPTORS_MORE;
     // By one in each round of its loop, in which it serves all the others, some would wait for a

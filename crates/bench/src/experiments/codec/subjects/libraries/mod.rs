@@ -1,7 +1,7 @@
 //! The C libraries, as peers: loaded when they are on the machine, never linked.
 //!
-//! Each is called as a store of pages would call it: one call a page, state made once. To add one, add
-//! a file with its [`Subject`], and a line in [`ALL`].
+//! Each is called as a store of pages would call it: one call a page, state made once. To add one,
+//! add a file with its [`Subject`], and a line in [`ALL`].
 
 mod lz4;
 mod lzo;
