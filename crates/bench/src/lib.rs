@@ -1,7 +1,19 @@
 //! Workloads and peers in one harness: the program `ramfold-bench`.
+//!
+//! The rooms, from the bottom up. Each uses only those above it in this list (a test checks), and
+//! the head of its `mod.rs` says how to add to it.
+//!
+//! - `content`: data, generated or read from files
+//! - `machine`: what is asked of Linux and set on the machine, and how it is taken back
+//! - `harness`: a program is run and measured, and figures are reported
+//! - `peers`: the memory systems and caches that are compared
+//! - `workloads`: the programs that are measured
+//! - `experiments`: what can be measured, one folder for each subcommand
+//!
+//! `commands` is the list of all subcommands.
 
 #![deny(unsafe_code)]
-#![warn(unreachable_pub)]
+#![warn(missing_docs, unreachable_pub)]
 
 mod commands;
 mod content;

@@ -21,7 +21,10 @@ pub(crate) const PAGE_WORDS: usize = PAGE_SIZE / 8;
 /// One page of a heap, aligned as the kernel's pages are.
 #[derive(Clone)]
 #[repr(C, align(4096))]
-pub struct Page(pub [u8; PAGE_SIZE]);
+pub struct Page(
+    /// Its bytes.
+    pub [u8; PAGE_SIZE],
+);
 
 const _: () = assert!(align_of::<Page>() == PAGE_SIZE, "a page fills one page of the kernel");
 

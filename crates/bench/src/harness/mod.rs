@@ -1,7 +1,8 @@
 //! What experiments have in common: a program is run and measured, and figures are reported. Uses
 //! the rooms `machine` and `content`.
 //!
-//! - [`measure`]: one program, run once, and what it cost; [`idle`]: what it costs while it sleeps
+//! - [`mod@measure`]: one program, run once, and what it cost; [`idle`]: what it costs while it
+//!   sleeps
 //! - [`turns`]: the order of runs, where several are measured in turn
 //! - [`statistics`], [`latency`]: medians and quantiles; [`fio`]: a program that measures disks
 //! - [`report`], [`table`], [`plot`], [`progress`]: JSON, text, SVG, and the line on the terminal

@@ -27,7 +27,7 @@ pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// The choice in brackets of a knob like "always [madvise] never".
+/// The choice in brackets of a knob like `always [madvise] never`.
 pub(crate) fn chosen(knob: &str) -> Option<&str> {
     knob.split_once('[')?.1.split_once(']').map(|(chosen, _)| chosen)
 }

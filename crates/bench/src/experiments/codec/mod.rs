@@ -12,7 +12,7 @@ mod report;
 pub(super) mod subjects;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -97,7 +97,7 @@ impl Command for Options {
 
 impl Options {
     /// The pages of a file, at most as many as asked for.
-    fn read(&self, path: &PathBuf) -> Result<Pages> {
+    fn read(&self, path: &Path) -> Result<Pages> {
         Pages::read(path, self.limit.map(|limit| limit as usize))
     }
 

@@ -1,7 +1,7 @@
 //! `ramfold-bench mount`: `ramfold mount` beside the plain page cache, as fio reads files in
 //! several ways.
 //!
-//! [`jobs`] are the ways; `measurement` runs them on one cache; `report` compares the caches.
+//! `jobs` are the ways, `measurement` runs them on one cache, and `report` compares the caches.
 
 mod jobs;
 mod measurement;

@@ -2,7 +2,7 @@
 //!
 //! [`comparison`] runs a workload under the peers in turn; [`trial`] is one run; [`calibrate`]
 //! finds the limit at which a peer with a pool of its own costs what the others cost; [`samples`]
-//! and [`row`] sum several runs up; [`report`] and [`plot`] show the rows.
+//! and [`row`] sum several runs up; [`report`] and [`mod@plot`] show the rows.
 
 mod calibrate;
 mod comparison;

@@ -153,7 +153,8 @@ const CANDIDATES: usize = 200;
 /// The sets as source code.
 pub(super) fn source(sets: &[Lengths]) -> Result<String> {
     let mut text = String::from(
-        "//! Made by `ramfold-bench train`; docs/codecs.md has the command.\n\nuse super::Lengths;\n\n\
+        "//! Made by `ramfold-bench train`; docs/codecs.md has the command.\n\n\
+         use super::Lengths;\n\n\
          /// The sets: part of the format.\n",
     );
     writeln!(text, "pub static SETS: [Lengths; {}] = [", sets.len())?;

@@ -4,7 +4,7 @@
 //! The server and ramfold are in one cgroup; the visitors are outside, as on other machines. Order
 //! of reading: [`site`] says what files there are and which are wanted, [`sessions`] asks for them
 //! through [`client`], [`servers`] starts the server, [`measurement`] runs all steps on one cache,
-//! and [`report`] and [`plot`] compare the caches.
+//! and [`report`] and [`mod@plot`] compare the caches.
 
 mod client;
 mod measurement;

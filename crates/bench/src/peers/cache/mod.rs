@@ -65,11 +65,13 @@ pub(crate) trait Active {
     }
 }
 
+/// Makes a cache of the whole name as it was typed, and of the settings in it.
+type Make = fn(&str, Option<&str>) -> Result<Box<dyn Cache>>;
+
 /// A kind of cache.
 struct Kind {
     name: &'static str,
-    /// Makes one of the whole name as it was typed, and of the settings in it.
-    make: fn(&str, Option<&str>) -> Result<Box<dyn Cache>>,
+    make: Make,
 }
 
 /// Every kind of cache.

@@ -84,7 +84,8 @@ fn configuration(place: &Place<'_>) -> String {
   <Service name="Catalina">
     <Connector protocol="org.apache.coyote.http11.Http11NioProtocol" unixDomainSocketPath="{socket}"
                maxThreads="{THREADS}" minSpareThreads="{THREADS}"
-               maxConnections="{connections}" acceptCount="4096" connectionTimeout="-1" keepAliveTimeout="-1" maxKeepAliveRequests="-1" />
+               maxConnections="{connections}" acceptCount="4096" connectionTimeout="-1"
+               keepAliveTimeout="-1" maxKeepAliveRequests="-1" />
     <Engine name="Catalina" defaultHost="localhost">
       <Host name="localhost" appBase="none" autoDeploy="false" deployOnStartup="false">
         <Context path="" docBase="{site}">
