@@ -16,7 +16,6 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::proc::read_text;
 use super::processes;
 
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
@@ -86,7 +85,7 @@ impl std::error::Error for Interrupted {}
 
 /// Starts to listen. Signals that were ignored at the start (nohup) stay ignored.
 pub(crate) fn install() -> Result<()> {
-    let ignored = ignored_signals().unwrap_or(0);
+    let ignored = ramfold_sys::proc::ignored_signals().unwrap_or(0);
     let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
     let wanted = wanted.iter().filter(|&&signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = Signals::new(wanted).context("cannot listen to signals")?;
@@ -134,10 +133,4 @@ pub(crate) fn kill_running() {
 
 fn running() -> MutexGuard<'static, Option<Running>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn ignored_signals() -> Option<u64> {
-    let status = read_text("/proc/self/status").ok()?;
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
-    u64::from_str_radix(mask.trim(), 16).ok()
 }

@@ -414,11 +414,7 @@ const FORWARDED: &[i32] = &[
 /// Signals that this process was started to ignore, as by nohup(1) or as a shell's background job, and
 /// handles itself: the program begins by ignoring them too.
 fn ignored_signals() -> Vec<Signal> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status
-        .lines()
-        .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok())
-        .unwrap_or(0);
+    let mask = ramfold_sys::proc::ignored_signals().unwrap_or(0);
     let ignores = |signal: &&i32| mask & 1 << (**signal - 1) != 0;
     FORWARDED.iter().filter(ignores).filter_map(|&signal| Signal::try_from(signal).ok()).collect()
 }
