@@ -1,44 +1,28 @@
-//! Workloads and peers in one harness.
+//! Workloads and peers in one harness: the program `ramfold-bench`.
 //!
-//! `ramfold-bench run` puts programs (`workloads`) under the memory systems of
-//! this machine (`peers`) at equal total memory and reports medians. Order of
-//! reading: `harness` drives everything; `measure` runs one program once;
-//! `calibrate` finds the limit at which a peer costs what the others cost;
-//! `journal` takes back whatever was set on the machine.
+//! The rooms, from the bottom up. Each uses only those above it in this list (a test checks), and
+//! the head of its `mod.rs` says how to add to it.
 //!
-//! `ramfold-bench codec` is apart from that: it times codecs (`codecs`) over pages of files; and so is
-//! `ramfold-bench store`, which measures the parts of the store by themselves (`store`), and
-//! `ramfold-bench mount` and `ramfold-bench web`, which put `ramfold mount` beside the page cache (`file_cache`) as
-//! fio (`mount`) and web servers (`web`) read.
+//! - `content`: data, generated or read from files
+//! - `machine`: what is asked of Linux and set on the machine, and how it is taken back
+//! - `harness`: a program is run and measured, and figures are reported
+//! - `peers`: the memory systems and caches that are compared
+//! - `workloads`: the programs that are measured
+//! - `experiments`: what can be measured, one folder for each subcommand
+//!
+//! `commands` is the list of all subcommands.
 
 #![deny(unsafe_code)]
+#![warn(missing_docs, unreachable_pub)]
 
-pub mod calibrate;
-pub mod cgroup;
-pub mod codecs;
-pub mod commands;
-pub mod file_cache;
-pub mod fio;
-pub mod harness;
-pub mod host;
-pub mod idle;
-pub mod interrupt;
-pub mod journal;
-pub mod latency;
-pub mod machine;
-pub mod measure;
-pub mod memeater;
-pub mod mount;
-pub mod pages;
-pub mod peers;
-pub mod plot;
-pub mod progress;
-pub mod random;
-pub mod report;
-pub mod size;
-pub mod statistics;
-pub mod store;
-pub mod swap;
-pub mod table;
-pub mod web;
-pub mod workloads;
+mod commands;
+mod content;
+mod experiments;
+mod harness;
+mod machine;
+mod peers;
+mod workloads;
+
+pub use commands::main;
+pub use content::heap_pages::{Page, PageSource};
+pub use content::random::Random;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ramfold_bench::pages::PageSource;
+use ramfold_bench::PageSource;
 use ramfold_codec::{Codec, PAGE_SIZE};
 use serde_json::Value;
 

@@ -5,13 +5,13 @@
 //! RAMFOLD_DAMAGED_INPUTS how many inputs each codec is given, RAMFOLD_DAMAGED_CODECS which codecs
 //! (their names with commas between; all where it is not set):
 //!
-//!     RAMFOLD_DAMAGED_OBJECTS=1000 RAMFOLD_DAMAGED_INPUTS=100000000 RAMFOLD_DAMAGED_CODECS=wkv,lzo \
-//!         cargo test --release -p ramfold-bench --test damage
+//!     RAMFOLD_DAMAGED_OBJECTS=1000 RAMFOLD_DAMAGED_INPUTS=100000000 \
+//!         RAMFOLD_DAMAGED_CODECS=wkv,lzo cargo test --release -p ramfold-bench --test damage
 
 use std::time::Instant;
 
-use ramfold_bench::pages::PageSource;
-use ramfold_bench::random::Random;
+use ramfold_bench::PageSource;
+use ramfold_bench::Random;
 use ramfold_codec::{
     Backend, Codec, Compressor, DecodeError, Decompressor, Encoding, PAGE_SIZE, Page,
     compress_scratch_bytes, decompress_scratch_bytes,
@@ -138,7 +138,8 @@ fn each_bit_flipped() {
     }
 }
 
-/// An object with some bytes changed, cut or drawn out, or put together from two; seldom mere noise.
+/// An object with some bytes changed, cut or drawn out, or put together from two; seldom mere
+/// noise.
 fn damaged(objects: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let one = |random: &mut Random| &objects[random.below(objects.len())];
     let mut input = one(random).clone();

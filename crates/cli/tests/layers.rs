@@ -131,7 +131,11 @@ const CRATES: &[Rules] = &[
         name: "ramfold-bench",
         folder: "crates/bench",
         uses: &["ramfold-codec", "ramfold-engine", "ramfold-store", "ramfold-sys"],
-        has_unsafe: &["src/codecs/libraries.rs", "src/workloads/idle.rs", "tests/damage.rs"],
+        has_unsafe: &[
+            "src/experiments/codec/subjects/libraries",
+            "src/workloads/idle",
+            "tests/damage.rs",
+        ],
     },
     Rules {
         name: "ramfold-torture",

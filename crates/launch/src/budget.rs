@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use ramfold_session::Session;
 
-use crate::size::Size;
+use crate::Size;
 
 /// The program keeps at least a tenth of the memory.
 const POOL_SHARE_MAX: (u64, u64) = (9, 10);

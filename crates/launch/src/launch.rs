@@ -13,6 +13,7 @@ use ramfold_codec::Choice;
 use ramfold_session::{Once, OwnedSession, SESSION_VARIABLE};
 use ramfold_sys::executable::Executable;
 
+use crate::Size;
 use crate::agent_library::Placed;
 use crate::budget::Budget;
 use crate::environment::Environment;
@@ -22,7 +23,7 @@ use crate::object_trace::ObjectTrace;
 use crate::reaping::{self, Children};
 use crate::run::{Lent, Parts, Run, end_child};
 use crate::signals::CaughtSignals;
-use crate::size::{Size, memory_bytes};
+use crate::size::memory_bytes;
 use crate::threads::Threads;
 use crate::userfaultfd::userfaultfd_problem;
 use crate::{awake, child, file_pressure, program, spill};

@@ -11,8 +11,8 @@ use ramfold_session::Session;
 use ramfold_store::{Event, TRACE_MAGIC};
 use rustix::fs::statfs;
 
+use crate::Size;
 use crate::output_file;
-use crate::size::Size;
 
 /// 32 million events, where nothing else is said.
 const USUAL_SIZE: Size = Size::Bytes(256 << 20);

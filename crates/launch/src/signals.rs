@@ -1,6 +1,5 @@
 //! Passing on what this process is sent to the program of a run. This concerns the whole process.
 
-use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -100,10 +99,7 @@ fn is_sent_by_a_process(origin: &Origin) -> bool {
 }
 
 fn ignored_signals() -> Vec<i32> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status
-        .lines()
-        .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok())
-        .unwrap_or(0);
+    // Where that cannot be read none is taken for ignored.
+    let mask = ramfold_sys::proc::ignored_signals().unwrap_or(0);
     CAUGHT.iter().copied().filter(|signal| mask & 1 << (signal - 1) != 0).collect()
 }

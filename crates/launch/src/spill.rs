@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use ramfold_session::{OwnedSession, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use ramfold_sys::Errno;
 
-use crate::size::Size;
+use crate::Size;
 
 /// Of what is free on the disk, what the file may take where nothing else is said.
 const USUAL_SHARE: f64 = 0.5;

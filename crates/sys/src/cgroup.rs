@@ -54,44 +54,64 @@ pub fn machine_memory_bytes() -> std::io::Result<u64> {
         .ok_or_else(|| std::io::Error::other("/proc/meminfo has no MemTotal in kB"))
 }
 
-/// The folders in `/sys/fs/cgroup` whose limits apply: the group itself and all above it.
-fn folders(membership: &str, mounts: &str) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    for line in membership.lines() {
+/// A control group that this process is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its folder. It may be missing in a container that sees another part of the hierarchy.
+    pub folder: PathBuf,
+    /// Where the hierarchy is mounted.
+    pub mount_point: PathBuf,
+}
+
+/// The groups that this process is in, one for each mount of the hierarchy: of a controller of
+/// version 1, or of version 2 where none is named. `membership` is `/proc/self/cgroup`, `mounts` is
+/// `/proc/self/mountinfo`.
+pub fn groups(controller: Option<&str>, membership: &str, mounts: &str) -> Vec<Group> {
+    let path_of = |line: &str| {
         // "0::/user.slice" (version 2) or "7:memory:/docker/abc" (version 1).
         let mut fields = line.splitn(3, ':');
-        let (Some(number), Some(controllers), Some(path)) =
-            (fields.next(), fields.next(), fields.next())
-        else {
-            continue;
+        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let fits = match controller {
+            Some(name) => controllers.split(',').any(|one| one == name),
+            None => number == "0" && controllers.is_empty(),
         };
-        let version_2 = number == "0" && controllers.is_empty();
-        if !version_2 && !controllers.split(',').any(|name| name == "memory") {
-            continue;
-        }
-        for (root, mount_point) in mounts.lines().filter_map(|line| mount(line, version_2)) {
+        fits.then(|| PathBuf::from(path))
+    };
+    let mut groups = Vec::new();
+    for path in membership.lines().filter_map(path_of) {
+        for (root, mount_point) in mounts.lines().filter_map(|line| mount(line, controller)) {
             // A container may see only its own part of the hierarchy.
-            let inside = Path::new(path).strip_prefix(root).unwrap_or(Path::new(path));
+            let inside = path.strip_prefix(root).unwrap_or(&path);
             let inside = inside.strip_prefix("/").unwrap_or(inside);
-            let mut folder = mount_point.join(inside);
-            loop {
-                folders.push(folder.clone());
-                if folder == mount_point || !folder.pop() {
-                    break;
-                }
-            }
+            // Joined with nothing, a path would end in a slash.
+            let at_root = inside.as_os_str().is_empty();
+            let folder = if at_root { mount_point.clone() } else { mount_point.join(inside) };
+            groups.push(Group { folder, mount_point });
+        }
+    }
+    groups
+}
+
+/// The folders whose limits apply: the group itself and all above it.
+fn folders(membership: &str, mounts: &str) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for controller in [Some("memory"), None] {
+        for Group { folder, mount_point } in groups(controller, membership, mounts) {
+            let above = folder.ancestors().take_while(|above| above.starts_with(&mount_point));
+            folders.extend(above.map(Path::to_owned));
         }
     }
     folders
 }
 
-/// Root and mount point of a line of mountinfo that is the memory hierarchy of that version.
-fn mount(line: &str, version_2: bool) -> Option<(&str, PathBuf)> {
+/// Root and mount point of a line of mountinfo that is the hierarchy of that controller, or version
+/// 2.
+fn mount<'a>(line: &'a str, controller: Option<&str>) -> Option<(&'a str, PathBuf)> {
     let (before, after) = line.split_once(" - ")?;
     let mut kind = after.split(' ');
-    let fits = match kind.next()? {
-        "cgroup2" => version_2,
-        "cgroup" => !version_2 && kind.nth(1)?.split(',').any(|option| option == "memory"),
+    let fits = match (kind.next()?, controller) {
+        ("cgroup2", None) => true,
+        ("cgroup", Some(name)) => kind.nth(1)?.split(',').any(|option| option == name),
         _ => false,
     };
     if !fits {

@@ -14,7 +14,7 @@
 //! | [`credentials`], [`loaded`] | and its rights and libraries |
 //! | [`careful`], [`scratch`], [`executable`] | system calls in the program's place |
 //! | [`keep_open`], [`robust`] | what outlives a descriptor; whether a process has ended |
-//! | `cgroup`, `file_server` (feature `std`) | limits of the process; a file system in user space |
+//! | `cgroup`, `size`, `file_server` (feature `std`) | limits of the process; amounts of memory as users write them; a file system in user space |
 //!
 //! `unsafe` is in the modules that [`lib.rs`](crate) allows it in: those that hand pointers to the
 //! kernel, or make references from addresses.
@@ -63,6 +63,8 @@ pub mod raw;
 pub mod robust;
 #[allow(unsafe_code)]
 pub mod scratch;
+#[cfg(any(test, feature = "std"))]
+pub mod size;
 #[allow(unsafe_code)]
 pub mod sync;
 #[allow(unsafe_code)]

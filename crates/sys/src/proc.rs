@@ -202,6 +202,19 @@ pub(crate) fn thread_count() -> Result<u64, Errno> {
     Ok(rustix::fs::stat(c"/proc/self/task")?.st_nlink as u64 - 2)
 }
 
+/// Signals that this process ignores, as one does that nohup(1) or a shell started in the background:
+/// bit N - 1 is signal N.
+///
+/// # Errors
+/// When `/proc/self/status` cannot be read or lacks the mask.
+#[cfg(any(test, feature = "std"))]
+pub fn ignored_signals() -> std::io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .ok_or_else(|| std::io::Error::other("/proc/self/status has no SigIgn"))
+}
+
 /// Addresses of the arguments and the environment that the process was started with, at the end of
 /// its first thread's stack; an empty range where the system does not tell.
 ///
@@ -258,6 +271,13 @@ mod tests {
         // SAFETY: the program's own arguments, which end in zeros.
         let first = unsafe { std::ffi::CStr::from_ptr(start as *const std::ffi::c_char) };
         assert_eq!(first.to_str().unwrap(), std::env::args().next().unwrap());
+    }
+
+    #[test]
+    fn ignored_signals_are_known() {
+        // The standard library has the process ignore SIGPIPE, number 13.
+        assert_ne!(ignored_signals().unwrap() & 1 << 12, 0);
+        assert_eq!(ignored_signals().unwrap() & 1 << 8, 0, "SIGKILL cannot be ignored");
     }
 
     #[test]

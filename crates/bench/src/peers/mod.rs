@@ -1,55 +1,37 @@
-//! The memory systems a program is put under.
+//! The memory systems that a program is put under, and the caches that keep files.
+//!
+//! To add a peer, add a file with a type that implements [`Peer`], and a line in [`all`]. `none` is
+//! the shortest example, `zram` one that sets something on the machine for each run.
+//!
+//! [`Peer::budget`] says how its total memory is limited and counted: that is what makes a
+//! comparison fair. [`Peer::set_up`] puts it in force for one run, as an [`Active`]. What it sets
+//! goes through the journal (`host.journal`), so that nothing is left behind whatever happens.
+//! Settings that a name carries (`ramfold:lz4`) are [`Peer::variant`]'s.
+//!
+//! Caches of files ([`cache`]) have a trait and a list of their own.
 
+pub(crate) mod cache;
 mod none;
 mod ramfold;
 mod swap_file;
 mod zram;
 mod zswap;
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
 
-pub use ramfold::{Ramfold, Statistics};
+pub(crate) use ramfold::{Ramfold, Statistics};
 
-use crate::cgroup::Swapping;
-use crate::host::Host;
-use crate::measure::{Gauge, Outcome, Program};
-
-/// How the total memory of a run is divided and counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Budget {
-    /// No limit.
-    Unlimited,
-    /// The cgroup's limit is the total.
-    Limit,
-    /// The pool lies outside of the cgroup: limit + pool is the total, and the
-    /// limit has to be found.
-    LimitAndPool,
-    /// The program's memory system keeps the total itself. The cgroup's limit is
-    /// somewhat above, so that the kernel ends a run that does not keep it.
-    Cap,
-}
-
-/// What the cgroup of a peer with [`Budget::Cap`] may hold above the cap, in
-/// percent of the cap: file pages, page tables and an excess that is reported.
-const CAP_MARGIN_PERCENT: u64 = 10;
-
-impl Budget {
-    /// The cgroup's limit when the peer is told `limit_bytes`. Where a program is not to be ended
-    /// over the cap it has none.
-    pub fn cgroup_limit(self, limit_bytes: u64, ends_over_cap: bool) -> Option<u64> {
-        match self {
-            Self::Unlimited => None,
-            Self::Limit | Self::LimitAndPool => Some(limit_bytes),
-            Self::Cap if !ends_over_cap => None,
-            Self::Cap => Some(limit_bytes + limit_bytes / 100 * CAP_MARGIN_PERCENT),
-        }
-    }
-}
+use crate::harness::measure::Outcome;
+use crate::machine::Gauge;
+use crate::machine::cgroup::Swapping;
+use crate::machine::host::Host;
+use crate::machine::program::Program;
 
 /// A memory system.
-pub trait Peer {
+pub(crate) trait Peer {
     fn name(&self) -> &str;
 
     /// One line for `--list`.
@@ -58,7 +40,17 @@ pub trait Peer {
     /// Whether it changes settings of the kernel.
     fn needs_root(&self) -> bool;
 
-    /// Why it cannot run here, beside the lack of root.
+    /// Whether nothing is measured without it, even where it was not asked for by name.
+    fn is_indispensable(&self) -> bool {
+        false
+    }
+
+    /// The same peer with the setting that follows its name and a colon; `None` if it has none.
+    fn variant(&self, _setting: &str) -> Option<Result<Box<dyn Peer>>> {
+        None
+    }
+
+    /// Why it cannot run here, apart from the lack of root.
     fn missing(&self, host: &Host) -> Option<String>;
 
     fn budget(&self, host: &Host) -> Budget;
@@ -72,14 +64,32 @@ pub trait Peer {
     fn set_up(&self, host: &Host, need_bytes: u64, limit_bytes: u64) -> Result<Box<dyn Active>>;
 }
 
+/// Every peer, in the order of the results; `ramfold` is the binary to measure, if one was named.
+pub(crate) fn all(ramfold: Option<PathBuf>) -> Vec<Box<dyn Peer>> {
+    // One file on disk for both peers that swap to it.
+    let area = Rc::new(swap_file::DiskArea::default());
+    vec![
+        Box::new(none::NoCap),
+        Box::new(swap_file::SwapFile { area: Rc::clone(&area) }),
+        Box::new(zram::LZ4),
+        Box::new(zram::LZO_RLE),
+        Box::new(zswap::Zswap { area }),
+        Box::new(Ramfold::new(ramfold)),
+    ]
+}
+
+pub(crate) const NONE: &str = "none";
+/// The peers of which the better one is what ratios to zram are of.
+pub(crate) const ZRAM: [&str; 2] = [zram::LZ4.name, zram::LZO_RLE.name];
+
 /// A memory system in force, for one run.
-pub trait Active {
+pub(crate) trait Active {
     /// Puts the program under it.
     fn wrap(&self, program: &Program) -> Program {
         program.clone()
     }
 
-    /// What has to be sampled for want of a peak counter.
+    /// What has to be sampled, because there is no counter of its peak.
     fn gauge(&self) -> Option<Gauge> {
         None
     }
@@ -98,51 +108,67 @@ pub trait Active {
 
 /// What a peer knows about a run.
 #[derive(Debug, Default)]
-pub struct Account {
+pub(crate) struct Account {
     /// The most bytes its pool of compressed pages took.
-    pub pool_bytes_peak: u64,
+    pub(crate) pool_bytes_peak: u64,
     /// Pages it brought in and took out, where it counts them itself.
-    pub swap_in_pages: Option<u64>,
-    pub swap_out_pages: Option<u64>,
+    pub(crate) swap_in_pages: Option<u64>,
+    pub(crate) swap_out_pages: Option<u64>,
     /// What the pool is compressed with.
-    pub codec: Option<String>,
-    pub statistics: Option<Statistics>,
+    pub(crate) codec: Option<String>,
+    pub(crate) statistics: Option<Statistics>,
 }
 
-/// Every peer, in the order of the table.
-pub fn all(ramfold: Ramfold) -> Vec<Box<dyn Peer>> {
-    // One file on disk for both peers that swap to it.
-    let area = Rc::new(swap_file::DiskArea::default());
-    vec![
-        Box::new(none::NoCap),
-        Box::new(swap_file::SwapFile { area: Rc::clone(&area) }),
-        Box::new(zram::Zram { name: ZRAM_LZ4, codec: "lz4" }),
-        Box::new(zram::Zram { name: ZRAM_LZO_RLE, codec: "lzo-rle" }),
-        Box::new(zswap::Zswap { area }),
-        Box::new(ramfold),
-    ]
+/// How the total memory of a run is divided and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Budget {
+    /// No limit.
+    Unlimited,
+    /// The cgroup's limit is the total.
+    Limit,
+    /// The cgroup is not charged for the pool: limit + pool is the total, and the
+    /// limit has to be found.
+    LimitAndPool,
+    /// The program's memory system keeps the total itself. The cgroup's limit is
+    /// somewhat above, so that the kernel ends a run that does not keep it.
+    Cap,
 }
 
-pub const NONE: &str = "none";
-pub const RAMFOLD: &str = "ramfold";
-pub const ZRAM_LZ4: &str = "zram-lz4";
-pub const ZRAM_LZO_RLE: &str = "zram-lzo-rle";
+/// What the cgroup of a peer with [`Budget::Cap`] may hold above the cap, in
+/// percent of the cap: file pages, page tables and an excess that is reported.
+const CAP_MARGIN_PERCENT: u64 = 10;
+
+impl Budget {
+    /// The cgroup's limit of a peer with this limit. There is none where the kernel is not to end
+    /// a program over the cap.
+    pub(crate) fn cgroup_limit(self, limit_bytes: u64, ends_over_cap: bool) -> Option<u64> {
+        match self {
+            Self::Unlimited => None,
+            Self::Limit | Self::LimitAndPool => Some(limit_bytes),
+            Self::Cap if !ends_over_cap => None,
+            Self::Cap => Some(limit_bytes + limit_bytes / 100 * CAP_MARGIN_PERCENT),
+        }
+    }
+}
 
 /// The peers to run, and those of the default set that cannot run here with the
 /// reason. A peer that was asked for by name and cannot run is an error.
-pub struct Selection {
-    pub peers: Vec<Box<dyn Peer>>,
-    pub skipped: Vec<(String, String)>,
+pub(crate) struct Selection {
+    pub(crate) peers: Vec<Box<dyn Peer>>,
+    pub(crate) skipped: Vec<(String, String)>,
 }
 
-pub fn select(host: &Host, ramfold: Ramfold, names: &[String]) -> Result<Selection> {
-    let mut all = all(ramfold.clone());
+pub(crate) fn select(host: &Host, ramfold: Option<PathBuf>, names: &[String]) -> Result<Selection> {
+    let mut all = all(ramfold);
     for name in names {
         if all.iter().any(|peer| peer.name() == name) {
             continue;
         }
-        match ramfold.with_option(name) {
-            Some(ramfold) => all.push(Box::new(ramfold?)),
+        let variant = name.split_once(':').and_then(|(peer, setting)| {
+            all.iter().find(|known| known.name() == peer)?.variant(setting)
+        });
+        match variant {
+            Some(peer) => all.push(peer?),
             None => bail!("there is no peer '{name}' (ramfold-bench run --list names them)"),
         }
     }
@@ -154,8 +180,7 @@ pub fn select(host: &Host, ramfold: Ramfold, names: &[String]) -> Result<Selecti
         }
         match obstacle(host, peer.as_ref()) {
             None => selection.peers.push(peer),
-            // ramfold is what the bench is about: its absence is no detail.
-            Some(reason) if named || peer.name() == RAMFOLD => {
+            Some(reason) if named || peer.is_indispensable() => {
                 bail!("the peer {} cannot run: {reason}", peer.name())
             }
             Some(reason) => selection.skipped.push((peer.name().to_owned(), reason)),
@@ -165,7 +190,7 @@ pub fn select(host: &Host, ramfold: Ramfold, names: &[String]) -> Result<Selecti
 }
 
 /// Why a peer cannot run here.
-pub fn obstacle(host: &Host, peer: &dyn Peer) -> Option<String> {
+pub(crate) fn obstacle(host: &Host, peer: &dyn Peer) -> Option<String> {
     if peer.needs_root() && !host.root {
         return Some(
             "it sets up swap and limits the kernel's memory for the program, which only root \

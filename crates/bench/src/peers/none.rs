@@ -3,11 +3,11 @@
 use anyhow::Result;
 
 use super::{Account, Active, Budget, NONE, Peer};
-use crate::cgroup::Swapping;
-use crate::host::Host;
-use crate::measure::Outcome;
+use crate::harness::measure::Outcome;
+use crate::machine::cgroup::Swapping;
+use crate::machine::host::Host;
 
-pub struct NoCap;
+pub(super) struct NoCap;
 
 impl Peer for NoCap {
     fn name(&self) -> &str {

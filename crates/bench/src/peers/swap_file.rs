@@ -7,13 +7,13 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 
 use super::{Account, Active, Budget, Peer};
-use crate::host::Host;
-use crate::journal::Undertaking;
-use crate::measure::Outcome;
-use crate::swap;
+use crate::harness::measure::Outcome;
+use crate::machine::host::Host;
+use crate::machine::journal::Undertaking;
+use crate::machine::{knobs, swap};
 
-pub struct SwapFile {
-    pub area: Rc<DiskArea>,
+pub(super) struct SwapFile {
+    pub(super) area: Rc<DiskArea>,
 }
 
 impl Peer for SwapFile {
@@ -38,7 +38,7 @@ impl Peer for SwapFile {
     }
 
     fn set_up(&self, host: &Host, need_bytes: u64, _limit: u64) -> Result<Box<dyn Active>> {
-        let zswap = swap::without_zswap(&host.journal)?;
+        let zswap = knobs::without_zswap(&host.journal)?;
         let swap = self.area.activate(host, need_bytes)?;
         Ok(Box::new(ActiveSwap { swap, zswap }))
     }
@@ -64,13 +64,13 @@ impl Active for ActiveSwap {
 /// A swap file that is written once and used for many runs. It lies in the
 /// scratch folder and goes with it.
 #[derive(Default)]
-pub struct DiskArea {
+pub(super) struct DiskArea {
     written: RefCell<Option<(u64, u128)>>,
 }
 
 impl DiskArea {
-    /// Swaps to the file, which is made, or made anew if it is too small.
-    pub fn activate(&self, host: &Host, need_bytes: u64) -> Result<Undertaking> {
+    /// Swaps to the file. It is written if it is missing or too small.
+    pub(super) fn activate(&self, host: &Host, need_bytes: u64) -> Result<Undertaking> {
         let path = host.scratch.join("swapfile");
         let wanted_bytes = area_bytes(need_bytes);
         let mut written = self.written.borrow_mut();
@@ -93,6 +93,6 @@ impl DiskArea {
 
 /// Swap space for a program: all it needs, and room for the slots that the
 /// kernel keeps for pages that are in memory again.
-pub fn area_bytes(need_bytes: u64) -> u64 {
+pub(super) fn area_bytes(need_bytes: u64) -> u64 {
     (need_bytes + need_bytes / 2 + (32 << 20)).next_multiple_of(1 << 20)
 }

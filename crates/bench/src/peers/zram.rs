@@ -6,15 +6,27 @@ use anyhow::Result;
 
 use super::swap_file::area_bytes;
 use super::{Account, Active, Budget, Peer};
-use crate::host::Host;
-use crate::journal::Undertaking;
-use crate::measure::{Gauge, Outcome};
-use crate::swap::{self, ZramSwap};
+use crate::harness::measure::Outcome;
+use crate::machine::Gauge;
+use crate::machine::host::Host;
+use crate::machine::journal::Undertaking;
+use crate::machine::knobs;
+use crate::machine::zram::ZramSwap;
 
-pub struct Zram {
-    pub name: &'static str,
-    pub codec: &'static str,
+pub(super) struct Zram {
+    pub(super) name: &'static str,
+    about: &'static str,
+    codec: &'static str,
 }
+
+pub(super) const LZ4: Zram =
+    Zram { name: "zram-lz4", about: "swap to a zram device of our own, codec lz4", codec: "lz4" };
+
+pub(super) const LZO_RLE: Zram = Zram {
+    name: "zram-lzo-rle",
+    about: "swap to a zram device of our own, codec lzo-rle",
+    codec: "lzo-rle",
+};
 
 impl Peer for Zram {
     fn name(&self) -> &str {
@@ -22,10 +34,7 @@ impl Peer for Zram {
     }
 
     fn about(&self) -> &'static str {
-        match self.codec {
-            "lz4" => "swap to a zram device of our own, codec lz4",
-            _ => "swap to a zram device of our own, codec lzo-rle",
-        }
+        self.about
     }
 
     fn needs_root(&self) -> bool {
@@ -42,7 +51,7 @@ impl Peer for Zram {
     }
 
     fn set_up(&self, host: &Host, need_bytes: u64, _limit: u64) -> Result<Box<dyn Active>> {
-        let zswap = swap::without_zswap(&host.journal)?;
+        let zswap = knobs::without_zswap(&host.journal)?;
         let device = ZramSwap::create(&host.journal, self.codec, area_bytes(need_bytes))?;
         Ok(Box::new(ActiveZram { device, zswap }))
     }

@@ -3,23 +3,26 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use ramfold_sys::cgroup::machine_memory_bytes;
 
 use super::swap_file::DiskArea;
 use super::{Account, Active, Budget, Peer};
-use crate::host::Host;
-use crate::journal::Undertaking;
-use crate::machine::{self, field, read_text};
-use crate::measure::{Gauge, Outcome};
-use crate::swap;
+use crate::harness::measure::Outcome;
+use crate::machine::Gauge;
+use crate::machine::counters::zswap_pool_bytes;
+use crate::machine::host::Host;
+use crate::machine::journal::Undertaking;
+use crate::machine::knobs;
+use crate::machine::proc::read_text;
 
 /// Codecs from the one wanted to the one every kernel has.
 const CODECS: [&str; 2] = ["lz4", "lzo"];
 /// Bounds of zswap's own limit, in percent of the machine's memory.
 const POOL_PERCENT: std::ops::RangeInclusive<u64> = 20..=80;
 
-pub struct Zswap {
-    pub area: Rc<DiskArea>,
+pub(super) struct Zswap {
+    pub(super) area: Rc<DiskArea>,
 }
 
 impl Peer for Zswap {
@@ -36,11 +39,11 @@ impl Peer for Zswap {
     }
 
     fn missing(&self, _host: &Host) -> Option<String> {
-        if !Path::new(swap::ZSWAP_PARAMETERS).exists() {
+        if !Path::new(knobs::ZSWAP_PARAMETERS).exists() {
             return Some("this kernel has no zswap".to_owned());
         }
         // Linux 5.19 and later tell the size of the pool without debugfs.
-        machine::zswap_pool_bytes().err().map(|error| format!("{error:#}"))
+        zswap_pool_bytes().err().map(|error| format!("{error:#}"))
     }
 
     fn budget(&self, host: &Host) -> Budget {
@@ -53,7 +56,7 @@ impl Peer for Zswap {
     fn set_up(&self, host: &Host, need_bytes: u64, _limit: u64) -> Result<Box<dyn Active>> {
         let mut knobs = Vec::new();
         let mut set = |name: &str, value: &str| -> Result<()> {
-            knobs.extend(swap::set_knob(&host.journal, &swap::zswap_parameter(name), value)?);
+            knobs.extend(knobs::set_knob(&host.journal, &knobs::zswap_parameter(name), value)?);
             Ok(())
         };
         // Before zswap is enabled for the first time it takes any name and falls
@@ -61,7 +64,7 @@ impl Peer for Zswap {
         set("enabled", "Y")?;
         // Its limit is for the machine; what is measured is the cgroup's. The
         // pool must never be the reason why pages go to disk.
-        let memory = field(&read_text("/proc/meminfo")?, "MemTotal").unwrap_or(0) * 1024;
+        let memory = machine_memory_bytes().context("finding out how much RAM there is")?;
         let percent = (need_bytes * 100).checked_div(memory).unwrap_or(0);
         let percent = percent.clamp(*POOL_PERCENT.start(), *POOL_PERCENT.end());
         set("max_pool_percent", &percent.to_string())?;
@@ -69,17 +72,17 @@ impl Peer for Zswap {
             bail!("zswap takes none of the codecs {CODECS:?}");
         }
         // Parameters that some kernels do not have.
-        if swap::zswap_parameter("shrinker_enabled").exists() {
+        if knobs::zswap_parameter("shrinker_enabled").exists() {
             set("shrinker_enabled", "N")?;
         }
-        if swap::zswap_parameter("zpool").exists() {
+        if knobs::zswap_parameter("zpool").exists() {
             set("zpool", "zsmalloc")?;
         }
         // Reading ahead is for disks: here it decompresses, and evicts for it,
         // pages that nobody asked for. zram never reads ahead.
-        knobs.extend(swap::set_knob(&host.journal, Path::new(swap::PAGE_CLUSTER), "0")?);
+        knobs.extend(knobs::set_knob(&host.journal, Path::new(knobs::PAGE_CLUSTER), "0")?);
         let swap = self.area.activate(host, need_bytes)?;
-        let others_bytes = machine::zswap_pool_bytes()?;
+        let others_bytes = zswap_pool_bytes()?;
         Ok(Box::new(ActiveZswap { swap, knobs, others_bytes }))
     }
 }
@@ -94,12 +97,12 @@ struct ActiveZswap {
 
 impl Active for ActiveZswap {
     fn gauge(&self) -> Option<Gauge> {
-        Some(Box::new(machine::zswap_pool_bytes))
+        Some(Box::new(zswap_pool_bytes))
     }
 
     fn account(&self, outcome: &Outcome) -> Result<Account> {
         let pool_bytes_peak = outcome.pool_bytes_sampled.saturating_sub(self.others_bytes);
-        let codec = Some(read_text(swap::zswap_parameter("compressor"))?);
+        let codec = Some(read_text(knobs::zswap_parameter("compressor"))?);
         Ok(Account { pool_bytes_peak, codec, ..Account::default() })
     }
 

@@ -4,17 +4,59 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::time::Instant;
 
+use anyhow::Result;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::random::{Random, mix};
+use super::{ChildOptions, ChildReport, PhaseSeconds, Prepared, Settings, Timing, Workload};
+use crate::content::random::{Random, mix};
+use crate::harness::size::Memory;
+use crate::machine::host::Host;
+
+/// Rounds for a scale of 1: about four seconds with 256 MiB.
+const ROUNDS: f64 = 2.0;
+/// The share of its need that it is given: it must never come near the cap.
+const MEMORY: Memory = Memory::Fraction(1.5);
 
 /// Buffers above glibc's largest mmap threshold (32 MiB) are mapped and unmapped
 /// one by one.
 const MAPPED_BUFFER_BYTES: usize = 33 << 20;
 
+/// A program that needs less than the cap.
+pub(super) struct Fit;
+
+impl Workload for Fit {
+    fn name(&self) -> &'static str {
+        "fit"
+    }
+
+    fn about(&self) -> &'static str {
+        "sort, search, allocate and map with memory to spare (cap at 150 % of need)"
+    }
+
+    fn memories(&self, _asked: &[Memory]) -> Vec<Memory> {
+        vec![MEMORY]
+    }
+
+    fn prepare(&self, host: &Host, settings: &Settings) -> Result<Prepared> {
+        let rounds = ROUNDS * settings.scale;
+        // Start and end belong to what must cost nothing.
+        Ok(Prepared::synthetic(host, settings, self.name(), rounds, Timing::Whole))
+    }
+
+    fn run(&self, options: &ChildOptions) -> Result<ChildReport> {
+        let rounds = options.operations(ROUNDS as u64)?;
+        let start = Instant::now();
+        let hash = work(usize::try_from(options.size_bytes)?, rounds, options.seed);
+        let measured = start.elapsed().as_secs_f64();
+        let seconds = PhaseSeconds { measured, ..PhaseSeconds::default() };
+        Ok(options.report(seconds, rounds, hash))
+    }
+}
+
 /// Runs `rounds` of work in about `size_bytes`; returns a hash of the results.
-pub fn work(size_bytes: usize, rounds: u64, seed: u64) -> String {
+fn work(size_bytes: usize, rounds: u64, seed: u64) -> String {
     let mut hasher = Xxh3::new();
     let mut random = Random::new(mix(seed));
     for _ in 0..rounds {

@@ -5,21 +5,21 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::{Prepared, Settings, Timing, Workload};
-use crate::host::Host;
-use crate::machine;
-use crate::measure::Program;
-use crate::random::{Random, mix};
+use super::{Prepared, Settings, Workload};
+use crate::content::random::{Random, mix};
+use crate::machine::host::Host;
+use crate::machine::program::Program;
+use crate::machine::program::found_in_path;
 
 /// What GCC 14 takes for each function of the file with -O2.
 const BYTES_PER_FUNCTION: u64 = 160 << 10;
-/// A function calls one of so many before it.
+/// A function calls one of this many before it.
 const CALLEES: usize = 50;
 
 const RECORD: &str = "struct record {\n  int kind, size;\n  long weight;\n  double share;\n  \
                       struct record *next, *child;\n  unsigned char name[24];\n};\n";
 
-pub struct Gcc;
+pub(super) struct Gcc;
 
 impl Workload for Gcc {
     fn name(&self) -> &'static str {
@@ -31,20 +31,14 @@ impl Workload for Gcc {
     }
 
     fn prepare(&self, host: &Host, settings: &Settings) -> Result<Prepared> {
-        machine::found_in_path("gcc").context("the workload gcc needs the command gcc")?;
+        found_in_path("gcc").context("the workload gcc needs the command gcc")?;
         let source = host.scratch.join("functions.c");
         let functions = (settings.size_bytes / BYTES_PER_FUNCTION).max(1);
         fs::write(&source, text(functions as usize, settings.seed))
             .with_context(|| format!("cannot write {}", source.display()))?;
         let mut command: Vec<_> = ["gcc", "-O2", "-S", "-o", "-"].map(Into::into).to_vec();
         command.push(source.into());
-        Ok(Prepared {
-            program: Program { command, environment: vec![("LC_ALL", "C".into())] },
-            reports: false,
-            timing: Timing::Whole,
-            idle: None,
-            ends_over_cap: true,
-        })
+        Ok(Prepared::whole(Program { command, environment: vec![("LC_ALL", "C".into())] }))
     }
 }
 
@@ -77,7 +71,8 @@ fn write_function(text: &mut String, function: usize, random: &mut Random) -> st
             ),
             1 => writeln!(
                 text,
-                "    case {case}: for (int j = 0; j < {}; j++) sum ^= at->name[j] * (sum + {number}); break;",
+                "    case {case}: for (int j = 0; j < {}; j++) \
+                 sum ^= at->name[j] * (sum + {number}); break;",
                 4 + random.below(20)
             ),
             2 => writeln!(
@@ -88,7 +83,8 @@ fn write_function(text: &mut String, function: usize, random: &mut Random) -> st
             ),
             _ => writeln!(
                 text,
-                "    case {case}: if (at->child) sum += step_{}(at->child, count - 1, sum ^ {number}); break;",
+                "    case {case}: if (at->child) \
+                 sum += step_{}(at->child, count - 1, sum ^ {number}); break;",
                 function - random.below(function.min(CALLEES) + 1)
             ),
         }?;

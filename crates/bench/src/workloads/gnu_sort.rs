@@ -6,18 +6,19 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Prepared, Settings, Timing, Workload};
-use crate::host::Host;
-use crate::measure::Program;
-use crate::random::{Random, mix};
-use crate::{interrupt, machine};
+use super::{Prepared, Settings, Workload};
+use crate::content::random::{Random, mix};
+use crate::machine::host::Host;
+use crate::machine::interrupt;
+use crate::machine::program::Program;
+use crate::machine::program::found_in_path;
 
 /// The text is an eighth of --size: sort compares lines in their final order, which
 /// jumps through the whole text, so that each line costs a few faults where
 /// only half of it is resident, a minute for 64 MiB under zram.
 const SIZE_SHARE: u64 = 8;
 
-pub struct GnuSort;
+pub(super) struct GnuSort;
 
 impl Workload for GnuSort {
     fn name(&self) -> &'static str {
@@ -39,14 +40,8 @@ impl Workload for GnuSort {
         let mut command = vec!["sort".into(), "--parallel=1".into(), "-S".into(), buffer.into()];
         command.extend(["-T".into(), host.scratch.clone().into(), text.into()]);
         let environment = vec![("LC_ALL", "C".into())];
-        machine::found_in_path("sort").context("gnu-sort needs the command sort (coreutils)")?;
-        Ok(Prepared {
-            program: Program { command, environment },
-            reports: false,
-            timing: Timing::Whole,
-            idle: None,
-            ends_over_cap: true,
-        })
+        found_in_path("sort").context("gnu-sort needs the command sort (coreutils)")?;
+        Ok(Prepared::whole(Program { command, environment }))
     }
 }
 

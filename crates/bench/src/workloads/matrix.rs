@@ -1,20 +1,57 @@
 //! Multiplication of square matrices, one of the four programs of paper 004, Table III.
 
+use std::time::Instant;
+
+use anyhow::Result;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::random::{Random, mix};
+use super::{ChildOptions, ChildReport, PhaseSeconds, Prepared, Settings, Timing, Workload};
+use crate::content::random::{Random, mix};
+use crate::machine::host::Host;
+
+/// The three matrices take as much as --size / this.
+const SIZE_SHARE: u64 = 8;
+/// Multiplications for a scale of 1: some seconds with 256 MiB.
+const ROUNDS: f64 = 8.0;
 
 /// Numbers are small and whole, so that sums are exact and the result is the same everywhere.
 const NUMBERS: usize = 101;
 
-/// Rows and columns of three matrices of so many bytes together.
-pub fn order(bytes: u64) -> usize {
+/// Multiplication of matrices.
+pub(super) struct Matrix;
+
+impl Workload for Matrix {
+    fn name(&self) -> &'static str {
+        "matrix"
+    }
+
+    fn about(&self) -> &'static str {
+        "multiplies matrices of whole numbers that take an eighth of --size"
+    }
+
+    fn prepare(&self, host: &Host, settings: &Settings) -> Result<Prepared> {
+        let rounds = ROUNDS * settings.scale;
+        Ok(Prepared::synthetic(host, settings, self.name(), rounds, Timing::Whole))
+    }
+
+    fn run(&self, options: &ChildOptions) -> Result<ChildReport> {
+        let rounds = options.operations(ROUNDS as u64)?;
+        let start = Instant::now();
+        let hash = work(order(options.size_bytes / SIZE_SHARE), rounds, options.seed);
+        let measured = start.elapsed().as_secs_f64();
+        let seconds = PhaseSeconds { measured, ..PhaseSeconds::default() };
+        Ok(options.report(seconds, rounds, hash))
+    }
+}
+
+/// Rows and columns of three matrices that take `bytes` together.
+fn order(bytes: u64) -> usize {
     ((bytes / (3 * size_of::<f64>() as u64)).isqrt() as usize).max(1)
 }
 
-/// Multiplies two matrices, puts what comes of it (modulo a prime) in place of the first and goes on
-/// so for `rounds`; returns a hash of the last product.
-pub fn work(order: usize, rounds: u64, seed: u64) -> String {
+/// Multiplies two matrices, `rounds` times: after each the product, modulo a prime, takes the place
+/// of the first matrix. Returns a hash of the last product.
+fn work(order: usize, rounds: u64, seed: u64) -> String {
     let mut random = Random::new(mix(seed));
     let mut matrix =
         || -> Vec<f64> { (0..order * order).map(|_| random.below(NUMBERS) as f64).collect() };

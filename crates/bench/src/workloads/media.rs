@@ -8,11 +8,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Prepared, Settings, Timing, Workload};
-use crate::host::Host;
-use crate::measure::Program;
-use crate::random::{Random, mix};
-use crate::{interrupt, machine};
+use super::{Prepared, Settings, Workload};
+use crate::content::random::{Random, mix};
+use crate::machine::host::Host;
+use crate::machine::interrupt;
+use crate::machine::program::{Program, found_in_path};
 
 /// Seconds of sound, and frames of film, for a scale of 1: some seconds of work.
 const SOUND_SECONDS: f64 = 3600.0;
@@ -24,13 +24,13 @@ const PICTURE_COLUMNS: u64 = 4096;
 const BYTES_PER_PIXEL: u64 = 3;
 
 /// `ffmpeg`: sound to IMA ADPCM.
-pub struct Adpcm;
+pub(super) struct Adpcm;
 
 /// `cjpeg`: a picture to a progressive JPEG.
-pub struct Jpeg;
+pub(super) struct Jpeg;
 
 /// `ffmpeg`: a film to MPEG-2.
-pub struct Mpeg2;
+pub(super) struct Mpeg2;
 
 impl Workload for Adpcm {
     fn name(&self) -> &'static str {
@@ -68,7 +68,7 @@ impl Workload for Mpeg2 {
 }
 
 fn ffmpeg(workload: &str, source: &str, output: [&str; 4]) -> Result<Prepared> {
-    machine::found_in_path("ffmpeg")
+    found_in_path("ffmpeg")
         .with_context(|| format!("the workload {workload} needs the command ffmpeg"))?;
     let command =
         ["ffmpeg", "-v", "error", "-nostdin", "-filter_threads", "1", "-f", "lavfi", "-i"]
@@ -76,7 +76,8 @@ fn ffmpeg(workload: &str, source: &str, output: [&str; 4]) -> Result<Prepared> {
             .chain([source, "-threads", "1", "-flags", "+bitexact", "-fflags", "+bitexact"])
             .chain(output)
             .chain(["-"]);
-    Ok(whole(command.map(Into::into).collect()))
+    let command = command.map(Into::into).collect();
+    Ok(Prepared::whole(Program { command, environment: Vec::new() }))
 }
 
 impl Workload for Jpeg {
@@ -89,7 +90,7 @@ impl Workload for Jpeg {
     }
 
     fn prepare(&self, host: &Host, settings: &Settings) -> Result<Prepared> {
-        machine::found_in_path("cjpeg")
+        found_in_path("cjpeg")
             .context("the workload jpeg needs the command cjpeg (libjpeg-turbo-progs)")?;
         let picture = host.scratch.join("picture.ppm");
         let rows = settings.size_bytes / BYTES_PER_PIXEL / PICTURE_COLUMNS;
@@ -99,17 +100,7 @@ impl Workload for Jpeg {
         let options = ["cjpeg", "-progressive", "-quality", "90", "-maxmemory", "4000000"];
         let mut command: Vec<OsString> = options.map(Into::into).to_vec();
         command.push(picture.into());
-        Ok(whole(command))
-    }
-}
-
-fn whole(command: Vec<OsString>) -> Prepared {
-    Prepared {
-        program: Program { command, environment: Vec::new() },
-        reports: false,
-        timing: Timing::Whole,
-        idle: None,
-        ends_over_cap: true,
+        Ok(Prepared::whole(Program { command, environment: Vec::new() }))
     }
 }
 

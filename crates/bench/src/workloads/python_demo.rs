@@ -6,15 +6,15 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Prepared, Settings, Timing, Workload};
-use crate::host::Host;
-use crate::measure::Program;
+use super::{Prepared, Settings, Workload};
+use crate::machine::host::Host;
+use crate::machine::program::Program;
 
 const EMBEDDED: &str = include_str!("python_demo.py");
 /// The demo of the repository.
 const DEMO: &str = "demo/demo.py";
 
-pub struct PythonDemo;
+pub(super) struct PythonDemo;
 
 impl Workload for PythonDemo {
     fn name(&self) -> &'static str {
@@ -51,13 +51,7 @@ impl Workload for PythonDemo {
             ("PYTHONDONTWRITEBYTECODE", "1".into()),
             ("RAMFOLD_DEMO_BYTES", settings.size_bytes.to_string().into()),
         ];
-        Ok(Prepared {
-            program: Program { command, environment },
-            reports: false,
-            timing: Timing::Whole,
-            idle: None,
-            ends_over_cap: true,
-        })
+        Ok(Prepared::whole(Program { command, environment }))
     }
 }
 

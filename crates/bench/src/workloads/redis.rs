@@ -1,22 +1,22 @@
-//! Redis under redis-benchmark: a child of the harness starts the server, fills it, lets
-//! redis-benchmark ask it, and has it say what it holds.
+//! Redis under redis-benchmark: a child of the harness starts the server, fills it, runs
+//! redis-benchmark, and asks the server for a digest of its contents.
 
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use ramfold_codec::PAGE_SIZE;
 
-use super::synthetic::prepared;
-use super::{ChildOptions, ChildReport, PhaseSeconds, Prepared, Quota, Settings, Timing, Workload};
-use crate::host::Host;
-use crate::machine;
-use crate::pages::{PAGE_BYTES, PageSource};
+use super::{ChildOptions, ChildReport, PhaseSeconds, Prepared, Settings, Timing, Workload};
+use crate::content::heap_pages::PageSource;
+use crate::machine::host::Host;
+use crate::machine::program::found_in_path;
+use crate::machine::wait;
 
-pub const REDIS: &str = "redis";
+const REDIS: &str = "redis";
 /// Bytes of a value.
 const VALUE_BYTES: usize = 1024;
 /// What the server takes for each.
@@ -28,7 +28,7 @@ const BATCH: usize = 256;
 /// How long the server may take to start, or to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub struct Redis;
+pub(super) struct Redis;
 
 impl Workload for Redis {
     fn name(&self) -> &'static str {
@@ -41,12 +41,16 @@ impl Workload for Redis {
 
     fn prepare(&self, host: &Host, settings: &Settings) -> Result<Prepared> {
         for command in ["redis-server", "redis-benchmark"] {
-            machine::found_in_path(command)
+            found_in_path(command)
                 .with_context(|| format!("the workload redis needs the command {command}"))?;
         }
         let values = settings.size_bytes / BYTES_PER_VALUE;
         let requests = values as f64 * REQUESTS_PER_VALUE * settings.scale;
-        Ok(prepared(host, settings, REDIS, requests, Timing::Phase))
+        Ok(Prepared::synthetic(host, settings, REDIS, requests, Timing::Phase))
+    }
+
+    fn run(&self, options: &ChildOptions) -> Result<ChildReport> {
+        run(options)
     }
 }
 
@@ -62,17 +66,10 @@ impl Drop for Server {
 }
 
 /// The started process.
-pub fn run(options: &ChildOptions) -> Result<ChildReport> {
+fn run(options: &ChildOptions) -> Result<ChildReport> {
     let values = (options.size_bytes / BYTES_PER_VALUE).max(1);
-    let requests = match options.quota {
-        Some(Quota::Accesses(count)) => count,
-        Some(Quota::Seconds(_)) => bail!("redis takes --operations, not --seconds"),
-        None => (values as f64 * REQUESTS_PER_VALUE) as u64,
-    };
-    let source = match &options.pages {
-        Some(path) => PageSource::from_file(path, options.seed)?,
-        None => PageSource::generated(options.seed),
-    };
+    let requests = options.operations((values as f64 * REQUESTS_PER_VALUE) as u64)?;
+    let source = options.page_source()?;
     let folder = tempfile::tempdir().context("cannot make a folder for redis's socket")?;
     let socket = folder.path().join("redis.sock");
     let start = Instant::now();
@@ -107,24 +104,9 @@ pub fn run(options: &ChildOptions) -> Result<ChildReport> {
     let hash = client.ask(&["DEBUG", "DIGEST"])?;
     ensure!(hash.len() == 40, "redis-server says of its digest: {hash}");
     drop(server);
-    Ok(ChildReport {
-        workload: REDIS.to_owned(),
-        heap_bytes: options.size_bytes,
-        thread_count: 1,
-        seed: options.seed,
-        seconds: PhaseSeconds {
-            fill: filled,
-            warm_up: 0.0,
-            measured,
-            verify: start.elapsed().as_secs_f64(),
-        },
-        access_count: requests,
-        ns_per_access: measured * 1e9 / requests as f64,
-        latency: None,
-        latency_histogram: Vec::new(),
-        lz4_percent: None,
-        hash,
-    })
+    let verify = start.elapsed().as_secs_f64();
+    let seconds = PhaseSeconds { fill: filled, warm_up: 0.0, measured, verify };
+    Ok(options.report(seconds, requests, hash))
 }
 
 /// Gives the server the values that redis-benchmark asks for.
@@ -132,8 +114,8 @@ fn fill(client: &mut Client, values: u64, source: &PageSource) -> Result<()> {
     let mut waiting = 0;
     for value in 0..values {
         let place = value as usize * VALUE_BYTES;
-        let page = source.page(place / PAGE_BYTES)?;
-        let bytes = &page.0[place % PAGE_BYTES..][..VALUE_BYTES];
+        let page = source.page(place / PAGE_SIZE)?;
+        let bytes = &page.0[place % PAGE_SIZE..][..VALUE_BYTES];
         client.send(&[b"SET", format!("key:{value:012}").as_bytes(), bytes])?;
         waiting += 1;
         if waiting == BATCH || value + 1 == values {
@@ -155,16 +137,9 @@ struct Client {
 impl Client {
     /// Connects once the server is there.
     fn connect(socket: &Path) -> Result<Client> {
-        let start = Instant::now();
-        let stream = loop {
-            match UnixStream::connect(socket) {
-                Ok(stream) => break stream,
-                Err(error) if start.elapsed() > PATIENCE => {
-                    return Err(error).context("redis-server does not answer");
-                }
-                Err(_) => sleep(Duration::from_millis(1)),
-            }
-        };
+        let stream = wait::until(PATIENCE, || {
+            Ok(UnixStream::connect(socket).context("redis-server does not answer"))
+        })?;
         let answers = BufReader::new(stream.try_clone().context("cannot copy a socket")?);
         Ok(Client { requests: BufWriter::new(stream), answers })
     }
@@ -203,22 +178,18 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use super::super::child::Quota;
     use super::*;
 
     #[test]
     fn it_asks_for_what_it_filled_in() {
-        if machine::found_in_path("redis-server").is_none() {
+        if found_in_path("redis-server").is_none() {
             println!("no redis-server: not tested");
             return;
         }
         let options = |seed| ChildOptions {
-            name: REDIS.to_owned(),
-            size_bytes: 1 << 20,
             quota: Some(Quota::Accesses(500)),
-            seed,
-            thread_count: 1,
-            pages: None,
-            latency: false,
+            ..ChildOptions::small(REDIS, seed)
         };
         let report = run(&options(1)).unwrap();
         assert_eq!(report.access_count, 500);

@@ -1,0 +1,82 @@
+//! What the kernel counts for the machine as a whole.
+
+use anyhow::{Context, Result};
+
+use super::proc::{field, read_text};
+
+/// Kernel ticks of /proc/*/stat as seconds.
+pub(crate) fn ticks_to_seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Counters of the whole machine; differences of two readings are meaningful.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    /// CPU time spent in anything but idling, in seconds: other programs and
+    /// kernel threads included.
+    pub(crate) busy_seconds: f64,
+    pub(crate) swap_in_pages: u64,
+    pub(crate) swap_out_pages: u64,
+}
+
+impl Counters {
+    pub(crate) fn read() -> Result<Self> {
+        let vmstat = read_text("/proc/vmstat")?;
+        // Pages served by zswap are not in pswpin (Linux 6.18, mm/page_io.c).
+        let sum = |names: [&str; 2]| names.iter().filter_map(|name| field(&vmstat, name)).sum();
+        Ok(Self {
+            busy_seconds: busy_seconds(&read_text("/proc/stat")?)
+                .context("no line 'cpu' in /proc/stat")?,
+            swap_in_pages: sum(["pswpin", "zswpin"]),
+            swap_out_pages: sum(["pswpout", "zswpout"]),
+        })
+    }
+
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            busy_seconds: (self.busy_seconds - earlier.busy_seconds).max(0.0),
+            swap_in_pages: self.swap_in_pages.saturating_sub(earlier.swap_in_pages),
+            swap_out_pages: self.swap_out_pages.saturating_sub(earlier.swap_out_pages),
+        }
+    }
+}
+
+/// user + nice + system + irq + softirq + steal of the "cpu" line. Guest time
+/// is part of user already.
+fn busy_seconds(stat: &str) -> Option<f64> {
+    let line = stat.lines().find(|line| line.starts_with("cpu "))?;
+    let ticks: Vec<u64> =
+        line.split_ascii_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
+    let busy = [0, 1, 2, 5, 6, 7].iter().filter_map(|&column| ticks.get(column)).sum();
+    Some(ticks_to_seconds(busy))
+}
+
+/// Memory that programs can have without swapping.
+pub(crate) fn available_bytes() -> Result<u64> {
+    of_meminfo("MemAvailable")
+}
+
+/// Compressed bytes held by zswap now, machine-wide.
+pub(crate) fn zswap_pool_bytes() -> Result<u64> {
+    of_meminfo("Zswap")
+}
+
+fn of_meminfo(name: &str) -> Result<u64> {
+    field(&read_text("/proc/meminfo")?, name)
+        .map(|kilobytes| kilobytes * 1024)
+        .with_context(|| format!("no line '{name}' in /proc/meminfo"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_time_leaves_out_idle_and_guest() {
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let busy = busy_seconds("cpu  1 2 4 1000 1000 8 16 32 64 128\ncpu0 9 9 9\n").unwrap();
+        assert!((busy - 63.0 / ticks).abs() < 1e-9, "{busy}");
+        assert_eq!(busy_seconds("intr 1\n"), None);
+    }
+}
