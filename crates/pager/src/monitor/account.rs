@@ -26,6 +26,16 @@ const SHARED_SAID_SHARE: u64 = 8;
 /// How often the account is published in full.
 const PUBLISH_NS: u64 = 10_000_000;
 
+/// What the store cost around the last look, to tell its growth from the program's.
+#[derive(Default)]
+pub(super) struct StoreSeen {
+    /// The less of before and after the last look.
+    bytes_before: u64,
+    /// Before the kernel was asked last, and [`Agent::progress`] then.
+    bytes: u64,
+    progress: u32,
+}
+
 impl Monitor {
     /// Asks the kernel what the process costs, and publishes it.
     pub fn look(&mut self) {
@@ -45,8 +55,8 @@ impl Monitor {
         if let Some(active) = self.agent.active() {
             copies::count_copied(self.agent, active);
         }
-        self.store_bytes = self.store_cost();
-        self.progress = self.agent.progress.seen();
+        self.store_seen.bytes = self.store_cost();
+        self.store_seen.progress = self.agent.progress.seen();
         // A process that cannot read its own account any more keeps its last word.
         if let Ok(memory) = self.statm.read() {
             self.memory = memory;
@@ -61,9 +71,9 @@ impl Monitor {
         // The fault handler stores and frees meanwhile: what of that one count has and the other has not
         // is no growth of the program's.
         let store = self.store_cost();
-        let (least, most) = (store.min(self.store_bytes), store.max(self.store_bytes));
-        let store_before = core::mem::replace(&mut self.store_bytes_before, least);
-        if self.agent.progress.seen() == self.progress {
+        let (least, most) = (store.min(self.store_seen.bytes), store.max(self.store_seen.bytes));
+        let store_before = core::mem::replace(&mut self.store_seen.bytes_before, least);
+        if self.agent.progress.seen() == self.store_seen.progress {
             let grown = (cost + store_before) as i64 - (before + most) as i64;
             self.growth.note(time::monotonic_ns(), grown);
         }
@@ -146,7 +156,7 @@ impl Monitor {
         {
             self.published_ns = now;
             let store = active.store.statistics();
-            self.fragmentation_bytes = store.pool_fragmentation_bytes;
+            self.compaction.fragmentation_bytes = store.pool_fragmentation_bytes;
             let waiting = agent.lock_core().staging.live_pages();
             let counters = &process.counters;
             for (place, amount) in [

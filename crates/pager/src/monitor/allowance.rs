@@ -17,23 +17,40 @@ pub(super) const UNANNOUNCED_NS: u64 = 2_000_000_000;
 /// And are no rounding.
 const UNANNOUNCED_BYTES: u64 = 256 << 10;
 
+/// What the program has announced, and what it has not.
+pub(super) struct Announced {
+    pub(super) since_scan: u64,
+    since_look: u64,
+    /// Writable memory that the program had at the last look.
+    writable_before: u64,
+    /// Memory comes by calls that nobody announces, or did until lately: look often until then.
+    pub(super) unannounced_until_ns: u64,
+}
+
+impl Announced {
+    pub(super) fn new(now_ns: u64) -> Announced {
+        let unannounced_until_ns = now_ns + UNANNOUNCED_NS;
+        Announced { since_scan: 0, since_look: 0, writable_before: 0, unannounced_until_ns }
+    }
+}
+
 impl Monitor {
     /// Has the program made memory that it did not announce?
     pub(super) fn notice_unannounced(&mut self) {
         let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
-        let grown = writable.saturating_sub(self.writable_before);
-        self.writable_before = writable;
+        let grown = writable.saturating_sub(self.announced.writable_before);
+        self.announced.writable_before = writable;
         self.note_announced();
-        let announced = core::mem::take(&mut self.announced_since_look);
+        let announced = core::mem::take(&mut self.announced.since_look);
         if grown > announced + UNANNOUNCED_BYTES {
-            self.unannounced_until_ns = time::monotonic_ns() + UNANNOUNCED_NS;
+            self.announced.unannounced_until_ns = time::monotonic_ns() + UNANNOUNCED_NS;
         }
     }
 
     pub(super) fn note_announced(&mut self) {
         let announced = self.agent.announcements.take_announced();
-        self.announced_since_look += announced;
-        self.announced_since_scan += announced;
+        self.announced.since_look += announced;
+        self.announced.since_scan += announced;
     }
 
     /// What the program has made since the mappings were last looked at, and what the fault handler has
@@ -42,13 +59,13 @@ impl Monitor {
     fn fresh_bytes(&self) -> u64 {
         let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
         let released = self.agent.released_bytes.load(Ordering::Relaxed);
-        let grown = (released + writable).saturating_sub(self.writable_at_scan);
-        grown.max(self.announced_since_scan)
+        let grown = (released + writable).saturating_sub(self.mappings.writable_bytes);
+        grown.max(self.announced.since_scan)
     }
 
     /// The program's writable memory that is not registered, touched or not.
     pub(super) fn unasked_bytes(&self) -> u64 {
-        self.unregistered_bytes + self.fresh_bytes()
+        self.mappings.unregistered_bytes + self.fresh_bytes()
     }
 
     /// What the program costs, or could come to without asking.

@@ -22,6 +22,15 @@ const COMPACTION_REST: u64 = 20;
 /// every half of a millisecond.
 const COMPACTION_LEAVES: u32 = 16;
 
+/// When the pool was last compacted.
+#[derive(Default)]
+pub(super) struct Compaction {
+    /// Memory the pool holds beyond what its objects need, as of the last full account.
+    pub(super) fragmentation_bytes: u64,
+    ended_ns: u64,
+    took_ns: u64,
+}
+
 impl Monitor {
     pub(super) fn cold_after_ns(&self) -> u64 {
         self.agent.session().cold_after_ns.load(Ordering::Relaxed)
@@ -105,8 +114,8 @@ impl Monitor {
         let Some(active) = self.agent.active() else { return };
         let marks = cost::watermarks(self.agent.session());
         let now = time::monotonic_ns();
-        if self.fragmentation_bytes < marks.cap / COMPACTION_SHARE
-            || now - self.compacted_ns < self.compacting_took_ns * COMPACTION_REST
+        if self.compaction.fragmentation_bytes < marks.cap / COMPACTION_SHARE
+            || now - self.compaction.ended_ns < self.compaction.took_ns * COMPACTION_REST
         {
             return;
         }
@@ -119,10 +128,10 @@ impl Monitor {
                 || !has_grown(statm, before) && !self.agent.announcements.is_waited_for()
         });
         self.agent.process().counters.compactions.fetch_add(1, Ordering::Relaxed);
-        self.compacted_ns = time::monotonic_ns();
-        self.compacting_took_ns = self.compacted_ns - now;
+        self.compaction.ended_ns = time::monotonic_ns();
+        self.compaction.took_ns = self.compaction.ended_ns - now;
         // Not known again before the next account.
-        self.fragmentation_bytes = 0;
+        self.compaction.fragmentation_bytes = 0;
         self.look();
     }
 }

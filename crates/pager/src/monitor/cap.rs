@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use ramfold_policy::memory::growth::{self, Growth};
+use ramfold_policy::memory::watermarks::Watermarks;
 use ramfold_store::Kind;
 use ramfold_sys::proc::{Memory, Statm};
 use ramfold_sys::time;
@@ -30,26 +31,72 @@ const OVER_CAP_NS: u64 = 500_000_000;
 /// And where pages go to a disk, which others may keep busy.
 const OVER_CAP_SPILLING_NS: u64 = 10_000_000_000;
 
-/// How long reclaim rests when it found nothing more to take: data that does not compress is not
-/// likely to do so a moment later.
-pub(super) const BACK_OFF_NS_MIN: u64 = 100_000_000;
-
-const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
-
-/// As long as nothing has changed meanwhile.
-const BACK_OFF_NS_MAX_QUIET: u64 = 160_000_000_000;
-
-/// Or until the program has grown by as much as the cap / this.
+/// Reclaim that rests is tried again when the program has grown by as much as the cap / this.
 const RETRY_SHARE: u64 = 16;
 
-/// Or by as much, where what it has is shared: to look for the few pages that are not takes a millisecond.
+/// Or by as much, where what it has is shared: to look for the few pages that are not takes a
+/// millisecond.
 const COPIES_BYTES: u64 = 64 << 10;
 
 /// A spill file to which nothing was written for so long makes no room that is worth waiting for.
 const SPILL_PATIENCE_NS: u64 = 1_000_000_000;
 
+/// Whether the spill file makes room.
+#[derive(Default)]
+pub(super) struct Spilling {
+    /// Pages that were spilled so far, and when that number changed last.
+    pages: u64,
+    since_ns: u64,
+}
+
 impl Monitor {
+    /// One round of the monitor where the agent is active: brings the cost below the cap, as far as
+    /// there is something to take.
     pub(super) fn keep_below_cap(&mut self) {
+        let agent = self.agent;
+        self.follow_growth();
+        let marks = cost::own_watermarks(agent);
+        let (from, to) = if agent.progress.fork_waits() {
+            let room = marks.fork.saturating_sub(cost::others_cost(agent));
+            (room, room)
+        } else {
+            (marks.high, marks.low)
+        };
+        let process = agent.process();
+        if self.cost_bytes() <= from {
+            if process.stuck.swap(false, Ordering::Relaxed) {
+                agent.lock_core().sweep.encourage();
+            }
+            self.back_off.reset();
+            self.stops = 0;
+            self.over_since_ns = 0;
+            return;
+        }
+        if agent.is_stuck() && !self.tries_again() {
+            return self.say_why_not_held();
+        }
+        if cost::others_cost(agent) > 0 {
+            agent.session().bury_the_dead(process.pid.load(Ordering::Relaxed));
+            agent.wake_others();
+        }
+        self.compact_if_worth_it();
+        let shared_before = process.counters.refused_shared.load(Ordering::Relaxed);
+        let exhausted = self.reclaim(self.goal_bytes(to));
+        self.look();
+        // Faults do not wait for what reclaim cannot give; but for what is written, which takes as
+        // long as the disk and the machine take.
+        let is_spilling = self.is_spilling() && agent.others().next().is_none();
+        let stuck = exhausted && self.cost_bytes() > from && !is_spilling;
+        process.stuck.store(stuck, Ordering::Relaxed);
+        if stuck {
+            let shared = process.counters.refused_shared.load(Ordering::Relaxed) > shared_before;
+            self.begin_rest(&marks, shared);
+            self.say_why_not_held();
+        }
+    }
+
+    /// Follows what the program maps, and how fast it grows.
+    fn follow_growth(&mut self) {
         let agent = self.agent;
         let is_near = cost::others_cost(agent) + self.cost_bytes()
             > cost::watermarks(agent.session()).activation;
@@ -64,82 +111,54 @@ impl Monitor {
             retained::drop_unneeded(agent, active);
         }
         agent.outruns.store(time::monotonic_ns() < self.growing_until_ns, Ordering::Relaxed);
-        let marks = cost::own_watermarks(agent);
-        let (from, to) = if agent.progress.fork_waits() {
-            let room = marks.fork.saturating_sub(cost::others_cost(agent));
-            (room, room)
-        } else {
-            (marks.high, marks.low)
-        };
-        let process = agent.process();
-        if self.cost_bytes() <= from {
-            if process.stuck.swap(false, Ordering::Relaxed) {
-                agent.lock_core().sweep.encourage();
-            }
-            self.back_off_ns = BACK_OFF_NS_MIN;
-            self.stops = 0;
-            self.over_since_ns = 0;
-            return;
+    }
+
+    /// Where reclaim found nothing more to take: is it tried again?
+    fn tries_again(&mut self) -> bool {
+        let agent = self.agent;
+        let retry_cost = agent.retry_cost_bytes.load(Ordering::Relaxed);
+        let is_late = self.back_off.is_over(time::monotonic_ns(), self.quiet.is_quiet());
+        if !is_late && self.cost_bytes() < retry_cost {
+            return false;
         }
-        if agent.is_stuck() {
-            let retry_cost = agent.retry_cost_bytes.load(Ordering::Relaxed);
-            let most = if self.quiet.is_quiet() { BACK_OFF_NS_MAX_QUIET } else { BACK_OFF_NS_MAX };
-            let is_late = time::monotonic_ns() - self.tried_ns >= self.rest_ns.min(most);
-            if !is_late && self.cost_bytes() < retry_cost {
-                self.say_why_not_held();
-                return;
-            }
-            let sweep = &mut agent.lock_core().sweep;
-            sweep.encourage();
-            if is_late {
-                sweep.look_at_protected();
-            }
-            // Faults wait again, or they bring in pages as fast as reclaim takes them.
-            process.stuck.store(false, Ordering::Relaxed);
+        let sweep = &mut agent.lock_core().sweep;
+        sweep.encourage();
+        if is_late {
+            sweep.look_at_protected();
         }
-        let others = cost::others_cost(agent);
-        if others > 0 {
-            agent.session().bury_the_dead(process.pid.load(Ordering::Relaxed));
-            agent.wake_others();
-        }
-        self.compact_if_worth_it();
-        // Each process that can gives way in proportion to what it costs.
+        // Faults wait again, or they bring in pages as fast as reclaim takes them.
+        agent.process().stuck.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// To what cost reclaim goes, where all processes together are to give up what is more than `to`
+    /// in this one: each that can gives way in proportion to what it costs.
+    fn goal_bytes(&self, to: u64) -> u64 {
         let own = self.cost_bytes();
-        let can: u64 = { agent.others().filter(|process| process.can_reclaim()) }
+        let can: u64 = { self.agent.others().filter(|process| process.can_reclaim()) }
             .map(|process| process.cost_bytes.load(Ordering::Relaxed))
             .sum();
         let excess = u128::from(own.saturating_sub(to));
         let share = (excess * u128::from(own) / u128::from((own + can).max(1))) as u64;
-        let goal = own - share.min(own);
-        let shared_before = process.counters.refused_shared.load(Ordering::Relaxed);
-        let exhausted = self.reclaim(goal);
-        self.look();
-        // Faults do not wait for what reclaim cannot give; but for what is written, which takes as
-        // long as the disk and the machine take.
-        let is_spilling = self.is_spilling() && agent.others().next().is_none();
-        let stuck = exhausted && self.cost_bytes() > from && !is_spilling;
-        process.stuck.store(stuck, Ordering::Relaxed);
-        if !stuck {
-            return;
-        }
-        self.tried_ns = time::monotonic_ns();
-        self.rest_ns = self.back_off_ns;
-        let shared = process.counters.refused_shared.load(Ordering::Relaxed) > shared_before;
+        own - share.min(own)
+    }
+
+    /// There is nothing more to take: reclaim rests for a while, or until the process has grown.
+    /// `shared`: some of what it has is shared.
+    fn begin_rest(&mut self, marks: &Watermarks, shared: bool) {
+        let agent = self.agent;
+        self.back_off.begin(time::monotonic_ns());
         let spills = agent.spills();
         let growth = if shared && !spills {
             // What was copied of what is shared can be taken out.
             COPIES_BYTES
         } else {
-            let rest_ns = self.rest_ns.min(BACK_OFF_NS_MAX);
-            let growth = (marks.cap - marks.high) / 4 * (rest_ns / BACK_OFF_NS_MIN);
+            let growth = self.back_off.growth_bytes((marks.cap - marks.high) / 4);
             // Each process of the session may have come to this.
             let processes = if spills { 1 } else { 1 + agent.others().count() as u64 };
             growth.min(marks.cap / RETRY_SHARE) / processes
         };
-        let retry_cost = self.cost_bytes() + growth;
-        agent.retry_cost_bytes.store(retry_cost, Ordering::Relaxed);
-        self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX_QUIET);
-        self.say_why_not_held();
+        agent.retry_cost_bytes.store(self.cost_bytes() + growth, Ordering::Relaxed);
     }
 
     /// There is nothing more to take: what is passed for long is said, once in a session.
@@ -178,10 +197,10 @@ impl Monitor {
     fn is_spilling(&mut self) -> bool {
         let spilled = self.agent.process().counters.pages_spilled.load(Ordering::Relaxed);
         let now = time::monotonic_ns();
-        if spilled != self.spilled {
-            (self.spilled, self.spilled_ns) = (spilled, now);
+        if spilled != self.spilling.pages {
+            (self.spilling.pages, self.spilling.since_ns) = (spilled, now);
         }
-        spilled > 0 && now - self.spilled_ns < SPILL_PATIENCE_NS
+        spilled > 0 && now - self.spilling.since_ns < SPILL_PATIENCE_NS
     }
 
     /// Brings back whatever is compressed: touching it is enough.
@@ -238,7 +257,10 @@ impl Monitor {
             self.growth = Growth::default();
             self.stops += 1;
             let core = &mut *agent.lock_core();
-            sweep::stop_thread(&mut Context { agent, active, core }, self.main_stack.clone());
+            sweep::stop_thread(
+                &mut Context { agent, active, core },
+                self.mappings.main_stack.clone(),
+            );
             self.growing_until_ns = time::monotonic_ns() + GROWING_NS;
         }
     }

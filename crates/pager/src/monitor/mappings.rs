@@ -23,11 +23,27 @@ const SCAN_SHARE: u64 = 20;
 /// Looks at mappings, in proactive mode, in the time in which all memory is looked at once.
 const SCANS_PER_ROUND: u64 = 4;
 
+/// The mappings as they were last looked at.
+#[derive(Default)]
+pub(super) struct Mappings {
+    /// When that was, and how long it took.
+    pub(super) scanned_ns: u64,
+    pub(super) took_ns: u64,
+    /// All that was mapped then.
+    pub(super) mapped_bytes: u64,
+    /// Writable memory that the program had then, and of that what is not registered.
+    pub(super) writable_bytes: u64,
+    pub(super) unregistered_bytes: u64,
+    pub(super) main_stack: Range<usize>,
+    /// Where one mapping can be asked for.
+    maps: Option<Maps>,
+}
+
 impl Monitor {
     pub(super) fn scan_mappings_if_changed(&mut self) {
-        let changed = self.memory.mapped_bytes != self.mapped_bytes_at_scan
+        let changed = self.memory.mapped_bytes != self.mappings.mapped_bytes
             || self.agent.lock_core().rescan_wanted;
-        let since = time::monotonic_ns() - self.scanned_ns;
+        let since = time::monotonic_ns() - self.mappings.scanned_ns;
         let total = cost::others_cost(self.agent) + self.cost_bytes();
         // Memory that is registered grows more slowly: as long as there is room, what is new may first
         // show whether it stays.
@@ -36,7 +52,7 @@ impl Monitor {
         } else {
             0
         };
-        if changed && since > (self.scan_took_ns * SCAN_SHARE).max(patience) {
+        if changed && since > (self.mappings.took_ns * SCAN_SHARE).max(patience) {
             self.scan_mappings();
         } else {
             self.scan_mappings_if_grown();
@@ -46,7 +62,7 @@ impl Monitor {
     /// New mappings that could take the process past its cap are registered at once.
     pub(super) fn scan_mappings_if_grown(&mut self) {
         let marks = cost::watermarks(self.agent.session());
-        let grown = self.memory.mapped_bytes.saturating_sub(self.mapped_bytes_at_scan);
+        let grown = self.memory.mapped_bytes.saturating_sub(self.mappings.mapped_bytes);
         if grown > (marks.cap - marks.high) / 2 {
             self.scan_mappings();
         }
@@ -61,9 +77,9 @@ impl Monitor {
         agent.released_bytes.store(0, Ordering::Relaxed);
         while agent.announcements.take_fresh().is_some() {}
         self.note_announced();
-        self.announced_since_scan = 0;
+        self.announced.since_scan = 0;
         self.ask();
-        self.writable_at_scan = self.memory.writable_bytes.saturating_sub(self.own_bytes());
+        self.mappings.writable_bytes = self.memory.writable_bytes.saturating_sub(self.own_bytes());
         let mut unregistered = 0;
         agent.process().counters.mapping_scans.fetch_add(1, Ordering::Relaxed);
         agent.lock_core().rescan_wanted = false;
@@ -79,7 +95,7 @@ impl Monitor {
                 range.end = arguments.start.max(range.start) & !(PAGE_SIZE - 1);
             }
             if mapping.is_main_stack() {
-                self.main_stack = range.clone();
+                self.mappings.main_stack = range.clone();
             }
             if !register(agent, active, range) && mapping.writable {
                 unregistered += mapping.range.len() as u64;
@@ -93,20 +109,20 @@ impl Monitor {
                 ),
             );
         }
-        self.unregistered_bytes = unregistered;
-        self.mapped_bytes_at_scan = self.memory.mapped_bytes;
-        self.scanned_ns = time::monotonic_ns();
-        self.scan_took_ns = self.scanned_ns - started;
+        self.mappings.unregistered_bytes = unregistered;
+        self.mappings.mapped_bytes = self.memory.mapped_bytes;
+        self.mappings.scanned_ns = time::monotonic_ns();
+        self.mappings.took_ns = self.mappings.scanned_ns - started;
     }
 
     /// Registers the mappings that were announced, where each can be asked for: far less than to look at
     /// all of them. What is left waits for that.
     pub(super) fn register_announced(&mut self) {
         let agent = self.agent;
-        if self.maps.is_none() {
-            self.maps = Maps::open().ok();
+        if self.mappings.maps.is_none() {
+            self.mappings.maps = Maps::open().ok();
         }
-        let (Some(active), Some(maps)) = (agent.active(), &self.maps) else { return };
+        let (Some(active), Some(maps)) = (agent.active(), &self.mappings.maps) else { return };
         let mut known = 0;
         while let Some(range) = agent.announcements.take_fresh() {
             if agent.lock_core().regions.contains(&range) {
@@ -120,16 +136,16 @@ impl Monitor {
                 && !agent.owns(&mapping.range)
                 && !register(agent, active, mapping.range)
             {
-                self.unregistered_bytes += range.len() as u64;
+                self.mappings.unregistered_bytes += range.len() as u64;
             }
             known += range.len() as u64;
         }
         self.note_announced();
-        self.announced_since_scan = self.announced_since_scan.saturating_sub(known);
+        self.announced.since_scan = self.announced.since_scan.saturating_sub(known);
         let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
         let most = writable + agent.released_bytes.load(Ordering::Relaxed);
-        self.writable_at_scan =
-            (self.writable_at_scan + known).min(most).max(self.writable_at_scan);
+        self.mappings.writable_bytes =
+            (self.mappings.writable_bytes + known).min(most).max(self.mappings.writable_bytes);
     }
 }
 

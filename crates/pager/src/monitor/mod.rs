@@ -15,21 +15,23 @@ mod sharing;
 mod sleep;
 pub mod unheld;
 
-use core::ops::Range;
 
+use ramfold_policy::memory::back_off::BackOff;
 use ramfold_policy::memory::growth::Growth;
 use ramfold_policy::memory::measurement::Measurement;
 use ramfold_policy::memory::pace::Pace;
 use ramfold_policy::memory::quiet::Quiet;
-use ramfold_sys::maps::Maps;
 use ramfold_sys::proc::{Memory, Statm};
 use ramfold_sys::process::Program;
 use ramfold_sys::thread;
 use ramfold_sys::{Errno, time};
 
-use self::account::amounts;
-use self::allowance::UNANNOUNCED_NS;
-use self::cap::{BACK_OFF_NS_MIN, agent_brings_back};
+use self::account::{StoreSeen, amounts};
+use self::allowance::Announced;
+use self::background::Compaction;
+use self::cap::{Spilling, agent_brings_back};
+use self::mappings::Mappings;
+use self::sharing::Sharing;
 use crate::agent::Agent;
 use crate::fork;
 use crate::monitor::privileges::Privileges;
@@ -52,34 +54,15 @@ pub struct Monitor {
     statm: Statm,
     /// While it does not rest.
     reclaimer: Option<Reclaimer>,
-    /// When the mappings were last looked at, and how long that took.
-    scanned_ns: u64,
-    scan_took_ns: u64,
-    mapped_bytes_at_scan: u64,
-    main_stack: Range<usize>,
+    mappings: Mappings,
     /// By more than was brought in for it.
     growth: Growth,
-    /// What the store cost then, the less of before and after.
-    store_bytes_before: u64,
-    /// What it cost before the kernel was asked last, and [`Agent::progress`].
-    store_bytes: u64,
-    progress: u32,
+    store_seen: StoreSeen,
     /// Times the program was stopped since there was room last.
     stops: u32,
     /// The program has outrun reclaim lately: look more often until then.
     growing_until_ns: u64,
-    /// Writable memory that was not registered when the mappings were last looked at, and all that the
-    /// program had then.
-    unregistered_bytes: u64,
-    writable_at_scan: u64,
-    announced_since_scan: u64,
-    announced_since_look: u64,
-    /// Where one mapping can be asked for.
-    maps: Option<Maps>,
-    /// What the program had at the last look, and how much of that it had announced.
-    writable_before: u64,
-    /// Memory comes by calls that nobody announces, or did until lately: look often until then.
-    unannounced_until_ns: u64,
+    announced: Announced,
     /// The program may have huge pages, as far as the agent knows.
     has_huge_pages: bool,
     quiet: Quiet,
@@ -95,28 +78,12 @@ pub struct Monitor {
     /// It did so at the last look, and has not done with it.
     recompresses: bool,
     published_ns: u64,
-    /// Reclaim found nothing more to take: when that was, and for how long it is not tried again, unless
-    /// the cost reaches [`Agent::retry_cost_bytes`].
-    tried_ns: u64,
-    rest_ns: u64,
-    /// How long the next rest of that kind is.
-    back_off_ns: u64,
-    /// Pages that were in the spill file when that was looked at last, and when there were fewer.
-    spilled: u64,
-    spilled_ns: u64,
-    /// Memory the pool holds beyond what its objects need, as of the last full account.
-    fragmentation_bytes: u64,
-    /// When the pool was last compacted, and how long that took.
-    compacted_ns: u64,
-    compacting_took_ns: u64,
-    /// When what is shared was measured, and how long that took.
-    shares_measured_ns: u64,
-    shares_took_ns: u64,
-    /// What it came to, and when it is measured again if nothing is known to have changed.
-    shares_found_bytes: u64,
-    shares_rest_ns: u64,
-    /// [`Session::parted_pages`](crate::session::Session::parted_pages) then.
-    shares_parted_pages: u64,
+    /// Reclaim found nothing more to take: it is not tried again for a while, unless the cost reaches
+    /// [`Agent::retry_cost_bytes`].
+    back_off: BackOff,
+    spilling: Spilling,
+    compaction: Compaction,
+    sharing: Sharing,
     /// Of shared memory: changes with pages of files and of shared memory together.
     shared_memory: Measurement,
     /// Of page tables: changes with what was ever touched.
@@ -159,23 +126,12 @@ impl Monitor {
                 agent,
                 statm,
                 reclaimer: None,
-                scanned_ns: 0,
-                scan_took_ns: 0,
-                mapped_bytes_at_scan: 0,
-                main_stack: 0..0,
+                mappings: Mappings::default(),
                 growth: Growth::default(),
-                store_bytes_before: 0,
-                store_bytes: 0,
-                progress: 0,
+                store_seen: StoreSeen::default(),
                 stops: 0,
                 growing_until_ns: 0,
-                unregistered_bytes: 0,
-                writable_at_scan: 0,
-                announced_since_scan: 0,
-                announced_since_look: 0,
-                maps: None,
-                writable_before: 0,
-                unannounced_until_ns: time::monotonic_ns() + UNANNOUNCED_NS,
+                announced: Announced::new(time::monotonic_ns()),
                 has_huge_pages: true,
                 quiet: Quiet::new(time::monotonic_ns(), amounts(memory)),
                 slept_long: false,
@@ -185,19 +141,10 @@ impl Monitor {
                 recompress: Recompress::START,
                 recompresses: false,
                 published_ns: 0,
-                tried_ns: 0,
-                rest_ns: 0,
-                back_off_ns: BACK_OFF_NS_MIN,
-                spilled: 0,
-                spilled_ns: 0,
-                fragmentation_bytes: 0,
-                compacted_ns: 0,
-                compacting_took_ns: 0,
-                shares_measured_ns: 0,
-                shares_took_ns: 0,
-                shares_found_bytes: 0,
-                shares_rest_ns: 0,
-                shares_parted_pages: 0,
+                back_off: BackOff::default(),
+                spilling: Spilling::default(),
+                compaction: Compaction::default(),
+                sharing: Sharing::default(),
                 shared_memory: Measurement::default(),
                 page_tables: Measurement::default(),
                 over_since_ns: 0,

@@ -27,6 +27,18 @@ const SHARING_NS_MAX: u64 = 64_000_000_000;
 /// And less than this is no change.
 const SHARING_CHANGE_BYTES: u64 = 256 << 10;
 
+/// The last measurement of what is shared.
+#[derive(Default)]
+pub(super) struct Sharing {
+    measured_ns: u64,
+    took_ns: u64,
+    found_bytes: u64,
+    /// After how long it is measured again, if nothing is known to have changed.
+    rest_ns: u64,
+    /// [`Session::parted_pages`](crate::session::Session::parted_pages) then.
+    parted_pages: u64,
+}
+
 impl Monitor {
     /// After a fork a page may be shared with a relative. How much that saves only a walk through
     /// the page tables tells, so it is asked seldom.
@@ -48,14 +60,14 @@ impl Monitor {
         let parted = session.parted_pages.load(Ordering::Relaxed);
         let is_old = is_unknown
             || session.last_gone_ns.load(Ordering::Relaxed) >= measured
-            || parted.wrapping_sub(self.shares_parted_pages)
+            || parted.wrapping_sub(self.sharing.parted_pages)
                 >= SHARING_CHANGE_BYTES / PAGE_SIZE as u64;
         // All of the session do the same.
         let processes = 1 + self.agent.others().count() as u64;
         let share = processes * if is_old { SHARING_SHARE_OLD } else { SHARING_SHARE };
-        let unchanged_ns = if is_old { 0 } else { self.shares_rest_ns };
-        let rest = (self.shares_took_ns * share).max(SHARING_NS_MIN).max(unchanged_ns);
-        if self.shares_measured_ns != 0 && started - self.shares_measured_ns < rest {
+        let unchanged_ns = if is_old { 0 } else { self.sharing.rest_ns };
+        let rest = (self.sharing.took_ns * share).max(SHARING_NS_MIN).max(unchanged_ns);
+        if self.sharing.measured_ns != 0 && started - self.sharing.measured_ns < rest {
             return;
         }
         // What this process pays no more a relative does; one whose memory is being freed does not say so.
@@ -63,19 +75,19 @@ impl Monitor {
             return;
         }
         process.sharing_unknown.store(0, Ordering::Relaxed);
-        self.shares_parted_pages = parted;
+        self.sharing.parted_pages = parted;
         if let Ok(proportional) = Proportional::of_this_process() {
             let saved = self.memory.anonymous_bytes.saturating_sub(proportional.anonymous);
-            let before = core::mem::replace(&mut self.shares_found_bytes, saved);
-            self.shares_rest_ns = if before.abs_diff(saved) > SHARING_CHANGE_BYTES {
+            let before = core::mem::replace(&mut self.sharing.found_bytes, saved);
+            self.sharing.rest_ns = if before.abs_diff(saved) > SHARING_CHANGE_BYTES {
                 0
             } else {
-                (self.shares_rest_ns.max(rest) * 2).min(SHARING_NS_MAX)
+                (self.sharing.rest_ns.max(rest) * 2).min(SHARING_NS_MAX)
             };
             self.note_sharing(saved, started);
         }
-        self.shares_measured_ns = time::monotonic_ns();
-        self.shares_took_ns = self.shares_measured_ns - started;
+        self.sharing.measured_ns = time::monotonic_ns();
+        self.sharing.took_ns = self.sharing.measured_ns - started;
     }
 
     /// In a forked child: what it shares is not measured yet.
@@ -83,8 +95,8 @@ impl Monitor {
         let cost = self.agent.copies.child_bytes();
         self.agent.copies.set_saved_bytes(self.memory.anonymous_bytes.saturating_sub(cost));
         // As usual for a process of 20 MiB.
-        self.shares_measured_ns = time::monotonic_ns();
-        self.shares_took_ns = SHARING_NS_MIN / 4;
+        self.sharing.measured_ns = time::monotonic_ns();
+        self.sharing.took_ns = SHARING_NS_MIN / 4;
     }
 
     fn note_sharing(&self, saved_bytes: u64, measured_ns: u64) {

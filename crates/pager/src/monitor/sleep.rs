@@ -86,7 +86,7 @@ impl Monitor {
         let is_long = self.quiet.lasts_ns(now) > LONG_QUIET_NS;
         let longest = if is_long { SLEEP_US_MAX_LONG_QUIET } else { SLEEP_US_MAX_QUIET };
         let may_wait = if agent.announces.load(Ordering::Relaxed) {
-            now > self.unannounced_until_ns
+            now > self.announced.unannounced_until_ns
         } else {
             is_long
         };

@@ -1,5 +1,6 @@
 //! Policies of the pager, in the order in which memory grows, is taken, and comes back.
 
+pub mod back_off;
 pub mod fault_rate;
 pub mod growth;
 pub mod measurement;
