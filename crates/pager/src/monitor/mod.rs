@@ -15,7 +15,6 @@ mod sharing;
 mod sleep;
 pub mod unheld;
 
-
 use ramfold_policy::memory::back_off::BackOff;
 use ramfold_policy::memory::growth::Growth;
 use ramfold_policy::memory::measurement::Measurement;
