@@ -27,6 +27,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	scripts/deny
+	scripts/links
 	scripts/oldest-rust
 
 test:

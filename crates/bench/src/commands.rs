@@ -1,17 +1,17 @@
-//! The list of all subcommands, and the program's main function.
+//! Subcommands, and the program's main function.
 //!
-//! A subcommand is a struct of arguments that implements [`Command`], and one line in [`ALL`].
+//! A subcommand is a struct of arguments that implements [`Command`], and one line in a list: that
+//! of the experiments, or [`INTERNAL`].
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{ArgMatches, Args};
 
-use crate::experiments::{codec, memeater, mount, run, store, train, web};
 use crate::machine::enter_cgroup;
 use crate::machine::interrupt::Interrupted;
 use crate::machine::say;
-use crate::workloads;
+use crate::{experiments, workloads};
 
 /// The arguments of a subcommand, and what it does.
 pub(crate) trait Command: Args {
@@ -25,29 +25,23 @@ pub(crate) trait Command: Args {
     fn execute(self) -> Result<ExitCode>;
 }
 
+/// What the harness starts itself, beside the experiments.
+const INTERNAL: &[Entry] = &[entry::<workloads::Options>(), entry::<enter_cgroup::Options>()];
+
 /// Every subcommand, in the order of the help.
-const ALL: &[Entry] = &[
-    entry::<run::Options>(),
-    entry::<codec::Options>(),
-    entry::<memeater::Options>(),
-    entry::<mount::Options>(),
-    entry::<store::Options>(),
-    entry::<web::Options>(),
-    entry::<codec::CountOptions>(),
-    entry::<train::Options>(),
-    entry::<workloads::Options>(),
-    entry::<memeater::EaterOptions>(),
-    entry::<enter_cgroup::Options>(),
-];
+fn all() -> impl Iterator<Item = &'static Entry> {
+    experiments::ALL.iter().chain(INTERNAL)
+}
 
 /// A [`Command`] without its type.
-struct Entry {
+pub(crate) struct Entry {
     name: &'static str,
     declare: fn() -> clap::Command,
     execute: fn(&ArgMatches) -> Result<ExitCode>,
 }
 
-const fn entry<C: Command>() -> Entry {
+/// The entry of a command in a list.
+pub(crate) const fn entry<C: Command>() -> Entry {
     Entry { name: C::NAME, declare: declare::<C>, execute: execute::<C> }
 }
 
@@ -67,14 +61,14 @@ fn program() -> clap::Command {
         .about("Measure ramfold and what a Linux machine has beside it, in the same run")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands(ALL.iter().map(|entry| (entry.declare)()))
+        .subcommands(all().map(|entry| (entry.declare)()))
 }
 
 /// Runs the subcommand that the arguments of this process name, and reports its error.
 pub fn main() -> ExitCode {
     let matches = program().get_matches();
     let (name, matches) = matches.subcommand().expect("clap requires a subcommand");
-    let entry = ALL.iter().find(|entry| entry.name == name).expect("clap knows those of the list");
+    let entry = all().find(|entry| entry.name == name).expect("clap knows those of the list");
     match (entry.execute)(matches) {
         Ok(code) => code,
         Err(error) => {
@@ -99,9 +93,9 @@ mod tests {
 
     #[test]
     fn every_command_has_a_name_of_its_own() {
-        let mut names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+        let mut names: Vec<&str> = all().map(|entry| entry.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.len());
+        assert_eq!(names.len(), all().count());
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! `commands` is the list of all subcommands.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![deny(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]
 

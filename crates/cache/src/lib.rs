@@ -23,6 +23,7 @@
 //! | `costs` | what reads took, for whoever divides memory |
 //! | `counters`, `statistics` | what has happened |
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]
 

@@ -1,5 +1,6 @@
 //! The `ramfold` command: one file a subcommand, this one only routes.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![deny(unsafe_code)]
 
 mod commands;

@@ -316,7 +316,10 @@ fn who_runs_as_another_user_is_held_or_named() {
         let output = run(ramfold.args(command).args(python).current_dir(folder.path())).output;
         let (printed, said) = (text(&output.stdout), text(&output.stderr));
         assert!(printed.starts_with(if reason.is_empty() { "True " } else { "False " }), "{said}");
-        assert_eq!(said.lines().count(), usize::from(!reason.is_empty()), "{command:?}: {said}");
+        // Where a second passes before it executes python3, as on a busy machine, the agent of what went
+        // to the namespace says so, which is true.
+        let of_python = said.lines().filter(|line| !line.contains("its agent's process could not"));
+        assert_eq!(of_python.count(), usize::from(!reason.is_empty()), "{command:?}: {said}");
         let expected = format!(" runs without ramfold: {reason}");
         assert!(reason.is_empty() || said.contains(&expected), "{command:?}: {said}");
     }

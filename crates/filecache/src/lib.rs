@@ -5,6 +5,7 @@
 //! SOURCE, and `file` is where all data of files goes through, into a compressed cache and out of
 //! it.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]
 

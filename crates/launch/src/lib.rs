@@ -37,6 +37,7 @@
 //! The program is a child of the thread that calls [`Launch::start`], which matters to programs
 //! that ask for a signal when that thread ends (`PR_SET_PDEATHSIG`).
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![deny(unsafe_code, missing_docs)]
 #![warn(unreachable_pub)]
 

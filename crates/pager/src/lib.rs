@@ -9,6 +9,7 @@
 //! there; the [`handler`] brings back what the program touches, from staging, the store or
 //! [`spill`], and keeps up with changes of the address space; [`fork`] gives a child its own agent.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(not(test), no_std)]
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -4,6 +4,7 @@
 //! and amounts come in as arguments. So the agent, the file cache and a simulator run the same
 //! code, and every rule is tested without a kernel.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 #![warn(missing_docs, unreachable_pub)]

@@ -14,6 +14,7 @@
 //! This is `no_std`, allocates nothing and takes no locks: the agent uses it in the middle of
 //! faults.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code, missing_docs)]
 #![warn(unreachable_pub)]

@@ -14,7 +14,8 @@
 //! | [`credentials`], [`loaded`] | and its rights and libraries |
 //! | [`careful`], [`scratch`], [`executable`] | system calls in the program's place |
 //! | [`keep_open`], [`robust`] | what outlives a descriptor; whether a process has ended |
-//! | `cgroup`, `size`, `file_server` (feature `std`) | limits of the process; amounts of memory as users write them; a file system in user space |
+//! | `cgroup`, `size` (feature `std`) | limits of the process; amounts of memory, as written |
+//! | `file_server` (feature `std`) | a file system in user space |
 //!
 //! `unsafe` is in the modules that [`lib.rs`](crate) allows it in: those that hand pointers to the
 //! kernel, or make references from addresses.

@@ -202,8 +202,8 @@ pub(crate) fn thread_count() -> Result<u64, Errno> {
     Ok(rustix::fs::stat(c"/proc/self/task")?.st_nlink as u64 - 2)
 }
 
-/// Signals that this process ignores, as one does that nohup(1) or a shell started in the background:
-/// bit N - 1 is signal N.
+/// Signals that this process ignores, as one does that nohup(1) or a shell started in the
+/// background: bit N - 1 is signal N.
 ///
 /// # Errors
 /// When `/proc/self/status` cannot be read or lacks the mask.

@@ -3,6 +3,8 @@
 //! The program knows of no pager. Under one it shows whether that pager keeps its promise: every
 //! byte read is the byte last written.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 mod beside;
 mod check;
 mod child;

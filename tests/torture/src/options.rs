@@ -164,43 +164,46 @@ pub fn parse(
                     }
                 })?;
                 match name.as_str() {
-                    "--seconds" => {
-                        let seconds = number(&name, &value, 1, 10_000_000)?;
-                        options.extent = Extent::Milliseconds(seconds * 1000);
-                    }
-                    "--operations" => {
-                        options.extent = Extent::Operations(number(&name, &value, 1, u64::MAX)?);
-                    }
-                    "--seed" => options.seed = number(&name, &value, 0, u64::MAX)?,
-                    "--threads" => {
-                        let most = THREADS_MAX as u64 - 1;
-                        options.threads = number(&name, &value, 1, most)? as usize;
-                    }
-                    "--megabytes" => {
-                        options.megabytes = number(&name, &value, 16, 1 << 16)? as usize;
-                    }
-                    "--incompressible" => {
-                        options.incompressible_percent = number(&name, &value, 0, 100)? as u8;
-                    }
-                    "--only" => options.only = names(&value)?,
-                    "--skip" => options.skip = names(&value)?,
-                    "--children" => {
-                        options.children = number(&name, &value, 1, 1000)? as usize;
-                    }
-                    "--directory" => options.directory = value.into(),
-                    "--hang-seconds" => {
-                        options.hang_seconds = number(&name, &value, 1, 1_000_000)?;
-                    }
-                    "--sabotage" => options.sabotage = Some(sabotage(&value)?),
-                    "--resume" => options.resume = resume(&value)?,
                     "--watchdog" => return watchdog(&value),
                     "--probe" => return probe(&value),
-                    _ => return Err(format!("option {name} is unknown")),
+                    _ => options.set(&name, value)?,
                 }
             }
         }
     }
     Ok(Command::Run(Box::new(options)))
+}
+
+impl Options {
+    /// Sets an option that has a value.
+    fn set(&mut self, name: &str, value: OsString) -> Result<(), String> {
+        match name {
+            "--seconds" => {
+                let seconds = number(name, &value, 1, 10_000_000)?;
+                self.extent = Extent::Milliseconds(seconds * 1000);
+            }
+            "--operations" => {
+                self.extent = Extent::Operations(number(name, &value, 1, u64::MAX)?);
+            }
+            "--seed" => self.seed = number(name, &value, 0, u64::MAX)?,
+            "--threads" => {
+                self.threads = number(name, &value, 1, THREADS_MAX as u64 - 1)? as usize;
+            }
+            "--megabytes" => self.megabytes = number(name, &value, 16, 1 << 16)? as usize,
+            "--incompressible" => {
+                self.incompressible_percent = number(name, &value, 0, 100)? as u8;
+            }
+            "--only" => self.only = names(&value)?,
+            "--skip" => self.skip = names(&value)?,
+            "--children" => self.children = number(name, &value, 1, 1000)? as usize,
+            "--directory" => self.directory = value.into(),
+            "--hang-seconds" => self.hang_seconds = number(name, &value, 1, 1_000_000)?,
+            "--sabotage" => self.sabotage = Some(sabotage(&value)?),
+            "--resume" => self.resume = resume(&value)?,
+            _ => return Err(format!("option {name} is unknown")),
+        }
+        Ok(())
+    }
 }
 
 /// The arguments less what one image of the program adds for the next.

@@ -1,6 +1,6 @@
 //! What can be measured: one folder for each experiment, which is a subcommand of `ramfold-bench`.
 //!
-//! To add an experiment, add a folder and a line in `commands.rs`. The folder has
+//! To add an experiment, add a folder and a line in [`ALL`]. The folder has
 //! - `mod.rs`: the arguments, as a struct that implements [`Command`](crate::commands::Command),
 //!   and what it does: it opens the machine ([`open_host`](crate::harness::open_host)), measures,
 //!   prints;
@@ -12,11 +12,26 @@
 //! share code by the rooms below, and [`files`] by those on files; none uses another but for
 //! `codec`'s subjects.
 
-pub(crate) mod codec;
+mod codec;
 mod files;
-pub(crate) mod memeater;
-pub(crate) mod mount;
-pub(crate) mod run;
-pub(crate) mod store;
-pub(crate) mod train;
-pub(crate) mod web;
+mod memeater;
+mod mount;
+mod run;
+mod store;
+mod train;
+mod web;
+
+use crate::commands::{Entry, entry};
+
+/// Every experiment, in the order of the help, and what some start of themselves.
+pub(crate) const ALL: &[Entry] = &[
+    entry::<run::Options>(),
+    entry::<codec::Options>(),
+    entry::<memeater::Options>(),
+    entry::<mount::Options>(),
+    entry::<store::Options>(),
+    entry::<web::Options>(),
+    entry::<train::Options>(),
+    entry::<codec::CountOptions>(),
+    entry::<memeater::EaterOptions>(),
+];

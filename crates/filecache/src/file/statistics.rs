@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use super::Shared;
 
-/// Amounts are of now, the rest since the mount was made. `docs/filecache.md` says what each means.
+/// Amounts are of now, the rest since the mount was made. `docs/reference/statistics.md` says what
+/// each means.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn every_field_is_documented() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/filecache.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/statistics.md");
         let docs = std::fs::read_to_string(path).unwrap();
         let fields = serde_json::to_value(Statistics::default()).unwrap();
         for field in fields.as_object().unwrap().keys() {

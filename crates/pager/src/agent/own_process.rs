@@ -25,7 +25,7 @@ const EXECUTION_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
 
 impl Agent {
     /// Where a program finds the session that this process is about to execute: see
-    /// [`SessionHolders::for_execution`].
+    /// [`SessionHolders::for_execution`](crate::entry::session_place::SessionHolders::for_execution).
     ///
     /// # Errors
     /// What open(2) says where it cannot be reached in any way.

@@ -310,8 +310,10 @@ fn write_preload(
 /// It must be a string.
 unsafe fn is_variable(string: *const c_char, name: &str) -> bool {
     let start = name.bytes().chain([b'=']);
+    // A character is signed, or not, as the architecture has it.
+    let string = string.cast::<u8>();
     // SAFETY: no further than the first byte that differs, as the last one of the string does.
-    start.enumerate().all(|(offset, byte)| unsafe { *string.add(offset) }.cast_unsigned() == byte)
+    start.enumerate().all(|(offset, byte)| unsafe { *string.add(offset) } == byte)
 }
 
 /// Takes out of the environment of this process what was added to it.

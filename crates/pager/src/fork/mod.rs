@@ -9,7 +9,7 @@
 //! before it returns.
 //!
 //! A program may also ask libc's `syscall` for the clone: that passes through the agent, which makes
-//! the fork in the same way ([`crate::calls`]). Or it clones without libc at all. With `CAP_SYS_PTRACE` the
+//! the fork in the same way (`calls/`). Or it clones without libc at all. With `CAP_SYS_PTRACE` the
 //! kernel reports that (`EVENT_FORK`), and the child is given all of its evicted pages uncompressed.
 
 pub mod copies;
