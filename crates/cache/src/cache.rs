@@ -11,10 +11,10 @@ use ramfold_store::{Config as StoreConfig, Store};
 
 use crate::backlog::Backlog;
 use crate::costs::CostMeter;
-use crate::counters::Counters;
 use crate::keys::KeySpace;
 use crate::recent::Recent;
 use crate::replacement::Replacement;
+use crate::statistics::Counters;
 use crate::{BackingSpeed, Costs, Owner, buffer};
 
 /// Clusters that wait to be compressed have this part of the memory at most.
