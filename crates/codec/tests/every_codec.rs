@@ -1,5 +1,6 @@
 //! What holds for every codec, one module of tests for each.
 
+#[macro_use]
 mod corpus;
 
 use corpus::{Numbers, any_page, page_of, pages};
@@ -284,7 +285,7 @@ fn garbage_is_survived(name: &str) {
 }
 
 macro_rules! every_codec {
-    ($($module:ident: $name:literal,)*) => {
+    ($($module:ident: $name:literal, $bytes:literal, $fingerprint:literal;)*) => {
         const TESTED: &[&str] = &[$($name),*];
         $(
         mod $module {
@@ -363,24 +364,7 @@ macro_rules! every_codec {
     };
 }
 
-every_codec! {
-    lz4: "lz4",
-    zstd_1: "zstd-1",
-    zstd_3: "zstd-3",
-    zstd_9: "zstd-9",
-    zstd_19: "zstd-19",
-    wkv: "wkv",
-    wkv_words: "wkv-words",
-    page_lz: "page-lz",
-    page_lz_fast: "page-lz-fast",
-    lzo: "lzo",
-    lzrw: "lzrw1-a",
-    wkdm: "wkdm",
-    wk4x4: "wk4x4",
-    pbpm: "pbpm",
-    pbpm_separate: "pbpm-separate",
-    pbpm_single: "pbpm-single",
-}
+for_every_codec!(every_codec);
 
 #[test]
 fn the_listed_codecs_are_tested_above() {
