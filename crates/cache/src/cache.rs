@@ -37,6 +37,13 @@ pub struct Config {
     pub synchronous: bool,
 }
 
+impl Config {
+    /// So much memory, and all else as it serves best.
+    pub fn new(memory_bytes: u64) -> Config {
+        Config { memory_bytes, codec: None, cluster: None, synchronous: false }
+    }
+}
+
 /// Why there is no cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

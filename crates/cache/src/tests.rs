@@ -130,7 +130,7 @@ fn content(len: usize, seed: u64) -> Vec<u8> {
 }
 
 pub(crate) fn config(memory_bytes: u64) -> Config {
-    Config { memory_bytes, codec: None, cluster: None, synchronous: true }
+    Config { synchronous: true, ..Config::new(memory_bytes) }
 }
 
 fn started(config: Config) -> (Arc<Cache<Disk>>, Background<Disk>) {
