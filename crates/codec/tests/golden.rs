@@ -302,3 +302,39 @@ fn fingerprints_of_what_the_encoders_write() {
     let expected = FINGERPRINTS.iter().map(|&(name, bytes, print)| line(name, bytes, print));
     assert_eq!(written.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
+
+/// `12,345`.
+fn with_comma(number: usize) -> String {
+    match number {
+        0..1000 => number.to_string(),
+        _ => format!("{},{:03}", number / 1000, number % 1000),
+    }
+}
+
+#[test]
+fn scratch_is_what_the_document_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/codecs.md");
+    let document = std::fs::read_to_string(path).expect("docs/codecs.md");
+    let rows = [
+        ("lz4, lzrw1-a", &["lz4", "lzrw1-a"][..]),
+        ("lzo", &["lzo"]),
+        ("wkdm, wk4x4", &["wkdm", "wk4x4"]),
+        ("pbpm", &["pbpm", "pbpm-separate", "pbpm-single"]),
+        ("wkv", &["wkv", "wkv-words"]),
+        ("page-lz, page-lz-fast", &["page-lz", "page-lz-fast"]),
+        ("zstd-1, -2", &["zstd-1", "zstd-2"]),
+        ("zstd-3 to -8", &["zstd-3", "zstd-5", "zstd-8"]),
+        ("zstd-9, -10", &["zstd-9", "zstd-10"]),
+        ("zstd-11", &["zstd-11"]),
+        ("zstd-12 to -19", &["zstd-12", "zstd-15", "zstd-19"]),
+    ];
+    for (title, names) in rows {
+        for name in names {
+            let codec: Codec = name.parse().expect("a codec's name");
+            let compress = with_comma(compress_scratch_bytes(codec));
+            let decompress = with_comma(decompress_scratch_bytes(codec.encoding()));
+            let row = format!("| {title} | {compress} | {decompress} |\n");
+            assert!(document.contains(&row), "{name}: docs/codecs.md lacks {row}");
+        }
+    }
+}
