@@ -11,10 +11,10 @@ use ramfold_store::{Config as StoreConfig, Store};
 
 use crate::backlog::Backlog;
 use crate::costs::CostMeter;
-use crate::counters::Counters;
 use crate::keys::KeySpace;
 use crate::recent::Recent;
 use crate::replacement::Replacement;
+use crate::statistics::Counters;
 use crate::{BackingSpeed, Costs, Owner, buffer};
 
 /// Clusters that wait to be compressed have this part of the memory at most.
@@ -35,6 +35,13 @@ pub struct Config {
     pub cluster: Option<ClusterSize>,
     /// Compresses on one thread instead of several: for one processor.
     pub synchronous: bool,
+}
+
+impl Config {
+    /// So much memory, and all else as it serves best.
+    pub fn new(memory_bytes: u64) -> Config {
+        Config { memory_bytes, codec: None, cluster: None, synchronous: false }
+    }
 }
 
 /// Why there is no cache.

@@ -54,7 +54,7 @@ pub use backing_speed::BackingSpeed;
 pub use buffer::with_buffer;
 pub use cache::{Cache, CacheError, Config};
 pub use clusters::DamagedCluster;
-pub use compression::Background;
+pub use compression::{Background, RefusedCluster};
 pub use costs::{Cost, Costs};
 pub use counters::Counter;
 pub use owner::{Backing, Filled, Level, Owner, Version};

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 
-use crate::{CachedPages, DamagedCluster};
+use crate::{CachedPages, DamagedCluster, RefusedCluster};
 
 /// What pages belong to: a file, a block device. The cache keeps references to it as long as
 /// clusters of it wait to be compressed.
@@ -27,6 +27,10 @@ pub trait Owner: Send + Sync + 'static {
     /// Is told that a cluster was found damaged. It was removed; its pages are read from the
     /// backing again.
     fn note_damaged(&self, damaged: &DamagedCluster);
+
+    /// Is told that the engine does not compress a cluster of its data, the first time that this
+    /// happens in the cache. The cluster is not stored; it is tried again when it is read again.
+    fn note_refused(&self, refused: &RefusedCluster);
 }
 
 /// Which data an owner has. A front end gives another number whenever the data may have changed.

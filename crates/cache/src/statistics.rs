@@ -1,6 +1,6 @@
 //! What the cache holds and what has happened.
 
-use crate::{Cache, Owner, clusters};
+use crate::{Cache, Counter, Owner, clusters};
 
 /// Bytes and counts of objects are of now, the rest is since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +38,9 @@ pub struct Statistics {
     pub compressed_to_bytes: u64,
     /// Pages that did not shrink by a sixteenth.
     pub incompressible_pages: u64,
+    /// Pages that were not compressed, because the engine refused the work. That says nothing
+    /// about their data: their owner is not backed off from.
+    pub refused_pages: u64,
     /// Pages that were not tried, because others of their owner did not shrink.
     pub skipped_pages: u64,
     /// Pages that were not compressed, because the backing gives them in order faster than the
@@ -55,6 +58,29 @@ pub struct Statistics {
     pub returned_pages: u64,
     /// Clusters that were found damaged and removed.
     pub damaged_clusters: u64,
+}
+
+/// What is counted as it happens. [`Statistics`] says what each means.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) hit_pages: Counter,
+    pub(crate) miss_pages: Counter,
+    pub(crate) backing_reads: Counter,
+    pub(crate) backing_read_bytes: Counter,
+    pub(crate) backing_read_ns: Counter,
+    pub(crate) decompressions: Counter,
+    pub(crate) decompress_ns: Counter,
+    pub(crate) compress_ns: Counter,
+    pub(crate) compressed_pages: Counter,
+    pub(crate) compressed_to_bytes: Counter,
+    pub(crate) incompressible_pages: Counter,
+    pub(crate) refused_pages: Counter,
+    pub(crate) skipped_pages: Counter,
+    pub(crate) fast_pages: Counter,
+    pub(crate) busy_pages: Counter,
+    pub(crate) outdated_pages: Counter,
+    pub(crate) no_room_pages: Counter,
+    pub(crate) damaged_clusters: Counter,
 }
 
 impl<O: Owner> Cache<O> {
@@ -79,6 +105,7 @@ impl<O: Owner> Cache<O> {
             compressed_pages: counters.compressed_pages.get(),
             compressed_to_bytes: counters.compressed_to_bytes.get(),
             incompressible_pages: counters.incompressible_pages.get(),
+            refused_pages: counters.refused_pages.get(),
             skipped_pages: counters.skipped_pages.get(),
             fast_pages: counters.fast_pages.get(),
             busy_pages: counters.busy_pages.get(),

@@ -21,6 +21,8 @@ pub(crate) struct Disk {
     pub(crate) size: AtomicU64,
     /// Odd while it is written.
     version: AtomicU64,
+    /// What it was told of clusters that were not compressed.
+    pub(crate) refused: Mutex<Vec<String>>,
 }
 
 impl Disk {
@@ -30,6 +32,7 @@ impl Disk {
             size: AtomicU64::new(bytes.len() as u64),
             bytes: Mutex::new(bytes),
             version: AtomicU64::new(0),
+            refused: Mutex::default(),
         })
     }
 
@@ -90,6 +93,10 @@ impl Owner for Disk {
     }
 
     fn note_damaged(&self, _: &DamagedCluster) {}
+
+    fn note_refused(&self, refused: &RefusedCluster) {
+        locked(&self.refused).push(refused.to_string());
+    }
 }
 
 impl Backing for Disk {
@@ -123,7 +130,7 @@ fn content(len: usize, seed: u64) -> Vec<u8> {
 }
 
 pub(crate) fn config(memory_bytes: u64) -> Config {
-    Config { memory_bytes, codec: None, cluster: None, synchronous: true }
+    Config { synchronous: true, ..Config::new(memory_bytes) }
 }
 
 fn started(config: Config) -> (Arc<Cache<Disk>>, Background<Disk>) {

@@ -134,18 +134,9 @@ const RATIO: Figure = Figure::Mean {
     each: |s| s.pages_compressed_to_bytes as f64,
     digits: 2,
 };
-const REJECTED: Figure = Figure::Rate { of: |s| rejected_pages(s) as f64, digits: 0 };
+const REJECTED: Figure = Figure::Rate { of: |s| s.rejected_pages() as f64, digits: 0 };
 const COMPRESS_MS: Figure = Figure::Rate { of: |s| s.compress_ns as f64 / 1e6, digits: 0 };
 const DROPPED: Figure = Figure::Rate { of: |s| s.kernel_dropped_pages as f64, digits: 0 };
-
-fn rejected_pages(statistics: &Statistics) -> u64 {
-    statistics.rejected_incompressible_pages
-        + statistics.rejected_hopeless_pages
-        + statistics.rejected_fast_pages
-        + statistics.rejected_busy_pages
-        + statistics.rejected_outdated_pages
-        + statistics.rejected_no_room_pages
-}
 
 /// What the picture tells of the last second and of all the time.
 const ROWS: [(&str, Figure); 13] = [

@@ -1,13 +1,15 @@
-//! The codecs, by the names that users type.
+//! The codecs: names that users type, formats of their objects, and how each compresses.
 
 use core::fmt;
 use core::str::FromStr;
 
+use crate::backend::Backend;
 use crate::encodings::Encoding;
-use crate::error::UnknownCodec;
+use crate::error::{DoesNotFit, ScratchError, UnknownCodec};
 use crate::page_lz::Effort;
 use crate::pbpm::Alignment;
 use crate::wkv::Prediction;
+use crate::{Page, lz4, lzo, lzrw, page_lz, pbpm, wk4x4, wkdm, wkv, zstd};
 
 /// A codec with its level: how a page is compressed. Several codecs may share an [`Encoding`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -79,6 +81,21 @@ impl Codec {
         Codec::with_every_level().find(|codec| codec.name() == name)
     }
 
+    /// Bytes of scratch that a compressor needs.
+    pub(crate) fn scratch_bytes(self) -> usize {
+        match self {
+            Codec::Lz4 => lz4::SCRATCH_BYTES,
+            Codec::Zstd(level) => zstd::compress_scratch_bytes(level),
+            Codec::Wkv(_) => wkv::COMPRESS_SCRATCH_BYTES,
+            Codec::PageLz(_) => page_lz::COMPRESS_SCRATCH_BYTES,
+            Codec::Lzo => lzo::SCRATCH_BYTES,
+            Codec::Lzrw => lzrw::SCRATCH_BYTES,
+            Codec::Wkdm => wkdm::SCRATCH_BYTES,
+            Codec::Wk4x4 => wk4x4::SCRATCH_BYTES,
+            Codec::Pbpm(_) => pbpm::SCRATCH_BYTES,
+        }
+    }
+
     /// The codec's number, which [`Codec::from_number`] reads back: that of its encoding, and in
     /// the upper byte the level of zstd, the alignment of PBPM, the prediction of WKv or the effort
     /// of the page LZ.
@@ -115,6 +132,72 @@ impl Codec {
             Codec::Wkdm => Encoding::Wkdm,
             Codec::Wk4x4 => Encoding::Wk4x4,
             Codec::Pbpm(_) => Encoding::Pbpm,
+        }
+    }
+}
+
+/// A codec and the scratch that it works in.
+pub(crate) enum Prepared<'a> {
+    Lz4(&'a mut [u8; lz4::SCRATCH_BYTES]),
+    Zstd(zstd::Encoder<'a>),
+    Wkv(Prediction, &'a mut [u8; wkv::COMPRESS_SCRATCH_BYTES]),
+    PageLz(Effort, &'a mut [u8; page_lz::COMPRESS_SCRATCH_BYTES]),
+    Lzo(&'a mut [u8; lzo::SCRATCH_BYTES]),
+    Lzrw(&'a mut [u8; lzrw::SCRATCH_BYTES]),
+    Wkdm(&'a mut [u8; wkdm::SCRATCH_BYTES]),
+    Wk4x4(&'a mut [u8; wk4x4::SCRATCH_BYTES]),
+    Pbpm(Alignment, &'a mut [u8; pbpm::SCRATCH_BYTES]),
+}
+
+impl<'a> Prepared<'a> {
+    /// The codec, over the front of `scratch`.
+    pub(crate) fn new(codec: Codec, scratch: &'a mut [u8]) -> Result<Self, ScratchError> {
+        let too_small = ScratchError::TooSmall {
+            needed_bytes: codec.scratch_bytes(),
+            given_bytes: scratch.len(),
+        };
+        Ok(match codec {
+            Codec::Lz4 => Prepared::Lz4(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Zstd(level) => Prepared::Zstd(zstd::Encoder::new(level, scratch)?),
+            Codec::Wkv(prediction) => {
+                Prepared::Wkv(prediction, scratch.first_chunk_mut().ok_or(too_small)?)
+            }
+            Codec::PageLz(effort) => {
+                Prepared::PageLz(effort, scratch.first_chunk_mut().ok_or(too_small)?)
+            }
+            Codec::Lzo => Prepared::Lzo(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Lzrw => Prepared::Lzrw(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Wkdm => Prepared::Wkdm(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Wk4x4 => Prepared::Wk4x4(scratch.first_chunk_mut().ok_or(too_small)?),
+            Codec::Pbpm(alignment) => {
+                Prepared::Pbpm(alignment, scratch.first_chunk_mut().ok_or(too_small)?)
+            }
+        })
+    }
+
+    /// As [`Compressor::compress`](crate::Compressor::compress).
+    pub(crate) fn compress(
+        &mut self,
+        page: &Page,
+        backend: Backend,
+        out: &mut [u8],
+    ) -> Result<usize, DoesNotFit> {
+        match self {
+            Prepared::Lz4(scratch) => lz4::compress(page, scratch, out),
+            Prepared::Zstd(encoder) => encoder.compress(page, out),
+            Prepared::Wkv(prediction, scratch) => {
+                wkv::compress(page, *prediction, backend, scratch, out)
+            }
+            Prepared::PageLz(effort, scratch) => {
+                page_lz::compress(page, *effort, backend, scratch, out)
+            }
+            Prepared::Lzo(scratch) => lzo::compress(page, backend, scratch, out),
+            Prepared::Lzrw(scratch) => lzrw::compress(page, scratch, out),
+            Prepared::Wkdm(scratch) => wkdm::compress(page, scratch, out),
+            Prepared::Wk4x4(scratch) => wk4x4::compress(page, scratch, out),
+            Prepared::Pbpm(alignment, scratch) => {
+                pbpm::compress(page, *alignment, backend, scratch, out)
+            }
         }
     }
 }

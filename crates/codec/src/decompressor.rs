@@ -3,31 +3,19 @@
 use crate::backend::Backend;
 use crate::encodings::Encoding;
 use crate::error::{DecodeError, ScratchError};
-use crate::{Page, lz4, lzo, lzrw, page_lz, pbpm, wk4x4, wkdm, wkv, zstd};
+use crate::{Page, pbpm, zstd};
 
 /// Enough scratch for every encoding, for static arrays; [`decompress_scratch_bytes`] is exact.
 pub const MAX_DECOMPRESS_SCRATCH_BYTES: usize = 120 << 10;
 
 /// Tapes of the word codecs and of the page LZ, at the front of the scratch; libzstd's context
 /// follows.
-const TAPE_BYTES: usize = pbpm::SCRATCH_BYTES;
-
-const _: () = assert!(
-    wkdm::SCRATCH_BYTES <= TAPE_BYTES
-        && page_lz::DECOMPRESS_SCRATCH_BYTES <= TAPE_BYTES
-        && wkv::DECOMPRESS_SCRATCH_BYTES <= TAPE_BYTES
-);
+pub(crate) const TAPE_BYTES: usize = pbpm::SCRATCH_BYTES;
 
 /// Bytes of scratch that a [`Decompressor`] needs to decode `encoding`. Scratch for several
 /// encodings is the largest of theirs, not the sum. Alignment and contents do not matter.
 pub fn decompress_scratch_bytes(encoding: Encoding) -> usize {
-    match encoding {
-        Encoding::Lz4 | Encoding::Lzo | Encoding::Lzrw => 0,
-        Encoding::Wkdm | Encoding::Wk4x4 | Encoding::Pbpm | Encoding::Wkv | Encoding::PageLz => {
-            TAPE_BYTES
-        }
-        Encoding::Zstd => TAPE_BYTES + zstd::decompress_scratch_bytes(),
-    }
+    encoding.scratch_bytes()
 }
 
 /// Decompresses objects of every encoding that it has scratch for.
@@ -72,31 +60,20 @@ impl<'a> Decompressor<'a> {
         object: &[u8],
         page: &mut Page,
     ) -> Result<(), DecodeError> {
-        let no_scratch = DecodeError::NoScratch { encoding };
-        match encoding {
-            Encoding::Lz4 => lz4::decompress(object, page),
-            Encoding::Lzo => lzo::decompress(object, page),
-            Encoding::Lzrw => lzrw::decompress(object, page),
-            Encoding::Zstd => self.zstd.as_mut().ok_or(no_scratch)?.decompress(object, page),
-            Encoding::Wkdm => wkdm::decompress(object, self.tapes().ok_or(no_scratch)?, page),
-            Encoding::Wk4x4 => wk4x4::decompress(object, self.tapes().ok_or(no_scratch)?, page),
-            Encoding::Pbpm => {
-                let backend = self.backend;
-                pbpm::decompress(object, backend, self.tapes().ok_or(no_scratch)?, page)
-            }
-            Encoding::PageLz => {
-                let backend = self.backend;
-                page_lz::decompress(object, backend, self.tapes().ok_or(no_scratch)?, page)
-            }
-            Encoding::Wkv => {
-                let backend = self.backend;
-                wkv::decompress(object, backend, self.tapes().ok_or(no_scratch)?, page)
-            }
-        }
+        encoding.decompress(object, self, page)
+    }
+
+    /// The instructions that it uses.
+    pub(crate) fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    pub(crate) fn zstd(&mut self) -> Option<&mut zstd::Decoder<'a>> {
+        self.zstd.as_mut()
     }
 
     /// The part of the tapes that a codec works with.
-    fn tapes<const BYTES: usize>(&mut self) -> Option<&mut [u8; BYTES]> {
+    pub(crate) fn tapes<const BYTES: usize>(&mut self) -> Option<&mut [u8; BYTES]> {
         self.tapes.as_mut()?.first_chunk_mut()
     }
 }

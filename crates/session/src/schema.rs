@@ -128,7 +128,7 @@ schema! {
         limit target_bytes Bytes
             "what the processes should cost now: the cap, or less where files need the room";
         name codec
-            "what `--codec` chose";
+            "the codec that `--codec` names";
         gauge cost_bytes Bytes
             "anonymous memory in RAM, ramfold's own included, with shared memory and page tables \
              as below; after a fork a shared page counts by its share";
@@ -184,7 +184,7 @@ schema! {
         counter faults_zero_filled Count
             "of these: pages never touched before";
         counter pages_zero_filled_ahead Pages
-            "zero pages supplied beyond the one that was touched, to a program that grows in a row";
+            "zero pages supplied beyond the one that was touched, to a program that grows page by page";
         counter faults_stalled Count
             "times a fault waited because the cap was reached";
         counter fault_ns_total Nanoseconds
@@ -210,14 +210,14 @@ schema! {
         counter pages_swapped_in Pages
             "brought back from the pool or the spill file";
         counter pages_cold Pages
-            "with `--cold-after`: pages taken because nobody had touched them for so long, as told \
-             by the probe of their block; the probes are not counted";
+            "with `--cold-after`: pages taken because the probe of their block had not come back for \
+             that time; the probes are not counted";
         counter cold_probes Pages
             "pages taken to see whether they come back: one of a block of 64";
         counter pages_prefetched Pages
             "of those brought back: ahead of a stream of faults, before they were asked for";
         counter pages_prefetch_wasted Pages
-            "of these: what a stream that did not go on had brought in last";
+            "of these: brought in last by a stream that did not go on";
         counter pages_second_chance Pages
             "brought back from staging, before they were compressed";
         counter pages_same_filled Pages
@@ -276,13 +276,13 @@ schema! {
 
     "Events and forks" "" {
         counter events_remove Count
-            "changes of the address space that the kernel told: madvise(2)";
+            "changes of the address space by madvise(2) that the kernel reported";
         counter events_unmap Count
-            "the same for munmap(2)";
+            "the same by munmap(2)";
         counter events_remap Count
-            "the same for mremap(2)";
+            "the same by mremap(2)";
         counter events_early Count
-            "of these: told before what they were built on";
+            "of these: reported before an earlier change that they depend on";
         counter forks_taken_over Count
             "forks whose child got an agent at once";
         counter forks_filled Count
@@ -311,11 +311,11 @@ schema! {
             "objects that were compressed once more, for density, because their pages had been out \
              for `--recompress-after`";
         counter pages_recompressed Pages
-            "of these: what took the place of what was there";
+            "of these: those whose new object was smaller, and was stored";
         counter recompress_in_bytes Bytes
-            "bytes of the objects whose place was taken";
+            "bytes of the objects that were replaced";
         counter recompress_out_bytes Bytes
-            "bytes of the objects that took it";
+            "bytes of the objects that replaced them";
         counter pool_reserve_misses Count
             "times the pool's reserve was empty";
         counter pool_refills_failed Count

@@ -2,6 +2,9 @@
 //! limits. Shared by the tests; not every test uses all of it.
 #![allow(dead_code)]
 
+#[macro_use]
+mod codecs;
+
 use proptest::prelude::*;
 use ramfold_codec::{PAGE_SIZE, Page};
 

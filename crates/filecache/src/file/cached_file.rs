@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ramfold_cache::{
-    Backing, CachedPages, DamagedCluster, Filled, Level, Owner, PageName, Request, Version,
+    Backing, CachedPages, DamagedCluster, Filled, Level, Owner, PageName, RefusedCluster, Request,
+    Version,
 };
 use ramfold_sys::PAGE_SIZE;
 
@@ -222,5 +223,13 @@ impl Owner for CachedFile {
         // Nobody is left to tell when standard error is closed.
         let _ =
             writeln!(io::stderr(), "ramfold: {damaged}; what it held is read from the file again");
+    }
+
+    fn note_refused(&self, refused: &RefusedCluster) {
+        let _ = writeln!(
+            io::stderr(),
+            "ramfold: {refused}; data like this stays uncompressed and is read from the file again \
+             (rejected_refused_pages of --stats counts it)"
+        );
     }
 }

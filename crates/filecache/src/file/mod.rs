@@ -80,6 +80,17 @@ pub struct Config {
 }
 
 impl Config {
+    /// So much memory for both levels, and all else as it serves best.
+    pub fn new(memory_bytes: u64) -> Config {
+        Config {
+            memory_bytes,
+            compressed_share: None,
+            codec: None,
+            cluster: None,
+            synchronous: false,
+        }
+    }
+
     /// Whether a choice was made that is otherwise made as SOURCE is: all is cached then.
     pub fn is_chosen(&self) -> bool {
         self.compressed_share.is_some() || self.codec.is_some() || self.cluster.is_some()

@@ -70,6 +70,8 @@ pub struct Statistics {
     pub pages_compressed_to_bytes: u64,
     /// Pages that did not shrink by a sixteenth.
     pub rejected_incompressible_pages: u64,
+    /// Pages that were not compressed, since the engine refused the work.
+    pub rejected_refused_pages: u64,
     /// Pages that were not tried, since others of the file had not shrunk.
     pub rejected_hopeless_pages: u64,
     /// Pages that SOURCE gives faster, in order, than the lower level would.
@@ -94,6 +96,19 @@ pub struct Statistics {
     pub passthrough_files: u64,
     /// Times that a file was opened so.
     pub passthrough_opens: u64,
+}
+
+impl Statistics {
+    /// Pages that were read and not stored, for whatever reason.
+    pub fn rejected_pages(&self) -> u64 {
+        self.rejected_incompressible_pages
+            + self.rejected_refused_pages
+            + self.rejected_hopeless_pages
+            + self.rejected_fast_pages
+            + self.rejected_busy_pages
+            + self.rejected_outdated_pages
+            + self.rejected_no_room_pages
+    }
 }
 
 impl Shared {
@@ -134,6 +149,7 @@ impl Shared {
             pages_compressed: cache.compressed_pages,
             pages_compressed_to_bytes: cache.compressed_to_bytes,
             rejected_incompressible_pages: cache.incompressible_pages,
+            rejected_refused_pages: cache.refused_pages,
             rejected_hopeless_pages: cache.skipped_pages,
             rejected_fast_pages: cache.fast_pages,
             rejected_busy_pages: cache.busy_pages,

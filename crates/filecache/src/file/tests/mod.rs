@@ -65,13 +65,8 @@ fn content_of(len: usize, seed: u64) -> Vec<u8> {
 }
 
 pub(super) fn config(memory_bytes: u64) -> Config {
-    Config {
-        memory_bytes,
-        compressed_share: None,
-        codec: Some(ClusterCodec::Zstd(ZstdLevel::FASTEST)),
-        cluster: None,
-        synchronous: false,
-    }
+    let codec = Some(ClusterCodec::Zstd(ZstdLevel::FASTEST));
+    Config { codec, ..Config::new(memory_bytes) }
 }
 
 /// A kernel that drops nothing and remembers what it was told to.
