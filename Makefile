@@ -30,12 +30,12 @@ lint:
 
 test:
 	scripts/setup test
-	@echo "== make test: rustfmt, clippy, links of documents, and all tests but slow ones. Left to"
-	@echo "== make test-all: what tests that are 'ignored, slow' do, optimised programs, examples in"
+	@echo "== make test: rustfmt, clippy, links of documents, and tests. Left to make test-all: tests"
+	@echo "== that are 'ignored, slow' and those of ramfold-bench, optimised programs, examples in"
 	@echo "== documentation, dependencies, the oldest Rust, AArch64, Miri, fuzzing, and programs and"
 	@echo "== test suites of other projects."
 	$(MAKE) lint
-	$(CARGO) test --workspace --tests
+	$(CARGO) test --workspace --exclude ramfold-bench --tests
 
 test-all: test
 	scripts/setup test-all
@@ -44,7 +44,7 @@ test-all: test
 	@echo "== the oldest Rust"
 	scripts/oldest-rust
 	@echo "== examples in documentation"
-	$(CARGO) test --workspace --doc --quiet
+	$(CARGO) test --workspace --exclude ramfold-bench --doc --quiet
 	@echo "== tests of $(PROGRAMS), optimised, the slow ones too, one at a time"
 	$(CARGO) test --profile tested $(patsubst %,-p %,$(PROGRAMS)) -- --include-ignored --test-threads=1
 	@echo "== codecs on AArch64"

@@ -1048,7 +1048,7 @@ fn wait_for_a_line(child: &mut Child) {
 #[ignore = "slow: make test-all runs it"]
 fn bench_measures_this_ramfold() {
     needs_userfaultfd!();
-    // `make test` builds ramfold-bench beside ramfold.
+    // `make test-all` builds ramfold-bench beside ramfold.
     let output = Command::new(RAMFOLD)
         .args(["bench", "run", "--peer", "none,ramfold", "--workload", "random-rw,zipf-ro"])
         .args(["--size", "64M", "--scale", "0.1", "--runs", "1", "--json"])
