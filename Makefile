@@ -1,14 +1,14 @@
 # make demo      a real program in less than half of the memory it needs
-# make test      what has to pass after each change
-# make test-all  everything that has to pass: that, and parts of other projects' test suites
+# make test      what has to pass after each change: 10 minutes on two cores, from nothing built
+# make test-all  everything that has to pass: that, and what takes longer
 # make           ramfold and ramfold-bench
 # make install   installs them, manual pages and completions, into PREFIX (/usr/local)
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Their tests are for an optimised build, and one at a time.
-SLOW := ramfold ramfold-bench ramfold-torture
+# Their tests run optimised programs too.
+PROGRAMS := ramfold ramfold-bench ramfold-torture
 
 .PHONY: all build demo test test-all lint install clean
 
@@ -26,25 +26,39 @@ demo:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
-	scripts/deny
 	scripts/links
-	scripts/oldest-rust
 
 test:
 	scripts/setup test
+	@echo "== make test: rustfmt, clippy, links of documents, and tests. Left to make test-all: tests"
+	@echo "== that are 'ignored, slow' and those of ramfold-bench, optimised programs, examples in"
+	@echo "== documentation, dependencies, the oldest Rust, AArch64, Miri, fuzzing, and programs and"
+	@echo "== test suites of other projects."
 	$(MAKE) lint
-	$(CARGO) test --workspace $(patsubst %,--exclude %,$(SLOW))
+	$(CARGO) test --workspace --exclude ramfold-bench --tests
+
+test-all: test
+	scripts/setup test-all
+	@echo "== licences, sources, versions and known vulnerabilities of dependencies"
+	scripts/deny
+	@echo "== the oldest Rust"
+	scripts/oldest-rust
+	@echo "== examples in documentation"
+	$(CARGO) test --workspace --exclude ramfold-bench --doc --quiet
+	@echo "== tests of $(PROGRAMS), optimised, the slow ones too, one at a time"
+	$(CARGO) test --profile tested $(patsubst %,-p %,$(PROGRAMS)) -- --include-ignored --test-threads=1
+	@echo "== codecs on AArch64"
 	scripts/cross
+	@echo "== codecs under Miri"
 	scripts/miri
+	@echo "== fuzzing, 3 seconds for each target"
 	# Optimised fully, the targets take longer to build than they run here.
 	CARGO_PROFILE_RELEASE_OPT_LEVEL=1 scripts/fuzz 3
-	$(CARGO) test --profile tested $(patsubst %,-p %,$(SLOW)) -- --test-threads=1
+	@echo "== programs that trust their file system, on a mount"
 	scripts/programs $(TARGET)/tested/ramfold --short
-
-test-all:
-	scripts/setup test-all
-	$(MAKE) test
+	@echo "== programs that grow fast, in control groups"
 	scripts/hard-cap $(TARGET)/tested/ramfold --short
+	@echo "== test suites of other projects"
 	scripts/suites $(TARGET)/tested/ramfold --short --jobs 2
 
 # As root there is often no toolchain (sudo): what `make` built before is installed then.

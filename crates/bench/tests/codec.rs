@@ -107,6 +107,7 @@ fn instructions(codecs: &str) -> Option<Vec<[f64; 2]>> {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn instructions_are_the_same_each_time() {
     let Some(first) = instructions("wkdm") else { return };
     // A page has 1,024 words; few instructions each, hundreds without optimisation.
@@ -117,6 +118,7 @@ fn instructions_are_the_same_each_time() {
 
 /// valgrind does not know every form of every instruction.
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn instructions_of_vector_code_are_counted() {
     let codecs = ["wkv", "pbpm", "lzo", "page-lz"];
     let Some(counts) = instructions(&codecs.join(",")) else { return };

@@ -118,6 +118,7 @@ fn objects(codec: Codec, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn each_bit_flipped() {
     for codec in codecs() {
         let mut decoders = Decoders::new(codec);
@@ -174,6 +175,7 @@ fn damaged(objects: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn damaged_at_random() {
     let inputs = number("RAMFOLD_DAMAGED_INPUTS", 2000);
     for codec in codecs() {

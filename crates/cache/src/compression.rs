@@ -387,7 +387,7 @@ mod tests {
         let clusters: Vec<_> = (0..64).map(|nth| (4 * nth, &cluster[..])).collect();
         let origin = Origin::Backing { ns_per_byte: 0.0 };
         assert_eq!(cache.backlog.offer(&disk, Version(0), origin, &clusters, 0), 64);
-        // 2 GB/s for a while.
+        // 2 GB/s, for as many windows of time as it takes.
         let started = Instant::now();
         while cache.speed.is_slow() {
             assert!(started.elapsed() < Duration::from_secs(300), "it counts as slow");

@@ -208,16 +208,19 @@ fn readers_see_what_was_written_before_they_came() {
         let mut numbers = Numbers(9);
         let begun = Instant::now();
         let mut number = 0;
-        while begun.elapsed() < Duration::from_secs(2) || cache.statistics().hit_pages < 100 {
-            assert!(begun.elapsed() < PATIENCE, "nothing is found in the cache");
+        for _ in 0..100 {
             for _ in 0..20 {
                 number += 1;
                 let page = numbers.below(PAGES);
                 disk.write(&cache, (page * PAGE) as usize, &page_of(number));
                 written[page as usize].store(number, Ordering::SeqCst);
             }
-            // Long enough for what is read to be kept.
-            thread::sleep(Duration::from_millis(20));
+            // Until what is read is kept, and read once more.
+            let before = cache.statistics().hit_pages;
+            while cache.statistics().hit_pages < before + 20 {
+                assert!(begun.elapsed() < PATIENCE, "nothing is found in the cache");
+                thread::yield_now();
+            }
         }
         is_over.store(true, Ordering::Relaxed);
     });

@@ -296,12 +296,14 @@ fn every_operation_fails_once(way: Way) {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_disk_that_fails_once_costs_nothing_and_a_dead_one_no_wrong_byte() {
     needs_userfaultfd!();
     every_operation_fails_once(Way::Plain);
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn the_same_with_io_uring() {
     needs_userfaultfd!();
     every_operation_fails_once(Way::Ring);

@@ -124,6 +124,7 @@ fn tree(directory: &Path) -> String {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_hundred_thousand_names_are_listed_and_removed() {
     const NAMES: usize = 100_000;
     let Some(mounted) = Mounted::new() else { return };
@@ -425,6 +426,7 @@ impl ManyFiles {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn many_files_that_are_looked_at_stay_within_the_memory() {
     let Some(many) = ManyFiles::new() else { return };
     let status = format!("/proc/{}/status", many.mounted.server.id());
@@ -444,6 +446,7 @@ fn many_files_that_are_looked_at_stay_within_the_memory() {
             // As much again as the table may have, should this machine be busy.
             assert!(amount("inode_bytes") < ManyFiles::MEMORY / 4, "{statistics}");
             assert!(bytes < ManyFiles::MEMORY + (4 << 20), "{bytes}: {statistics}");
+            // A sample, as long as there is something to be seen.
             std::thread::sleep(Duration::from_millis(50));
         }
         assert_eq!(reader.join().unwrap().unwrap(), 2 * ManyFiles::FILES as u64);
@@ -452,6 +455,7 @@ fn many_files_that_are_looked_at_stay_within_the_memory() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn what_is_in_use_is_not_forgotten() {
     let Some(many) = ManyFiles::new() else { return };
     let mounted = &many.mounted;
@@ -800,6 +804,7 @@ fn options_of_mount_restrict_it() {
 
 /// A second store to a page changes no time of the file.
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn what_is_stored_through_a_mapping_of_source_is_seen() {
     if !can_mount() {
         return;
@@ -823,7 +828,8 @@ with mmap.mmap(behind, 0) as memory, mmap.mmap(through, 0, prot=mmap.PROT_READ) 
             assert time.monotonic() - begin < 60, (text, os.pread(through, 6, 5000))
             time.sleep(0.01)
         print('seen after %.1f s' % (time.monotonic() - begin))
-        # What is there now may be kept.
+        # What is there now may be kept, as nothing shows for two looks of the watch. That time
+        # passes is what this is about.
         for _ in range(12):
             os.pread(through, 6, 5000)
             time.sleep(0.1)
@@ -947,6 +953,7 @@ fn what_happens_is_told_each_second() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn the_bench_runs_tiny() {
     if !can_mount() {
         return;
@@ -997,6 +1004,7 @@ fn the_bench_runs_tiny() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn the_bench_of_web_servers_runs_tiny() {
     if !can_mount() {
         return;
@@ -1218,6 +1226,8 @@ writer = os.open(mount + "/file", os.O_RDWR)
 memory = mmap.mmap(writer, 8192)
 os.close(writer), os.close(reader)
 memory[0:3] = b"one"
+# Time that passes is what this is about: more than the half second after which the watch looks
+# again, here, and than the tenth for which what was seen is believed, below.
 time.sleep(0.7)
 for nth, flags in enumerate([os.O_RDWR, os.O_RDONLY, os.O_RDWR, os.O_RDONLY | os.O_DIRECT]):
     fd = os.open(mount + "/file", flags)

@@ -68,6 +68,7 @@ fn follow(path: &Path) -> Followed {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn what_becomes_of_objects_is_recorded_and_other_allocators_can_do_the_same() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
@@ -79,7 +80,7 @@ fn what_becomes_of_objects_is_recorded_and_other_allocators_can_do_the_same() {
     let followed = follow(&path);
     let Followed { puts, left, whole } = followed;
     assert!(puts > 8_000 && left < puts && whole, "{followed:?}");
-    // `make test` builds ramfold-bench beside ramfold.
+    // `make test-all` builds ramfold-bench beside ramfold.
     let output = Command::new(RAMFOLD)
         .args(["bench", "store", "--json", "--object-trace"])
         .arg(&path)

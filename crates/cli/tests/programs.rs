@@ -110,6 +110,7 @@ fn c_source(functions: usize) -> String {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn gcc() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
@@ -120,6 +121,7 @@ fn gcc() {
 
 /// Programs of a build share the cap, large ones and many that are small.
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn make_with_two_jobs() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
@@ -144,6 +146,7 @@ sum: $(OBJECTS)
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn sqlite() {
     needs_userfaultfd!();
     // The whole check looks each row up in the index, in random order: minutes of faults.
@@ -166,6 +169,7 @@ fn sqlite() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn node() {
     needs_userfaultfd!();
     let script = "
@@ -179,6 +183,7 @@ fn node() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn java() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
@@ -206,6 +211,7 @@ fn java() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn python_with_threads_and_forks() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
@@ -214,6 +220,7 @@ fn python_with_threads_and_forks() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_server_that_forks() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
@@ -231,12 +238,14 @@ fn redis(name: &str, mode: &[&str], until: Option<Until>) -> Value {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn redis_server() {
     needs_userfaultfd!();
     redis("redis", &[], None);
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn redis_server_that_saves_from_a_fork() {
     needs_userfaultfd!();
     // What the two share, and what is left of that when the child has ended.
@@ -248,6 +257,7 @@ fn redis_server_that_saves_from_a_fork() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn the_demo() {
     needs_userfaultfd!();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo.py");
@@ -277,6 +287,7 @@ print('right')
 ";
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_program_that_takes_all_the_memory_there_is_does_not_stop_reclaim() {
     needs_userfaultfd!();
     // The kernel ends what passes this; ramfold takes it less 10 % for its cap.

@@ -51,6 +51,7 @@ fn observe(program: &Path, argument: &str, caps: &[&str]) {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_program_prints_the_same() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
@@ -326,6 +327,7 @@ fn who_runs_as_another_user_is_held_or_named() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn sanitizers_find_what_they_find_without() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();

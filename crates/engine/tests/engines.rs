@@ -75,6 +75,7 @@ impl Accelerator {
         while let Ok(first) = jobs.recv() {
             let mut batch = vec![first];
             batch.extend(jobs.try_iter().take(Self::BATCH - 1));
+            // A device takes its time, whatever it does.
             thread::sleep(Duration::from_micros(50));
             for (job, mailbox) in batch.into_iter().rev() {
                 let is_known = match job.task {

@@ -159,6 +159,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn kernel_peers_are_set_up_and_an_interruption_undoes_everything() {
     let _machine = machine();
     let Some(peers) = kernel_peers() else { return };
@@ -183,6 +184,7 @@ fn kernel_peers_are_set_up_and_an_interruption_undoes_everything() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_killed_run_is_mended_by_the_next_start() {
     let _machine = machine();
     let Some(peers) = kernel_peers() else { return };
@@ -212,7 +214,7 @@ fn errors_and_panics_undo_everything() {
     let _machine = machine();
     let Some(peers) = kernel_peers() else { return };
     if !cfg!(debug_assertions) {
-        println!("failures can be provoked in debug builds only");
+        println!("SKIPPED: failures can be provoked where there are debug assertions only");
         return;
     }
     for peer in ["zram-lz4", "zswap"] {
@@ -227,7 +229,7 @@ fn errors_and_panics_undo_everything() {
             let errors = text(&output.stderr);
             assert!(errors.contains(&format!("{failure} on purpose")), "{errors}");
             assert!(!output.status.success());
-            assert_eq!(output.status.signal().is_some(), failure == "panic", "{errors}");
+            assert_eq!(output.status.code() == Some(101), failure == "panic", "{errors}");
             assert_eq!(Settings::undisturbed(), before, "{peer} after a {failure}");
         }
     }

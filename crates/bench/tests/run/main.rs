@@ -20,6 +20,7 @@ use settings::Settings;
 use support::{bench, is_installed, kernel_peers, machine, report, root, run, text};
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn every_workload_runs_without_a_cap() {
     let _machine = machine();
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/src/workloads/python_demo.py");
@@ -109,6 +110,7 @@ fn every_workload_runs_without_a_cap() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_plot_has_a_curve_for_each_amount_of_memory() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
@@ -141,6 +143,7 @@ fn has_pool_outside(peer: &str) -> bool {
 /// How near the kernel comes to the asked total is its own affair, and that of whatever else swaps
 /// meanwhile: the first limit is taken here. `calibrate` has tests of the search.
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn kernel_peers_swap_what_does_not_fit_and_leave_nothing() {
     let _machine = machine();
     let Some(peers) = kernel_peers() else { return };
@@ -255,6 +258,7 @@ fn without_root_the_rest_still_works() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_memeater_gets_the_memory_there_is_and_more_with_zram() {
     let _machine = machine();
     let Some(kernel) = kernel_peers() else { return };

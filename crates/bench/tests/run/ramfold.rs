@@ -54,6 +54,7 @@ fn the_ramfold_peer_is_wrapped_and_accounted() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn what_runs_beside_a_sleeping_program_counts() {
     let _machine = machine();
     // Something that has left the program's process group, and whose parent has ended.

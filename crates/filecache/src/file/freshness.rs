@@ -15,7 +15,7 @@ const BELIEVED_MS: u64 = 100;
 /// A file that was changed behind the mount so shortly before it was looked at can be changed again
 /// without a trace, where the kernel's clock has coarse ticks (10 ms at most). What is read of it
 /// is not kept.
-const FRESH_NS: i128 = 20_000_000;
+pub(super) const FRESH_NS: i128 = 20_000_000;
 /// Instead of when the file was looked at: it is to be looked at again before anything of it is
 /// kept.
 pub(super) const NOT_BELIEVED: u64 = 0;
@@ -137,7 +137,9 @@ mod tests {
     fn who_cannot_look_because_another_does_keeps_what_it_reads() {
         let source = tempfile::tempfile().unwrap();
         source.set_len(5000).unwrap();
-        thread::sleep(Duration::from_millis(25));
+        // Times that pass are what this is about: until it does not count as freshly changed, and
+        // until what was seen is believed no more.
+        thread::sleep(Duration::from_nanos(FRESH_NS as u64 * 2));
         let cache = FileCache::new(tests::config(16 << 20)).unwrap();
         let file = cache.file(FileKey { device: 1, inode: 1, generation: 0 });
         file.note_writer();

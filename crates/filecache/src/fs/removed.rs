@@ -81,6 +81,7 @@ fn is_full(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
     use std::thread;
 
     use super::*;
@@ -93,16 +94,21 @@ mod tests {
     fn who_finds_no_space_waits_for_what_was_just_removed() {
         let removed = Removed::default();
         let mut tries = 0;
+        let (tell, told) = mpsc::channel();
         let mut try_full = || {
             tries += 1;
+            // After the second nobody listens.
+            let _ = tell.send(tries);
             full()
         };
         // Nothing was removed.
         removed.with_room(&mut try_full).unwrap_err();
         removed.note_held();
         thread::scope(|scope| {
-            scope.spawn(|| {
-                thread::sleep(Duration::from_millis(50));
+            let removed = &removed;
+            scope.spawn(move || {
+                // Once it has been tried for the second time, it waits, or is about to.
+                assert!(told.iter().any(|tries| tries == 2));
                 removed.note_closed();
             });
             let begun = Instant::now();

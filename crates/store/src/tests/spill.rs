@@ -427,8 +427,12 @@ fn threads_store_and_load_while_everything_becomes_smaller_is_spilled_and_moved(
                 recompression.begin_round(store);
                 let mut step = || recompression.step(store, &mut Halves::default());
                 while step() != Recompressed::Round {}
-                // So that others find something to write.
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                // So that others find something to write: until they have stored as much again.
+                let before = steps.load(Ordering::Relaxed);
+                while steps.load(Ordering::Relaxed) - before < 1000 && !stop.load(Ordering::Relaxed)
+                {
+                    std::thread::yield_now();
+                }
             }
         });
         for thread in 0..3u64 {

@@ -26,41 +26,49 @@ fn one_flipped_bit_is_noticed() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_zeroed_page_is_noticed() {
     sabotaged_page("zero", "found:    zeros");
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn an_old_page_is_noticed_and_recognised() {
     sabotaged_page("stale", "found:    another state of the page: pattern of region 0 page");
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn exchanged_pages_are_noticed_and_recognised() {
     sabotaged_page("swap", "found:    what page ");
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_flipped_bit_in_unwritten_memory_is_noticed() {
     sabotaged_page("fixed", "(never written)");
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_lost_addition_is_noticed() {
     assert!(sabotaged("counter").err.contains("additions were completed"));
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn damage_in_a_child_is_noticed() {
     assert!(sabotaged("child").err.contains(", a child of "));
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn damage_to_shared_memory_is_noticed() {
     assert!(sabotaged("beside").err.contains("shared anonymous memory, page 1 byte 5"));
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn standstill_is_noticed() {
     let end = run("--operations 400 --megabytes 16 --seed 12 --hang-seconds 2 --sabotage hang");
     assert_eq!(end.status, Some(2), "{end:#?}");

@@ -8,6 +8,7 @@ use crate::program::run;
 const RUNS: usize = 4;
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn each_operation_passes_by_itself() {
     let list = run("--list");
     assert_eq!(list.status, Some(0), "{list:#?}");

@@ -1,4 +1,4 @@
-//! Under `ramfold run`, with half of the memory: a minute's worth. `make test` builds `ramfold`
+//! Under `ramfold run`, with half of the memory: a minute's worth. `make test-all` builds `ramfold`
 //! beside the torture program.
 //!
 //! RAMFOLD_TORTURE_SEEDS=FIRST..LAST runs other seeds, four seconds each.
@@ -38,6 +38,7 @@ fn seeds(usual: Range<u64>) -> Range<u64> {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn every_byte_is_right() {
     for seed in seeds(1..3) {
         under_ramfold("--memory 64M", &format!("--seconds 3 --seed {seed}")).passed();
@@ -46,6 +47,7 @@ fn every_byte_is_right() {
 
 /// Everything is cold most of the time, with memory short and with room for all.
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn every_byte_is_right_in_proactive_mode() {
     for seed in seeds(23..24) {
         for cap in ["64M", "2G"] {
@@ -56,12 +58,14 @@ fn every_byte_is_right_in_proactive_mode() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn every_byte_is_right_with_much_that_does_not_compress() {
     under_ramfold("--memory 64M", "--seconds 3 --seed 20 --incompressible 60").passed();
 }
 
 /// Most of it on disk: what compresses badly, and what there is no room for.
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn every_byte_is_right_with_a_spill_file() {
     let folder = env!("CARGO_TARGET_TMPDIR");
     let spill = format!("--memory 64M --spill {folder}:4G");
@@ -76,11 +80,13 @@ fn every_byte_is_right_with_a_spill_file() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn every_byte_is_right_in_a_crowd() {
     under_ramfold("--memory 64M", "--seconds 3 --seed 21 --threads 12 --children 8").passed();
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn every_byte_is_right_when_descriptors_are_closed() {
     under_ramfold("--memory 64M", "--seconds 3 --seed 22 --close-descriptors").passed();
 }

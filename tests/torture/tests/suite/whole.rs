@@ -3,6 +3,7 @@
 use crate::program::{run, run_unprivileged};
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn passes_on_several_seeds() {
     for seed in 1..=3 {
         let line = format!("--seconds 3 --megabytes 64 --seed {seed}");
@@ -20,22 +21,26 @@ fn passes_without_privileges() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn passes_alone_and_crowded() {
     run("--seconds 2 --megabytes 16 --threads 1 --children 1 --seed 5").passed();
     run("--seconds 2 --megabytes 48 --threads 12 --children 8 --seed 6").passed();
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn passes_with_incompressible_memory() {
     run("--seconds 2 --megabytes 32 --incompressible 100 --seed 7").passed();
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn passes_when_descriptors_are_closed() {
     run("--seconds 2 --megabytes 32 --close-descriptors --seed 8").passed();
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn counted_operations_give_the_same_line_each_time() {
     let arguments = "--operations 500 --megabytes 32 --seed 9";
     let first = run(arguments);

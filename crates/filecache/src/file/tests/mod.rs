@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ramfold_codec::ZstdLevel;
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 
+use super::freshness::FRESH_NS;
 use super::*;
 
 mod changes;
@@ -161,7 +162,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Long enough for a file not to count as freshly changed.
+/// Lets time pass until a file does not count as freshly changed.
 fn rest() {
-    thread::sleep(Duration::from_millis(25));
+    thread::sleep(Duration::from_nanos(FRESH_NS as u64 * 5 / 4));
 }
