@@ -20,7 +20,7 @@ const BAR: usize = 44;
 const PAGE: f64 = 4096.0;
 
 /// Shows it until it is dropped.
-pub struct MountView {
+pub(crate) struct MountView {
     /// Nothing is sent: it is over when there is no sender.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,7 @@ pub struct MountView {
 impl MountView {
     /// # Errors
     /// When there can be no more threads.
-    pub fn begin(view: View) -> io::Result<MountView> {
+    pub(crate) fn begin(view: View) -> io::Result<MountView> {
         let (end, ended) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("live-view".to_owned())

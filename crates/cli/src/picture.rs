@@ -19,7 +19,7 @@ static IS_DRAWN: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// When there is no standard error any more.
-pub fn draw(text: &str) -> io::Result<()> {
+pub(crate) fn draw(text: &str) -> io::Result<()> {
     let drawn = drawing(text, rows_and_columns());
     let mut stderr = io::stderr().lock();
     IS_DRAWN.store(true, Ordering::Relaxed);
@@ -27,7 +27,7 @@ pub fn draw(text: &str) -> io::Result<()> {
 }
 
 /// Takes it away, if there is one.
-pub fn erase(stderr: &mut StderrLock<'_>) {
+pub(crate) fn erase(stderr: &mut StderrLock<'_>) {
     if IS_DRAWN.swap(false, Ordering::Relaxed) {
         // Nobody is left to tell when standard error is closed.
         let _ = stderr.write_all(ERASE.as_bytes());
@@ -35,7 +35,7 @@ pub fn erase(stderr: &mut StderrLock<'_>) {
 }
 
 /// Whether some lines can be written to standard error now, without waiting for whoever reads them.
-pub fn is_read() -> bool {
+pub(crate) fn is_read() -> bool {
     let stderr = io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

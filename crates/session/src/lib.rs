@@ -16,8 +16,7 @@
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(not(test), no_std)]
-#![deny(unsafe_code, missing_docs)]
-#![warn(unreachable_pub)]
+#![deny(unsafe_code)]
 
 mod accounts;
 mod ended;

@@ -13,25 +13,25 @@ use crate::world::{self, World};
 use crate::{current, operations};
 
 /// Where in its page a counter lies.
-pub fn counter_offset(recipe: Recipe, page: usize, quarter: usize) -> usize {
+pub(crate) fn counter_offset(recipe: Recipe, page: usize, quarter: usize) -> usize {
     let words = PAGE / COUNTERS_PER_PAGE / 8;
     let word = mix(&[recipe.seed, page as u64, quarter as u64]) as usize % words;
     quarter * (PAGE / COUNTERS_PER_PAGE) + word * 8
 }
 
 /// What the records say a page holds.
-pub fn content(records: Records<'_>, region: usize, page: usize) -> Content {
+pub(crate) fn content(records: Records<'_>, region: usize, page: usize) -> Content {
     Content::from_bits(slot(records, region, page).content.load(SeqCst))
 }
 
-pub fn slot(records: Records<'_>, region: usize, page: usize) -> &crate::table::PageSlot {
+pub(crate) fn slot(records: Records<'_>, region: usize, page: usize) -> &crate::table::PageSlot {
     let shape = &records.shapes[region];
     assert!((page as u64) < shape.capacity.load(SeqCst));
     &records.slots[shape.first_slot.load(SeqCst) as usize + page]
 }
 
 /// Address of a page.
-pub fn address(records: Records<'_>, region: usize, page: usize) -> usize {
+pub(crate) fn address(records: Records<'_>, region: usize, page: usize) -> usize {
     records.shapes[region].address.load(SeqCst) as usize + page * PAGE
 }
 
@@ -41,7 +41,13 @@ fn counted(world: &World) {
 }
 
 /// Compares a page in place. `memory` is the page.
-pub fn page(world: &World, records: Records<'_>, region: usize, page: usize, memory: Span<'_>) {
+pub(crate) fn page(
+    world: &World,
+    records: Records<'_>,
+    region: usize,
+    page: usize,
+    memory: Span<'_>,
+) {
     if region == world.counter_region {
         return counter_page(world, records, region, page, memory);
     }
@@ -58,7 +64,7 @@ pub fn page(world: &World, records: Records<'_>, region: usize, page: usize, mem
 }
 
 /// Compares bytes that left the page by another way than a load: a system call, another process.
-pub fn copied(
+pub(crate) fn copied(
     world: &World,
     records: Records<'_>,
     region: usize,
@@ -79,7 +85,7 @@ pub fn copied(
 }
 
 /// Compares a page that MADV_FREE was called for: as before, or all zeros, nothing in between.
-pub fn page_or_zeros(
+pub(crate) fn page_or_zeros(
     world: &World,
     records: Records<'_>,
     region: usize,
@@ -100,7 +106,7 @@ pub fn page_or_zeros(
 }
 
 /// Requires that memory reads as zeros, whatever the records say.
-pub fn zeros(world: &World, region: usize, page: usize, memory: Span<'_>, route: &str) {
+pub(crate) fn zeros(world: &World, region: usize, page: usize, memory: Span<'_>, route: &str) {
     let mut found = PageBytes::zeroed();
     memory.load(&mut found.0);
     counted(world);
@@ -147,7 +153,7 @@ fn counter_page(world: &World, records: Records<'_>, region: usize, page: usize,
 }
 
 /// A counter in tortured memory; `word` is its 8 bytes.
-pub fn counter(word: Span<'_>) -> &AtomicU64 {
+pub(crate) fn counter(word: Span<'_>) -> &AtomicU64 {
     assert!(word.bytes() == 8 && word.address().is_multiple_of(8));
     // SAFETY: aligned and readable for the span's life; counters are only used as atomics, apart
     // from copies whose counter bytes are not looked at.

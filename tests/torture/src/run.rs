@@ -27,7 +27,7 @@ const ROUNDS_PER_REPLACEMENT: usize = 6;
 
 static TALLY: Tally = Tally::new();
 
-pub fn run(options: &'static Options) -> ExitCode {
+pub(crate) fn run(options: &'static Options) -> ExitCode {
     match prepare(options) {
         Ok((world, watchdog)) => Run::new(world, watchdog).finish(),
         Err(message) => {

@@ -14,7 +14,7 @@ use crate::world::World;
 use crate::{current, fail};
 
 /// The operations of this run, each with its number and its share of the draws.
-pub struct Choice {
+pub(crate) struct Choice {
     entries: Vec<(usize, &'static Operation)>,
     weights: Vec<usize>,
     total: usize,
@@ -23,7 +23,7 @@ pub struct Choice {
 impl Choice {
     /// What `--only` and `--skip` leave. When that is nothing that threads can do, they read and
     /// write.
-    pub fn new(only: &[String], skip: &[String]) -> Self {
+    pub(crate) fn new(only: &[String], skip: &[String]) -> Self {
         let has = |names: &[String], operation: &Operation| {
             names.iter().any(|name| name == operation.name)
         };
@@ -59,14 +59,14 @@ impl Choice {
 }
 
 /// What was done, by number of operation.
-pub struct Tally {
+pub(crate) struct Tally {
     pub done: [AtomicU64; INDEX_MAX],
     pub took_us: [AtomicU64; INDEX_MAX],
     pub skipped: Mutex<BTreeMap<(usize, String), u64>>,
 }
 
 impl Tally {
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             done: [const { AtomicU64::new(0) }; INDEX_MAX],
             took_us: [const { AtomicU64::new(0) }; INDEX_MAX],
@@ -75,7 +75,7 @@ impl Tally {
     }
 
     /// Lines that say what could not be done, and with `all` also what was done.
-    pub fn text(&self, all: bool) -> String {
+    pub(crate) fn text(&self, all: bool) -> String {
         let mut lines = String::new();
         for (index, operation) in operations::all().filter(|_| all) {
             let done = self.done[index].load(Relaxed);
@@ -95,7 +95,7 @@ impl Tally {
     }
 }
 
-pub struct Worker {
+pub(crate) struct Worker {
     world: &'static World,
     thread: usize,
     turns: u64,
@@ -106,7 +106,7 @@ pub struct Worker {
 
 impl Worker {
     /// To be called on the thread itself.
-    pub fn start(world: &'static World, thread: usize) -> Self {
+    pub(crate) fn start(world: &'static World, thread: usize) -> Self {
         take_slot(world, thread, Activity::Working);
         let signal_stack = join_in(thread);
         for index in world.own(thread) {
@@ -119,7 +119,7 @@ impl Worker {
 
     /// Does up to `turns` operations, fewer when `deadline` passes, but one. Returns how
     /// many.
-    pub fn torture(
+    pub(crate) fn torture(
         &mut self,
         choice: &Choice,
         tally: &Tally,
@@ -162,7 +162,7 @@ impl Worker {
     }
 
     /// Compares all memory of this thread.
-    pub fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         let slot = &self.world.table.threads[self.thread];
         slot.operation.store(operations::CHECK_ALL as u32, SeqCst);
         for index in self.world.own(self.thread) {
@@ -173,7 +173,7 @@ impl Worker {
     }
 
     /// A hash of the operations done and of the bytes they left.
-    pub fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.world.own(self.thread).fold(self.hash, |hash, index| {
             mix(&[hash, self.world.regions[index].lock(self.world).hash()])
         })
@@ -182,7 +182,7 @@ impl Worker {
 
 /// Lets this thread act for worker `thread`, and gives it a signal stack in tortured memory for as
 /// long as it runs.
-pub fn join_in(thread: usize) -> SignalStack {
+pub(crate) fn join_in(thread: usize) -> SignalStack {
     current::assume(thread);
     match SignalStack::install() {
         Ok(stack) => stack,
@@ -191,7 +191,7 @@ pub fn join_in(thread: usize) -> SignalStack {
 }
 
 /// Makes this thread known to the watchdog.
-pub fn take_slot(world: &World, index: usize, activity: Activity) {
+pub(crate) fn take_slot(world: &World, index: usize, activity: Activity) {
     current::assume(index);
     let slot = &world.table.threads[index];
     slot.operation.store(operations::SET_UP as u32, SeqCst);

@@ -39,7 +39,7 @@ const IN_BACKGROUND: &str = "RAMFOLD_MOUNT_IN_BACKGROUND";
   ramfold mount --memory 2G /srv/data /mnt/data          until Ctrl-C or `ramfold umount /mnt/data`
   ramfold mount --live /srv/data /mnt/data               what it does, as it happens
   sudo ramfold mount --daemon /srv/data /mnt/data        for all users, in the background")]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// What the cache may cost in RAM, both levels together: 512M, 1.5G, 40% (of the machine's RAM) [default: half
     /// of the control group's limit, or of the machine's RAM]
     #[arg(short, long, value_name = "SIZE")]
@@ -113,7 +113,7 @@ fn compressed_share(text: &str) -> Result<f64, String> {
 
 /// # Errors
 /// When it cannot be mounted or served.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.live && arguments.daemon {
         bail!(
             "--live shows what happens where this was started, and --daemon goes away from there: leave one of \

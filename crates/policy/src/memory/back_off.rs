@@ -4,7 +4,7 @@
 /// The first rest.
 pub const REST_NS_MIN: u64 = 100_000_000;
 /// The longest, where something happens in the process.
-pub const REST_NS_MAX: u64 = 10_000_000_000;
+const REST_NS_MAX: u64 = 10_000_000_000;
 /// The same as long as nothing has changed.
 const REST_NS_MAX_QUIET: u64 = 160_000_000_000;
 

@@ -9,7 +9,7 @@ use super::{Operation, Outcome, Skip, Turn, operation};
 use crate::errno::Errno;
 use crate::files;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("direct-read", 4, "O_DIRECT read into pages", read),
     operation("direct-write", 4, "O_DIRECT write from pages", write),
 ];
@@ -20,7 +20,7 @@ fn open(turn: &Turn<'_>) -> Result<File, Skip> {
 }
 
 /// Turns direct I/O on or off for a file.
-pub fn set_direct(file: &File, direct: bool) -> Outcome {
+pub(super) fn set_direct(file: &File, direct: bool) -> Outcome {
     let flags = if direct { libc::O_DIRECT } else { 0 };
     // SAFETY: a plain system call on an open descriptor.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) } {

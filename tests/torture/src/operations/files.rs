@@ -10,7 +10,7 @@ use crate::memory::{PAGE, Span};
 use crate::rng::Rng;
 use crate::{current, fail, files};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("file-read", 5, "pread into pages", read),
     operation("file-write", 5, "pwrite from pages", write),
     operation("file-readv", 4, "preadv into pieces of pages", readv),
@@ -24,7 +24,7 @@ fn open(turn: &Turn<'_>) -> Result<File, Skip> {
 
 /// Repeats `call`, which is told how many bytes are done and returns how many it did, until all
 /// `bytes` are done. A system call that cannot reach the memory is wrong.
-pub fn repeat(name: &str, bytes: usize, mut call: impl FnMut(usize) -> isize) {
+pub(super) fn repeat(name: &str, bytes: usize, mut call: impl FnMut(usize) -> isize) {
     let mut done = 0;
     while done < bytes {
         let result = call(done);
@@ -81,7 +81,7 @@ fn write(turn: &mut Turn<'_>) -> Outcome {
 }
 
 /// Cuts a span into pieces of odd lengths.
-pub fn pieces(span: Span<'_>, rng: &mut Rng) -> Vec<libc::iovec> {
+pub(super) fn pieces(span: Span<'_>, rng: &mut Rng) -> Vec<libc::iovec> {
     let mut pieces = Vec::new();
     let mut at = 0;
     while at < span.bytes() && pieces.len() < 512 {

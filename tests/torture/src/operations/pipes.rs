@@ -9,7 +9,7 @@ use crate::handlers::Quiet;
 use crate::memory::{PAGE, Span};
 use crate::{current, fail, worker};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("pipe", 5, "pages through a pipe into other pages, by read and write", pipe),
     operation("vmsplice", 4, "lends pages to a pipe and reads them from it later", vmsplice),
 ];

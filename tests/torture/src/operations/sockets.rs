@@ -12,7 +12,7 @@ use crate::handlers::Quiet;
 use crate::memory::Span;
 use crate::{current, fail, worker};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("socket", 5, "sendmsg from pages and recvmsg into pages", socket),
     operation("zerocopy", 3, "lends pages to TCP by MSG_ZEROCOPY, reads them later", zerocopy),
 ];
