@@ -1,7 +1,7 @@
 //! `ramfold mount --live`: what happens in the cache, told each second.
 //!
-//! On a terminal it is a picture; elsewhere a line, to be kept. What the kernel answers from its own level nobody
-//! here hears of: all rates are of the requests that came to ramfold.
+//! On a terminal it is a picture; elsewhere a line, to be kept. What the kernel answers from its
+//! own level nobody here hears of: all rates are of the requests that came to ramfold.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};

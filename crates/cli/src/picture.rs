@@ -1,7 +1,8 @@
 //! Text at the lower end of a terminal that is drawn again and again, on standard error.
 //!
-//! The cursor stays above it, at the beginning of a line that is left free. So it is erased by erasing all that is
-//! below the cursor, and what somebody else writes meanwhile stands whole, above the next picture.
+//! The cursor stays above it, at the beginning of a line that is left free. So it is erased by
+//! erasing all that is below the cursor, and what somebody else writes meanwhile stands whole,
+//! above the next picture.
 
 use std::io::{self, StderrLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Real mounts: what is done through one has the same results, errors and traces in SOURCE as when it is done
-//! there.
+//! Real mounts: what is done through one has the same results, errors and traces in SOURCE as when
+//! it is done there.
 
 mod support;
 

@@ -190,8 +190,8 @@ print('right')
     }
 }
 
-/// While a child lives objects are kept when their pages come back. A read ahead of a stream can meet
-/// such a page after it was changed and taken out again.
+/// While a child lives objects are kept when their pages come back. A read ahead of a stream can
+/// meet such a page after it was changed and taken out again.
 #[test]
 fn what_was_changed_while_its_old_content_was_read_stays_changed() {
     needs_userfaultfd!();

@@ -25,8 +25,8 @@
 //! who ask:
 //!
 //! - [`Launch::adopt_orphans`] makes this process the reaper of its descendants
-//!   (`PR_SET_CHILD_SUBREAPER`) and waits for every child of it, whoever started that. Such a run is
-//!   the only one of its process.
+//!   (`PR_SET_CHILD_SUBREAPER`) and waits for every child of it, whoever started that. Such a run
+//!   is the only one of its process.
 //! - [`Launch::catch_signals`] handles signals of this process, which are ignored after the run.
 //! - Processes that the program has started may outlive the [`Run`]. They find their session by a
 //!   file descriptor of this process, so the session's descriptors stay open then until this

@@ -216,8 +216,8 @@ fn priority() -> Check {
         Ok(Ok(true)) => (State::Works, "the agent comes before other work", None),
         _ => (
             State::Limited,
-            "the agent waits for its turn: on a busy machine a program that grows fast passes a small \
-             cap for milliseconds",
+            "the agent waits for its turn: on a busy machine a program that grows fast passes a \
+             small cap for milliseconds",
             Some("`ulimit -e 30` (nice in /etc/security/limits.conf) or CAP_SYS_NICE".to_owned()),
         ),
     };

@@ -166,8 +166,9 @@ impl Watched {
         }
     }
 
-    /// Waits until the program's anonymous memory stays within so much, by the kernel's count. Where
-    /// a busy machine keeps reclaim waiting it may be more for a moment, but not look after look.
+    /// Waits until the program's anonymous memory stays within so much, by the kernel's count.
+    /// Where a busy machine keeps reclaim waiting it may be more for a moment, but not look after
+    /// look.
     pub(crate) fn wait_until_held(&mut self, bytes: u64) {
         let program = self.program();
         let (mut looks, mut most) = (0, 0);

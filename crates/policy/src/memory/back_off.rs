@@ -44,8 +44,8 @@ impl BackOff {
         now_ns - self.tried_ns >= self.rest_ns.min(most)
     }
 
-    /// By how much the process may grow before reclaim is tried again all the same, where it may grow
-    /// by `step_bytes` after the shortest rest.
+    /// By how much the process may grow before reclaim is tried again all the same, where it may
+    /// grow by `step_bytes` after the shortest rest.
     pub fn growth_bytes(&self, step_bytes: u64) -> u64 {
         step_bytes * (self.rest_ns.min(REST_NS_MAX) / REST_NS_MIN)
     }
