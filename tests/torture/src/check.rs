@@ -40,6 +40,27 @@ fn counted(world: &World) {
     current::beat();
 }
 
+/// What a page has by the records.
+fn expected(
+    world: &World,
+    records: Records<'_>,
+    region: usize,
+    page: usize,
+) -> (Content, PageBytes) {
+    let content = content(records, region, page);
+    let mut expected = PageBytes::zeroed();
+    content.fill(world.recipe, &mut expected);
+    (content, expected)
+}
+
+/// What a page has.
+fn load(world: &World, memory: Span<'_>) -> PageBytes {
+    let mut found = PageBytes::zeroed();
+    memory.load(&mut found.0);
+    counted(world);
+    found
+}
+
 /// Compares a page in place. `memory` is the page.
 pub(crate) fn page(
     world: &World,
@@ -51,12 +72,8 @@ pub(crate) fn page(
     if region == world.counter_region {
         return counter_page(world, records, region, page, memory);
     }
-    let content = content(records, region, page);
-    let mut expected = PageBytes::zeroed();
-    content.fill(world.recipe, &mut expected);
-    let mut found = PageBytes::zeroed();
-    memory.load(&mut found.0);
-    counted(world);
+    let (content, expected) = expected(world, records, region, page);
+    let found = load(world, memory);
     if found.0 != expected.0 {
         let place = Place { world, records, region, page, route: "in memory" };
         place.mismatch(content, &expected, &found, Some(memory));
@@ -72,9 +89,7 @@ pub(crate) fn copied(
     bytes: &[u8],
     route: &str,
 ) {
-    let content = content(records, region, page);
-    let mut expected = PageBytes::zeroed();
-    content.fill(world.recipe, &mut expected);
+    let (content, expected) = expected(world, records, region, page);
     counted(world);
     if bytes != expected.0 {
         let mut found = PageBytes::zeroed();
@@ -92,12 +107,8 @@ pub(crate) fn page_or_zeros(
     page: usize,
     memory: Span<'_>,
 ) {
-    let content = content(records, region, page);
-    let mut expected = PageBytes::zeroed();
-    content.fill(world.recipe, &mut expected);
-    let mut found = PageBytes::zeroed();
-    memory.load(&mut found.0);
-    counted(world);
+    let (content, expected) = expected(world, records, region, page);
+    let found = load(world, memory);
     if found.0 != expected.0 && found.0.iter().any(|&byte| byte != 0) {
         let route = "in memory, after MADV_FREE (zeros would do as well)";
         let place = Place { world, records, region, page, route };
@@ -107,9 +118,7 @@ pub(crate) fn page_or_zeros(
 
 /// Requires that memory reads as zeros, whatever the records say.
 pub(crate) fn zeros(world: &World, region: usize, page: usize, memory: Span<'_>, route: &str) {
-    let mut found = PageBytes::zeroed();
-    memory.load(&mut found.0);
-    counted(world);
+    let found = load(world, memory);
     if found.0.iter().any(|&byte| byte != 0) {
         let expected = PageBytes::zeroed();
         let place = Place { world, records: world.table.records, region, page, route };
@@ -118,12 +127,8 @@ pub(crate) fn zeros(world: &World, region: usize, page: usize, memory: Span<'_>,
 }
 
 fn counter_page(world: &World, records: Records<'_>, region: usize, page: usize, memory: Span<'_>) {
-    let content = content(records, region, page);
-    let mut expected = PageBytes::zeroed();
-    content.fill(world.recipe, &mut expected);
-    let mut found = PageBytes::zeroed();
-    memory.load(&mut found.0);
-    counted(world);
+    let (content, mut expected) = expected(world, records, region, page);
+    let mut found = load(world, memory);
     for quarter in 0..COUNTERS_PER_PAGE {
         let offset = counter_offset(world.recipe, page, quarter);
         let slot = &records.counters[page * COUNTERS_PER_PAGE + quarter];

@@ -12,6 +12,13 @@ use super::RAMFOLD;
 /// What is done behind a mount is seen within a second or so; the machine may be busy with more.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Runs a Python program with these arguments, which must succeed.
+#[track_caller]
+pub(crate) fn python<const N: usize>(program: &str, arguments: [PathBuf; N]) {
+    let status = Command::new("python3").args(["-c", program]).args(&arguments).status().unwrap();
+    assert!(status.success(), "{arguments:?}");
+}
+
 /// A mount over a new directory, served by a process of its own, until it is dropped.
 pub(crate) struct Mounted {
     pub folder: tempfile::TempDir,

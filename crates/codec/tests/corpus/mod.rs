@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use proptest::prelude::*;
-use ramfold_codec::{PAGE_SIZE, Page};
+use ramfold_codec::{Codec, Compressor, PAGE_SIZE, Page, compress_scratch_bytes};
 
 /// SplitMix64, so that a page depends on its seed alone.
 pub(crate) struct Numbers(u64);
@@ -29,6 +29,16 @@ impl Numbers {
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
+}
+
+/// The object of a page, which compresses.
+pub(crate) fn compress(codec: Codec, page: &Page) -> Vec<u8> {
+    let mut scratch = vec![0; compress_scratch_bytes(codec)];
+    let mut compressor = Compressor::new(codec, &mut scratch).expect("enough scratch");
+    let mut out = vec![0; 2 * PAGE_SIZE];
+    let length = compressor.compress(page, &mut out).expect("these pages compress");
+    out.truncate(length);
+    out
 }
 
 /// FNV-1a, 64 bits: enough to notice that an output changed.
