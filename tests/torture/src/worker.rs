@@ -14,13 +14,13 @@ use crate::world::World;
 use crate::{current, fail};
 
 /// The operations of this run, each with its number and its share of the draws.
-pub(crate) struct Choice {
+pub(crate) struct Drawing {
     entries: Vec<(usize, &'static Operation)>,
     weights: Vec<usize>,
     total: usize,
 }
 
-impl Choice {
+impl Drawing {
     /// What `--only` and `--skip` leave. When that is nothing that threads can do, they read and
     /// write.
     pub(crate) fn new(only: &[String], skip: &[String]) -> Self {
@@ -121,7 +121,7 @@ impl Worker {
     /// many.
     pub(crate) fn torture(
         &mut self,
-        choice: &Choice,
+        choice: &Drawing,
         tally: &Tally,
         turns: u64,
         deadline: Option<Instant>,
@@ -206,7 +206,7 @@ mod tests {
 
     fn names(only: &[&str], skip: &[&str]) -> Vec<&'static str> {
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let choice = Choice::new(&owned(only), &owned(skip));
+        let choice = Drawing::new(&owned(only), &owned(skip));
         choice.entries.iter().map(|(_, operation)| operation.name).collect()
     }
 
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn draws_follow_the_weights() {
-        let choice = Choice::new(&[], &[]);
+        let choice = Drawing::new(&[], &[]);
         let mut rng = Rng::new(3);
         let mut counts = BTreeMap::new();
         for _ in 0..choice.total * 100 {
