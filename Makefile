@@ -64,7 +64,9 @@ test-all: test
 # As root there is often no toolchain (sudo): what `make` built before is installed then.
 install:
 	@if command -v $(CARGO) >/dev/null; then $(MAKE) build; \
-	elif [ ! -x $(TARGET)/release/ramfold ]; then echo "nothing is built yet: run make first" >&2; exit 1; fi
+	elif [ ! -x $(TARGET)/release/ramfold ]; then \
+		echo "nothing is built yet: run make first" >&2; exit 1; \
+	fi
 	install -D -m 0755 $(TARGET)/release/ramfold $(DESTDIR)$(PREFIX)/bin/ramfold
 	install -D -m 0755 $(TARGET)/release/ramfold-bench $(DESTDIR)$(PREFIX)/bin/ramfold-bench
 	$(TARGET)/release/ramfold manual $(DESTDIR)$(PREFIX)

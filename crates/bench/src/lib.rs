@@ -14,7 +14,6 @@
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![deny(unsafe_code)]
-#![warn(missing_docs, unreachable_pub)]
 
 mod commands;
 mod content;

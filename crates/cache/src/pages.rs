@@ -74,7 +74,7 @@ impl CachedPages {
         self.last_group.swap(group, Ordering::Relaxed).abs_diff(group) <= 1
     }
 
-    pub(crate) fn is_read_in_order(&self) -> bool {
+    fn is_read_in_order(&self) -> bool {
         self.in_order.load(Ordering::Relaxed) >= IN_ORDER
     }
 }

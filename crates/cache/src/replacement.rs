@@ -143,6 +143,7 @@ mod tests {
         }
     }
 
+    /// A test of the policy's, on purpose: it holds with the store as the policy's memory too.
     #[test]
     fn a_scan_leaves_what_is_read_again() {
         let mut pool = Pool::new(1000);

@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// A text that is none, or nothing.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let error =
         || format!("`{text}` is not a span of time: write for example 30s, 500ms, 5m or 1h");
     let (number, unit) = split(text).ok_or_else(error)?;
@@ -27,7 +27,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// As [`duration`].
-pub fn duration_or_never(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration_or_never(text: &str) -> Result<Duration, String> {
     if text == "never" {
         return Ok(Duration::MAX);
     }
@@ -38,7 +38,7 @@ pub fn duration_or_never(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// A text that is none, or one outside of 0 to 100 %.
-pub fn millionths(text: &str) -> Result<u64, String> {
+pub(crate) fn millionths(text: &str) -> Result<u64, String> {
     match split(text) {
         Some((number, "%")) if (0.0..=100.0).contains(&number) => Ok((number * 10_000.0) as u64),
         _ => Err(format!("`{text}` is not a share: write for example 2% or 0.5%")),

@@ -14,7 +14,7 @@ mod size;
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// Exit status of ramfold's own failures, as `env`, `timeout` and `docker run` have it.
-pub const EXIT_FAILED: i32 = 125;
+pub(crate) const EXIT_FAILED: i32 = 125;
 
 /// Gives Linux programs more memory than the machine has, by keeping cold pages compressed in RAM.
 #[derive(Parser)]

@@ -13,7 +13,7 @@ const HELPER: &str = "mount.fuse.ramfold";
 
 /// One of the options that stand in a row behind `-o`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MountOption {
+pub(crate) enum MountOption {
     Restriction(StatVfsMountFlags),
     AllowOther,
     Memory(Size),
@@ -51,7 +51,7 @@ impl FromStr for MountOption {
 }
 
 /// What the program was called with; by mount(8), what stands for that.
-pub fn arguments() -> Vec<OsString> {
+pub(crate) fn arguments() -> Vec<OsString> {
     let given: Vec<OsString> = std::env::args_os().collect();
     let called = given.first().map(Path::new).and_then(Path::file_name);
     if called == Some(OsStr::new(HELPER)) { of_helper(&given[1..]) } else { given }

@@ -1,7 +1,7 @@
 //! `ramfold mount --live`: what happens in the cache, told each second.
 //!
-//! On a terminal it is a picture; elsewhere a line, to be kept. What the kernel answers from its own level nobody
-//! here hears of: all rates are of the requests that came to ramfold.
+//! On a terminal it is a picture; elsewhere a line, to be kept. What the kernel answers from its
+//! own level nobody here hears of: all rates are of the requests that came to ramfold.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -20,7 +20,7 @@ const BAR: usize = 44;
 const PAGE: f64 = 4096.0;
 
 /// Shows it until it is dropped.
-pub struct MountView {
+pub(crate) struct MountView {
     /// Nothing is sent: it is over when there is no sender.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,7 @@ pub struct MountView {
 impl MountView {
     /// # Errors
     /// When there can be no more threads.
-    pub fn begin(view: View) -> io::Result<MountView> {
+    pub(crate) fn begin(view: View) -> io::Result<MountView> {
         let (end, ended) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("live-view".to_owned())

@@ -1,7 +1,8 @@
 //! Text at the lower end of a terminal that is drawn again and again, on standard error.
 //!
-//! The cursor stays above it, at the beginning of a line that is left free. So it is erased by erasing all that is
-//! below the cursor, and what somebody else writes meanwhile stands whole, above the next picture.
+//! The cursor stays above it, at the beginning of a line that is left free. So it is erased by
+//! erasing all that is below the cursor, and what somebody else writes meanwhile stands whole,
+//! above the next picture.
 
 use std::io::{self, StderrLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ static IS_DRAWN: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// When there is no standard error any more.
-pub fn draw(text: &str) -> io::Result<()> {
+pub(crate) fn draw(text: &str) -> io::Result<()> {
     let drawn = drawing(text, rows_and_columns());
     let mut stderr = io::stderr().lock();
     IS_DRAWN.store(true, Ordering::Relaxed);
@@ -27,7 +28,7 @@ pub fn draw(text: &str) -> io::Result<()> {
 }
 
 /// Takes it away, if there is one.
-pub fn erase(stderr: &mut StderrLock<'_>) {
+pub(crate) fn erase(stderr: &mut StderrLock<'_>) {
     if IS_DRAWN.swap(false, Ordering::Relaxed) {
         // Nobody is left to tell when standard error is closed.
         let _ = stderr.write_all(ERASE.as_bytes());
@@ -35,7 +36,7 @@ pub fn erase(stderr: &mut StderrLock<'_>) {
 }
 
 /// Whether some lines can be written to standard error now, without waiting for whoever reads them.
-pub fn is_read() -> bool {
+pub(crate) fn is_read() -> bool {
     let stderr = io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::Context;
-pub use ramfold_launch::{Size, SizeError};
+pub(crate) use ramfold_launch::{Size, SizeError};
 
 /// The memory that was asked for; or this share of the control group's limit, or of the machine's
 /// RAM.
 ///
 /// # Errors
 /// When it cannot be found out how much RAM there is.
-pub fn memory_bytes(asked: Option<Size>, share: f64) -> anyhow::Result<u64> {
+pub(crate) fn memory_bytes(asked: Option<Size>, share: f64) -> anyhow::Result<u64> {
     ramfold_launch::memory_bytes(asked, share).context("finding out how much RAM there is")
 }
 
 /// A file or folder and how large something there may be: `PATH` or `PATH:SIZE`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SizedPath {
+pub(crate) struct SizedPath {
     pub path: PathBuf,
     pub size: Option<Size>,
 }

@@ -1,8 +1,8 @@
-//! Whole runs with a spill file in which an operation on it fails: each in turn, once or from then on. The
-//! program must come to the right answer, or end with a message.
+//! Whole runs with a spill file in which an operation on it fails: each in turn, once or from then
+//! on. The program must come to the right answer, or end with a message.
 //!
-//! A supervisor of the program's system calls (seccomp, user notification) lets them fail: reads and
-//! writes of the file and, where io_uring is used, what submits them.
+//! A supervisor of the program's system calls (seccomp, user notification) lets them fail: reads
+//! and writes of the file and, where io_uring is used, what submits them.
 
 mod support;
 
@@ -95,8 +95,8 @@ fn run_failing(way: Way, fail: Fail) -> (Ended, u64) {
     })
 }
 
-/// From here on some system calls of this process, and all it starts, are told to who gets the descriptor
-/// that is sent to the socket.
+/// From here on some system calls of this process, and all it starts, are told to who gets the
+/// descriptor that is sent to the socket.
 fn report_system_calls(way: Way, socket: RawFd) -> io::Result<()> {
     let jump_if = |number: i64, then: libc::sock_filter| {
         let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -153,7 +153,8 @@ fn with_message<R>(
 
 fn send_descriptor(socket: RawFd, descriptor: RawFd) -> io::Result<()> {
     with_message(&mut 0, &mut Control([0; 32]), |message| {
-        // SAFETY: there is room for one header with a descriptor, which is written before it is sent.
+        // SAFETY: there is room for one header with a descriptor, which is written before it is
+        // sent.
         let sent = unsafe {
             let header = libc::CMSG_FIRSTHDR(message);
             (*header).cmsg_level = libc::SOL_SOCKET;
@@ -169,8 +170,8 @@ fn send_descriptor(socket: RawFd, descriptor: RawFd) -> io::Result<()> {
 /// `None` if nobody is there to send one.
 fn receive_descriptor(socket: &UnixDatagram) -> Option<OwnedFd> {
     with_message(&mut 0, &mut Control([0; 32]), |message| {
-        // SAFETY: the message's parts are valid for as long as this takes; what came is looked at only if
-        // something did, and the descriptor is ours then.
+        // SAFETY: the message's parts are valid for as long as this takes; what came is looked at
+        // only if something did, and the descriptor is ours then.
         unsafe {
             if libc::recvmsg(socket.as_raw_fd(), message, libc::MSG_CMSG_CLOEXEC) != 1 {
                 return None;
@@ -192,8 +193,8 @@ fn supervise(listener: &OwnedFd, folder: &Path, fail: Fail, enough: &Path) -> u6
     let mut operations = 0;
     loop {
         let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: all zero is an empty notification, which the kernel wants; the structures are the ones
-        // of these calls.
+        // SAFETY: all zero is an empty notification, which the kernel wants; the structures are the
+        // ones of these calls.
         unsafe {
             if libc::poll(&raw mut poll, 1, -1) < 0 {
                 continue;

@@ -1,5 +1,5 @@
-//! The edges between crates, and the modules with `unsafe`, as ARCHITECTURE.md draws them. Both lists are
-//! exact: what is allowed and not used fails too.
+//! The edges between crates, and the modules with `unsafe`, as ARCHITECTURE.md draws them. Both
+//! lists are exact: what is allowed and not used fails too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

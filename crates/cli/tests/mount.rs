@@ -1,5 +1,5 @@
-//! Real mounts: what is done through one has the same results, errors and traces in SOURCE as when it is done
-//! there.
+//! Real mounts: what is done through one has the same results, errors and traces in SOURCE as when
+//! it is done there.
 
 mod support;
 
@@ -12,7 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use support::RAMFOLD;
-use support::mounted::{Mounted, can_mount, ended_well, is_seen, serve, serve_with, umount};
+use support::mounted::{
+    Mounted, can_mount, ended_well, is_seen, python, serve, serve_with, umount,
+};
 
 /// A mount over a file system in RAM, whose files are passed through when they are opened for
 /// reading.
@@ -236,12 +238,7 @@ with mmap.mmap(through, 0) as memory:
 os.close(through)
 assert os.pread(behind, 4, 9000) == b'late'
 ";
-    let status = Command::new("python3")
-        .args(["-c", program])
-        .args([mounted.mount("file"), mounted.source("file")])
-        .status()
-        .unwrap();
-    assert!(status.success());
+    python(program, [mounted.mount("file"), mounted.source("file")]);
 }
 
 #[test]
@@ -834,12 +831,7 @@ with mmap.mmap(behind, 0) as memory, mmap.mmap(through, 0, prot=mmap.PROT_READ) 
             os.pread(through, 6, 5000)
             time.sleep(0.1)
 ";
-        let status = Command::new("python3")
-            .args(["-c", program])
-            .args([mounted.mount("file"), mounted.source("file")])
-            .status()
-            .unwrap();
-        assert!(status.success(), "{place}");
+        python(program, [mounted.mount("file"), mounted.source("file")]);
     }
 }
 
@@ -888,9 +880,7 @@ with mmap.mmap(file, 1 << 20) as memory:
     copy = open(sys.argv[1] + '.copy', 'rb').read()
     assert copy == memory[:], [(i, byte) for i, byte in enumerate(copy) if byte]
 ";
-    let file = mounted.mount("file");
-    let status = Command::new("python3").args(["-c", program]).arg(file).status().unwrap();
-    assert!(status.success());
+    python(program, [mounted.mount("file")]);
 }
 
 /// A mount that can be reached through itself would wait for itself.

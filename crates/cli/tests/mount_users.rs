@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use support::mounted::Mounted;
+use support::mounted::{Mounted, python};
 
 /// Also right after it has become another through SOURCE.
 #[test]
@@ -68,12 +68,7 @@ for file in held:
 assert [cat.wait() for cat in cats] == [0] * 40
 assert os.stat(behind + '/file1').st_size == 5
 "#;
-    let status = Command::new("python3")
-        .args(["-c", program])
-        .args([mounted.source(""), mounted.mount("")])
-        .status()
-        .unwrap();
-    assert!(status.success());
+    python(program, [mounted.source(""), mounted.mount("")]);
 }
 
 /// What overlayfs opens it opens as who has mounted it, in the thread of who asks.
@@ -117,10 +112,5 @@ try:
 finally:
     subprocess.run(['umount', folder + '/merged'], check=True)
 "#;
-    let status = Command::new("python3")
-        .args(["-c", program])
-        .args([mounted.folder.path().to_owned(), mounted.source("")])
-        .status()
-        .unwrap();
-    assert!(status.success());
+    python(program, [mounted.folder.path().to_owned(), mounted.source("")]);
 }

@@ -36,8 +36,9 @@ fn same_in_half_until(name: &str, program: &[&str], until: Option<Until>) -> Val
     let cap = plain.peak_anonymous_bytes / 2;
     assert!(cap > 16 << 20, "{name} needs more memory to be a test: {cap}");
 
-    // Room for the launcher, page tables, what a program grows by while nobody sees it, and children
-    // that have ended and are on their way out, which take their time where the machine is busy.
+    // Room for the launcher, page tables, what a program grows by while nobody sees it, and
+    // children that have ended and are on their way out, which take their time where the machine is
+    // busy.
     let group = LimitedGroup::new(cap + (cap / 2).max(24 << 20));
     let command = match &group {
         Some(group) => group.command(RAMFOLD),
@@ -100,7 +101,8 @@ fn c_source(functions: usize) -> String {
     for function in 0..functions as u64 {
         source.push_str(&format!(
             "uint32_t f{function}(uint32_t a, uint32_t b) {{\n  uint32_t c = a * {}u + b;\n  \
-             for (int i = 0; i < {}; i++) {{ c ^= state[(c + i) % 64] + b; state[c % 64] += i; }}\n  \
+             for (int i = 0; i < {}; i++) {{\n    \
+             c ^= state[(c + i) % 64] + b; state[c % 64] += i;\n  }}\n  \
              return c;\n}}\n",
             function * 2_654_435_761u64 % 4_294_967_296,
             function % 13 + 2,
@@ -163,8 +165,8 @@ fn sqlite() {
         PRAGMA {check};"
     );
     let stats = same_in_half("sqlite3", &["sqlite3", ":memory:", &script]);
-    // The pool grows and shrinks all the time. When that was taken for growth of the program, room was
-    // kept for more of it, half of what the program needed to get on.
+    // The pool grows and shrinks all the time. When that was taken for growth of the program, room
+    // was kept for more of it, half of what the program needed to get on.
     assert!(stats["threads_stopped"].as_u64().unwrap() < 100, "{stats}");
 }
 
@@ -174,10 +176,14 @@ fn node() {
     needs_userfaultfd!();
     let script = "
         const map = new Map();
-        for (let i = 0; i < 1_000_000; i++) map.set('key ' + i, { id: i, name: 'n' + (i % 977), next: null });
+        for (let i = 0; i < 1_000_000; i++)
+            map.set('key ' + i, { id: i, name: 'n' + (i % 977), next: null });
         let sum = 0;
         for (let round = 0; round < 3; round++)
-            for (const [key, value] of map) { sum = (sum + value.id * key.length) % 1000000007; value.next = round; }
+            for (const [key, value] of map) {
+                sum = (sum + value.id * key.length) % 1000000007;
+                value.next = round;
+            }
         console.log(sum, map.size);";
     same_in_half("node", &["node", "-e", script]);
 }
@@ -192,7 +198,8 @@ fn java() {
         public class Walk {
             public static void main(String[] a) {
                 HashMap<String, String> map = new HashMap<>();
-                for (int i = 0; i < 1000000; i++) map.put(\"key \" + i, \"value \" + (i * 31 % 4099));
+                for (int i = 0; i < 1000000; i++)
+                    map.put(\"key \" + i, \"value \" + (i * 31 % 4099));
                 long sum = 0;
                 for (int round = 0; round < 3; round++)
                     for (int i = 0; i < 1000000; i++) sum += map.get(\"key \" + i).hashCode();
@@ -264,8 +271,8 @@ fn the_demo() {
     same_in_half("demo", &["/usr/bin/python3", script]);
 }
 
-/// Takes blocks of a mebibyte as fast as it can, while another thread takes what memory is free and gives
-/// it back; then looks whether all is right.
+/// Takes blocks of a mebibyte as fast as it can, while another thread takes what memory is free and
+/// gives it back; then looks whether all is right.
 const HOSTILE: &str = "
 import hashlib, os, threading
 done = False

@@ -140,8 +140,8 @@ fn the_cap_holds_while_the_program_grows_as_fast_as_it_can() {
 blocks = [bytes([i % 7]) * 4000 for i in range(60000)]
 print(sum(block[17] for block in blocks))
 ";
-    // For some milliseconds it can pass the cap where the machine stands still at the wrong moment: one
-    // run in thirty, by 1 to 4 MB.
+    // For some milliseconds it can pass the cap where the machine stands still at the wrong moment:
+    // one run in thirty, by 1 to 4 MB.
     let mut over = [0; 3].map(|_: u64| {
         let (ended, stats) = run_python("120M", script);
         assert_eq!(text(&ended.output.stdout), "179994\n");
@@ -159,7 +159,8 @@ fn every_codec_works() {
     const SCRIPT: &str = "
 import random
 random.seed(3)
-words = [random.choice(['alpha', 'beta', 'gamma']) + str(random.randrange(10**6)) for _ in range(999)]
+def word(): return random.choice(['alpha', 'beta', 'gamma']) + str(random.randrange(10**6))
+words = [word() for _ in range(999)]
 def record(i): return {'key': i, 'name': words[i % 999] + words[i * 7 % 999], 'value': i / 7}
 records = [record(i) for i in range(40_000)]
 while not enough():
@@ -347,7 +348,8 @@ const FIX: &str = r#"
 mount -t tmpfs none "$1"
 cp -a /etc "$1/etc"
 mount --bind "$1/etc" /etc
-mknod -m 600 "$1/device" c $((0x$(stat -c %t /dev/userfaultfd))) $((0x$(stat -c %T /dev/userfaultfd)))
+major=$(stat -c %t /dev/userfaultfd) minor=$(stat -c %T /dev/userfaultfd)
+mknod -m 600 "$1/device" c $((0x$major)) $((0x$minor))
 mount --bind "$1/device" /dev/userfaultfd
 useradd --no-create-home ramfold-tester
 as_tester() {
@@ -471,7 +473,8 @@ fn the_accounts_add_up_to_the_kernels_count() {
     assert!(child.wait().unwrap().success());
 }
 
-/// For scripts: memory of so many pages, of which each begins with its number times 977, eight times.
+/// For scripts: memory of so many pages, of which each begins with its number times 977, eight
+/// times.
 const FILL: &str = r#"
 import mmap, struct
 def fill(pages):
@@ -539,7 +542,8 @@ if sys.argv[1:]:
         print("round", flush=True)
 else:
     idle = fill(15000)
-    subprocess.run([sys.executable, "-c", open("/proc/self/cmdline").read().split("\0")[2], "busy"], check=True)
+    script = open("/proc/self/cmdline").read().split("\0")[2]
+    subprocess.run([sys.executable, "-c", script, "busy"], check=True)
     check(idle)
     print("right")
 "#;
@@ -689,7 +693,8 @@ fn what_stays_out_is_compressed_once_more() {
 import array, random
 draw = random.Random(1)
 pages = 8000
-values = [array.array("q", [draw.randrange(1 << 20) for _ in range(512)]).tobytes() for _ in range(100)]
+def value(): return array.array("q", [draw.randrange(1 << 20) for _ in range(512)]).tobytes()
+values = [value() for _ in range(100)]
 cold = bytearray(pages * 4096)
 for page in range(pages):
     cold[page * 4096 : (page + 1) * 4096] = values[page % 100]
@@ -911,7 +916,7 @@ import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+libc.mremap.argtypes = [ctypes.c_void_p] + [ctypes.c_size_t] * 2 + [ctypes.c_int, ctypes.c_void_p]
 libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 pages = [bytes([i % 7]) * 4000 for i in range(15000)]
 OLD, NEW = 1 << 20, 3 << 20

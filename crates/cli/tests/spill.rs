@@ -192,8 +192,8 @@ print('right')
     }
 }
 
-/// While a child lives objects are kept when their pages come back. A read ahead of a stream can meet
-/// such a page after it was changed and taken out again.
+/// While a child lives objects are kept when their pages come back. A read ahead of a stream can
+/// meet such a page after it was changed and taken out again.
 #[test]
 #[ignore = "slow: make test-all runs it"]
 fn what_was_changed_while_its_old_content_was_read_stays_changed() {

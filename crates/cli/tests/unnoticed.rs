@@ -206,7 +206,8 @@ fn a_program_that_ramfold_cannot_come_along_to_is_named() {
     assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");
 }
 
-/// bwrap with these options and what most programs need; `None` where it cannot make a sandbox here.
+/// bwrap with these options and what most programs need; `None` where it cannot make a sandbox
+/// here.
 fn bwrap(options: &[&str]) -> Option<Vec<String>> {
     let mut command = vec!["bwrap".to_owned()];
     command.extend(options.iter().map(|&option| option.to_owned()));
@@ -258,7 +259,8 @@ fn a_sandbox_without_the_library_is_named_and_its_loader_does_not_complain() {
     }
 }
 
-/// bwrap puts other files in the place of /proc at once, when the agent of its process has just begun.
+/// bwrap puts other files in the place of /proc at once, when the agent of its process has just
+/// begun.
 #[test]
 fn a_sandbox_with_processes_of_its_own_is_looked_after() {
     needs_userfaultfd!();
@@ -317,8 +319,8 @@ fn who_runs_as_another_user_is_held_or_named() {
         let output = run(ramfold.args(command).args(python).current_dir(folder.path())).output;
         let (printed, said) = (text(&output.stdout), text(&output.stderr));
         assert!(printed.starts_with(if reason.is_empty() { "True " } else { "False " }), "{said}");
-        // Where a second passes before it executes python3, as on a busy machine, the agent of what went
-        // to the namespace says so, which is true.
+        // Where a second passes before it executes python3, as on a busy machine, the agent of what
+        // went to the namespace says so, which is true.
         let of_python = said.lines().filter(|line| !line.contains("its agent's process could not"));
         assert_eq!(of_python.count(), usize::from(!reason.is_empty()), "{command:?}: {said}");
         let expected = format!(" runs without ramfold: {reason}");
@@ -400,8 +402,8 @@ ctypes.CDLL(None).execve(words[0], arguments, environment)
     assert!(with.len() > 5, "{with:?}");
 }
 
-/// A shell starts its background jobs with some signals ignored; what such a job handles nevertheless
-/// reaches it.
+/// A shell starts its background jobs with some signals ignored; what such a job handles
+/// nevertheless reaches it.
 #[test]
 fn a_signal_that_was_ignored_is_passed_on() {
     const SCRIPT: &str = "

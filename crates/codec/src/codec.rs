@@ -231,7 +231,7 @@ impl ZstdLevel {
     /// Level 1, what `zstd` without a number means.
     pub const FASTEST: ZstdLevel = ZstdLevel(1);
     /// Level 3, libzstd's own default.
-    pub(crate) const DENSER: ZstdLevel = ZstdLevel(3);
+    const DENSER: ZstdLevel = ZstdLevel(3);
 
     /// The level of that number, or `None` outside 1 to 19.
     pub const fn new(level: u8) -> Option<ZstdLevel> {

@@ -27,7 +27,6 @@
 
 #![no_std]
 #![deny(unsafe_code)]
-#![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 // Where there is no vector code, what is made for it is left over.
 #![cfg_attr(

@@ -25,7 +25,7 @@ pub fn same_filled(page: &Page) -> Option<u64> {
 }
 
 /// The same, with these instructions.
-pub(crate) fn same_filled_by(page: &Page, backend: Backend) -> Option<u64> {
+fn same_filled_by(page: &Page, backend: Backend) -> Option<u64> {
     let word = u64::from_le_bytes(page.as_chunks().0[0]);
     backend.same_filled()(page, word).then_some(word)
 }

@@ -58,7 +58,7 @@ impl<'a> Tapes<'a> {
 }
 
 /// Non-zero words up to which a page is stored as places and words.
-pub(crate) const SPARSE_WORDS_MAX: usize = 43;
+const SPARSE_WORDS_MAX: usize = 43;
 
 /// The first byte of an object says which form it has.
 const FORM_DENSE: u8 = 0;

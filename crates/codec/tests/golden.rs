@@ -4,22 +4,13 @@
 #[macro_use]
 mod corpus;
 
-use corpus::{fingerprint, from_words, pages};
+use corpus::{compress, fingerprint, from_words, pages};
 use ramfold_codec::pbpm::Alignment;
 use ramfold_codec::wkv::Prediction;
 use ramfold_codec::{
     Codec, Compressor, Decompressor, Encoding, PAGE_SIZE, Page, compress_scratch_bytes,
     decompress_scratch_bytes, pbpm, wkdm,
 };
-
-fn compress(codec: Codec, page: &Page) -> Vec<u8> {
-    let mut scratch = vec![0; compress_scratch_bytes(codec)];
-    let mut compressor = Compressor::new(codec, &mut scratch).expect("enough scratch");
-    let mut out = vec![0; 2 * PAGE_SIZE];
-    let length = compressor.compress(page, &mut out).expect("these pages compress");
-    out.truncate(length);
-    out
-}
 
 fn decompress(encoding: Encoding, object: &[u8]) -> Box<Page> {
     let mut scratch = vec![0; decompress_scratch_bytes(encoding)];

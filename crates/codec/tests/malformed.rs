@@ -2,23 +2,13 @@
 
 mod corpus;
 
-use corpus::from_words;
+use corpus::{compress, from_words};
 use ramfold_codec::page_lz::Effort;
 use ramfold_codec::pbpm::Alignment;
 use ramfold_codec::wkv::Prediction;
 use ramfold_codec::{
-    Codec, Compressor, DecodeError, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES,
-    PAGE_SIZE, Page, compress_scratch_bytes,
+    Codec, DecodeError, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES, PAGE_SIZE,
 };
-
-fn compress(codec: Codec, page: &Page) -> Vec<u8> {
-    let mut scratch = vec![0; compress_scratch_bytes(codec)];
-    let mut compressor = Compressor::new(codec, &mut scratch).expect("enough scratch");
-    let mut out = vec![0; 2 * PAGE_SIZE];
-    let length = compressor.compress(page, &mut out).expect("these pages compress");
-    out.truncate(length);
-    out
-}
 
 fn decode(encoding: Encoding, object: &[u8]) -> Result<(), DecodeError> {
     let mut scratch = vec![0; MAX_DECOMPRESS_SCRATCH_BYTES];

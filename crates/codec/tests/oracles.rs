@@ -1,6 +1,7 @@
 //! The codecs against independent ones: other people's decoders and encoders for LZ4, LZO and zstd,
 //! and for the others slow models written from `docs/codecs.md` and the PBPM paper, one symbol and
-//! one bit at a time.
+//! one bit at a time. What the models have of the formats, tables too, they have from there: they
+//! share nothing with the crate, on purpose.
 
 mod corpus;
 

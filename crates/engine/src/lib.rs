@@ -20,7 +20,6 @@
 //! time than it takes to wake another thread, and no thread may come from the C library.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod clusters;

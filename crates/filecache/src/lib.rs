@@ -7,7 +7,6 @@
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
-#![warn(missing_docs, unreachable_pub)]
 
 mod file;
 mod fs;

@@ -25,8 +25,8 @@
 //! who ask:
 //!
 //! - [`Launch::adopt_orphans`] makes this process the reaper of its descendants
-//!   (`PR_SET_CHILD_SUBREAPER`) and waits for every child of it, whoever started that. Such a run is
-//!   the only one of its process.
+//!   (`PR_SET_CHILD_SUBREAPER`) and waits for every child of it, whoever started that. Such a run
+//!   is the only one of its process.
 //! - [`Launch::catch_signals`] handles signals of this process, which are ignored after the run.
 //! - Processes that the program has started may outlive the [`Run`]. They find their session by a
 //!   file descriptor of this process, so the session's descriptors stay open then until this
@@ -38,8 +38,7 @@
 //! that ask for a signal when that thread ends (`PR_SET_PDEATHSIG`).
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
-#![deny(unsafe_code, missing_docs)]
-#![warn(unreachable_pub)]
+#![deny(unsafe_code)]
 
 mod agent_library;
 mod awake;
@@ -70,7 +69,7 @@ pub use message::{Message, Reason};
 pub use object_trace::{TraceError, TraceOutcome};
 pub use ramfold_codec::Choice;
 pub use ramfold_pager::monitor::run_soon;
-pub use ramfold_session::{Kind, Metric, Quantiles, Statistics, Unit, Value, metrics};
+pub use ramfold_session::{Metric, MetricKind, Quantiles, Statistics, Unit, Value, metrics};
 pub use ramfold_sys::size::{Size, SizeError};
 pub use ramfold_sys::uffd::OpenError;
 pub use run::{Ended, KillReason, Run};

@@ -11,6 +11,7 @@
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(not(test), no_std)]
+#![allow(missing_docs, unreachable_pub)]
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("ramfold's agent knows the system calls of x86_64 and aarch64 only");

@@ -1,5 +1,7 @@
 //! Every interleaving of the protocols between threads, over loom's types in place of the machine's.
 
+#![allow(unreachable_pub, reason = "the protocols are modules of the agent")]
+
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;

@@ -7,7 +7,6 @@
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
-#![warn(missing_docs, unreachable_pub)]
 
 #[cfg(any(feature = "files", test))]
 extern crate alloc;

@@ -43,8 +43,8 @@ impl Session {
         })
     }
 
-    /// Agents' processes that have ended without a word, for [`Session::deserted_by`]: for a launcher
-    /// that is not told of their end. Asks the kernel about each agent: not for hot paths.
+    /// Agents' processes that have ended without a word, for [`Session::deserted_by`]: for a
+    /// launcher that is not told of their end. Asks the kernel about each agent: not for hot paths.
     pub fn lost_agents(&self) -> impl Iterator<Item = u32> {
         let namespace = proc::pid_namespace();
         self.used_processes().filter_map(move |place| {

@@ -16,8 +16,7 @@
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(not(test), no_std)]
-#![deny(unsafe_code, missing_docs)]
-#![warn(unreachable_pub)]
+#![deny(unsafe_code)]
 
 mod accounts;
 mod ended;
@@ -37,7 +36,7 @@ pub use histogram::{Histogram, Quantiles};
 pub use layout::{AGENT_NAME, SEALS, SESSION_MAGIC, SESSION_VARIABLE, SpillArea};
 pub use lent_file::LentFile;
 pub use messages::Once;
-pub use metric::{Kind, Metric, Section, Unit};
+pub use metric::{Metric, MetricKind, Section, Unit};
 pub use owned::OwnedSession;
 pub use ramfold_store::SEGMENT_BYTES_MAX;
 pub use schema::{Counters, Process, SECTIONS, Session};

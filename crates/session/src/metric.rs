@@ -8,7 +8,7 @@ use crate::statistics::Statistics;
 
 /// How a value comes about, which says how values of several times compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// A total that only grows, over all processes of the run, those that have ended included.
     Counter,
     /// An amount as it is now, over all processes that live.
@@ -23,16 +23,16 @@ pub enum Kind {
     Name,
 }
 
-impl Kind {
+impl MetricKind {
     /// The word for it in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Maximum => "maximum",
-            Kind::Quantile => "quantile",
-            Kind::Histogram => "histogram",
-            Kind::Name => "name",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Maximum => "maximum",
+            MetricKind::Quantile => "quantile",
+            MetricKind::Histogram => "histogram",
+            MetricKind::Name => "name",
         }
     }
 }
@@ -70,7 +70,7 @@ pub struct Metric {
     /// Its name in the statistics. The unit comes last: `pool_used_bytes`, `fault_ns_p99`.
     pub name: &'static str,
     /// How its value comes about.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// What its value counts.
     pub unit: Unit,
     /// What it means, in Markdown: the beginning of a sentence, without a full stop.

@@ -24,7 +24,7 @@ use ramfold_sys::robust::OwnedWord;
 use crate::histogram::Histogram;
 use crate::layout::{PROCESSES_MAX, SpillArea, counters, process, session};
 use crate::messages::{MESSAGES_MAX, Message};
-use crate::metric::{Kind, Metric, Section, Source, Unit, sum_of_counter, sum_of_gauge};
+use crate::metric::{Metric, MetricKind, Section, Source, Unit, sum_of_counter, sum_of_gauge};
 use crate::segments::SegmentSet;
 use crate::statistics::resident_bytes;
 
@@ -32,7 +32,7 @@ macro_rules! metric {
     ($kind:ident, $unit:ident, $name:ident, $help:literal, $source:expr) => {
         Metric {
             name: stringify!($name),
-            kind: Kind::$kind,
+            kind: MetricKind::$kind,
             unit: Unit::$unit,
             help: $help,
             source: $source,

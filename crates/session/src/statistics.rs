@@ -116,7 +116,7 @@ mod tests {
     use ramfold_codec::Choice;
 
     use super::*;
-    use crate::metric::{Kind, Unit};
+    use crate::metric::{MetricKind, Unit};
     use crate::owned::OwnedSession;
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
             let name = metric.name;
             assert_eq!(metric.unit == Unit::Bytes, name.contains("_bytes"), "{name}");
             assert_eq!(metric.unit == Unit::Nanoseconds, name.contains("_ns"), "{name}");
-            assert_eq!(metric.kind == Kind::Maximum, name.ends_with("_max"), "{name}");
+            assert_eq!(metric.kind == MetricKind::Maximum, name.ends_with("_max"), "{name}");
             assert!(!metric.help.is_empty() && !metric.help.ends_with('.'), "{name}");
         }
     }

@@ -16,7 +16,6 @@
 
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
-#![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod allocator;

@@ -93,19 +93,20 @@ impl Recompression {
     pub fn step(&mut self, store: &Store, with: &mut impl Denser) -> Recompressed {
         let mut copy = [0; OBJECT_BYTES_MAX];
         while self.has_more(store) {
-            let Some(found) = self.next_in_leaf(store, with, &mut copy) else {
+            let Some(candidate) = self.next_in_leaf(store, with, &mut copy) else {
                 self.leave(store);
                 continue;
             };
-            let Some((encoding, object)) = with.denser(found.encoding, &copy[..found.len]) else {
+            let Some((encoding, object)) = with.denser(candidate.encoding, &copy[..candidate.len])
+            else {
                 self.misses += 1;
                 return Recompressed::Stayed;
             };
             let bytes_after = object.len();
-            return match self.replace(store, &found, encoding, object) {
+            return match self.replace(store, &candidate, encoding, object) {
                 Some(true) => {
                     self.hits += 1;
-                    Recompressed::Replaced { bytes_before: found.len, bytes_after }
+                    Recompressed::Replaced { bytes_before: candidate.len, bytes_after }
                 }
                 Some(false) => Recompressed::Stayed,
                 None => Recompressed::Round,
@@ -135,13 +136,13 @@ impl Recompression {
         store: &Store,
         with: &impl Denser,
         copy: &mut [u8; OBJECT_BYTES_MAX],
-    ) -> Option<Found> {
+    ) -> Option<Candidate> {
         let hopeless = self.hits == 0 && self.misses >= MISSES_MAX;
         // An object that was stored meanwhile makes the leaf warm.
         if hopeless || store.index.stamp_of(self.leaf) != self.stamp {
             return None;
         }
-        let mut found = None;
+        let mut candidate = None;
         store.index.visit_leaf(self.leaf, self.entry..LEAF_ENTRIES, |key, bits, view| {
             self.entry = key as usize % LEAF_ENTRIES + 1;
             if let View::Object { object, encoding } = view
@@ -151,24 +152,30 @@ impl Recompression {
                 && let Some(bytes) = store.checked(key, encoding, object)
             {
                 copy[..bytes.len()].copy_from_slice(bytes);
-                found = Some(Found { key, bits, encoding, len: bytes.len() });
+                candidate = Some(Candidate { key, bits, encoding, len: bytes.len() });
             }
-            found.is_none()
+            candidate.is_none()
         });
-        found
+        candidate
     }
 
     /// Replaces an object; `Some(false)` if it is not there any more, `None` if the pool has no
     /// room.
-    fn replace(&self, store: &Store, found: &Found, encoding: u8, object: &[u8]) -> Option<bool> {
-        let &Found { key, bits, .. } = found;
+    fn replace(
+        &self,
+        store: &Store,
+        candidate: &Candidate,
+        encoding: u8,
+        object: &[u8],
+    ) -> Option<bool> {
+        let &Candidate { key, bits, .. } = candidate;
         let object = store.put_sealed(key, encoding, object).ok()?;
         Some(store.replace(key, bits, Some(self.age), Content::Object { object, encoding }))
     }
 }
 
-/// An object that was copied.
-struct Found {
+/// An object to be tried, which was copied.
+struct Candidate {
     key: Key,
     /// The entry that named it.
     bits: u64,

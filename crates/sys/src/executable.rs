@@ -59,7 +59,7 @@ pub enum Executable {
     /// It gains privileges: setuid, setgid, or capabilities of the file.
     Privileged,
     /// Built for another processor.
-    Foreign,
+    OtherProcessor,
 }
 
 impl Executable {
@@ -72,7 +72,7 @@ impl Executable {
             Executable::Privileged => {
                 Some("it gains privileges (setuid, setgid or file capabilities)")
             }
-            Executable::Foreign => Some("it is built for another processor than ramfold"),
+            Executable::OtherProcessor => Some("it is built for another processor than ramfold"),
         }
     }
 
@@ -199,7 +199,7 @@ fn look_at_program(file: &OwnedFd, length: usize, work: &mut Work) -> Result<Exe
         return Ok(Executable::Open);
     };
     if header[4] != ELF_64 || u16_at(header, 18) != Some(MACHINE) {
-        return Ok(Executable::Foreign);
+        return Ok(Executable::OtherProcessor);
     }
     let (offset, size, count) = (u64_at(header, 32), u16_at(header, 54), u16_at(header, 56));
     let (Some(offset), Some(56), Some(count)) = (offset, size, count) else {
@@ -329,7 +329,7 @@ mod tests {
             ("#!\n".to_owned(), Executable::Open),
             ("text".to_owned(), Executable::Open),
             ("\x7fELF".to_owned(), Executable::Open),
-            (format!("\x7fELF{}", "\x01".repeat(80)), Executable::Foreign),
+            (format!("\x7fELF{}", "\x01".repeat(80)), Executable::OtherProcessor),
         ] {
             write_script(&script, &text);
             assert_eq!(look_at(&script), Ok(expected), "{text:?}");

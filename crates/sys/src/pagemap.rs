@@ -196,6 +196,7 @@ impl Pagemap {
         Ok(rustix::io::pread(&self.fd, bytes, at)? / size_of::<u64>())
     }
 
+    /// [`Self::present`], by `PAGEMAP_SCAN`.
     fn scan(
         &self,
         range: Range<usize>,
@@ -222,6 +223,7 @@ impl Pagemap {
         Ok(Scanned { runs: found, end: scan.walk_end as usize })
     }
 
+    /// [`Self::present`], by the map's entries.
     fn read_entries(
         &self,
         range: Range<usize>,

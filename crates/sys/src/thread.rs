@@ -115,7 +115,6 @@ pub(crate) unsafe fn clone(
     unsafe { clone_on(flags, stack_end, entry, argument) }
 }
 
-#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn clone_on(
     flags: usize,
@@ -123,6 +122,7 @@ unsafe extern "C" fn clone_on(
     entry: Entry,
     argument: *mut (),
 ) -> isize {
+    #[cfg(target_arch = "x86_64")]
     naked_asm!(
         // Entry and argument wait on the new stack; the child has no other way to them.
         "and rsi, -16",
@@ -144,17 +144,8 @@ unsafe extern "C" fn clone_on(
         "call rax",
         "ud2",
         clone = const raw::nr::CLONE,
-    )
-}
-
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-unsafe extern "C" fn clone_on(
-    flags: usize,
-    stack_end: *mut u8,
-    entry: Entry,
-    argument: *mut (),
-) -> isize {
+    );
+    #[cfg(target_arch = "aarch64")]
     naked_asm!(
         "and x1, x1, #-16",
         "stp x2, x3, [x1, #-16]!",
@@ -172,7 +163,7 @@ unsafe extern "C" fn clone_on(
         "blr x1",
         "brk #1",
         clone = const raw::nr::CLONE,
-    )
+    );
 }
 
 /// `struct sched_attr` of linux/sched/types.h, first version.

@@ -1,7 +1,7 @@
 //! userfaultfd: faults and changes of address space as messages, and the calls that answer them.
 //!
-//! Written on the bare interface because no crate has MOVE and POISON or keeps the signed result
-//! of a partial copy. All addresses and lengths are in bytes, multiples of a page.
+//! Written on the bare interface because no crate has MOVE or keeps the signed result of a partial
+//! copy. All addresses and lengths are in bytes, multiples of a page.
 
 use core::ops::Range;
 
@@ -131,7 +131,7 @@ impl Uffd {
     ///
     /// # Errors
     /// `EPERM` without privilege, `ENOSYS` on a kernel built without it.
-    pub(crate) fn open_by_system_call() -> Result<Uffd, Errno> {
+    fn open_by_system_call() -> Result<Uffd, Errno> {
         // SAFETY: the call takes flags only.
         let fd =
             raw::check(unsafe { raw::syscall2(raw::nr::USERFAULTFD, O_CLOEXEC | O_NONBLOCK, 0) })?;
@@ -313,17 +313,6 @@ impl Uffd {
         let mut fill = abi::Fill { range: abi_range(&(dst..dst + len)), mode: 0, done: 0 };
         // SAFETY: the structure fits the opcode; the kernel maps what the file holds.
         let result = unsafe { ioctl(self.as_fd(), abi::IOCTL_CONTINUE, &mut fill) };
-        partial(result, fill.done)
-    }
-
-    /// Makes every access to missing pages fail with `SIGBUS`, for content that is lost.
-    ///
-    /// # Errors
-    /// As [`Uffd::copy`].
-    pub fn poison(&self, dst: usize, len: usize) -> Result<(), Partial> {
-        let mut fill = abi::Fill { range: abi_range(&(dst..dst + len)), mode: 0, done: 0 };
-        // SAFETY: the structure fits the opcode; only missing pages are affected.
-        let result = unsafe { ioctl(self.as_fd(), abi::IOCTL_POISON, &mut fill) };
         partial(result, fill.done)
     }
 

@@ -24,7 +24,7 @@ struct Held {
     contents: Vec<Content>,
 }
 
-pub struct Beside {
+pub(crate) struct Beside {
     recipe: Recipe,
     held: Vec<Held>,
     /// The file behind the shared mapping, kept open only when descriptors are not closed.
@@ -33,7 +33,7 @@ pub struct Beside {
 }
 
 impl Beside {
-    pub fn create(recipe: Recipe, options: &Options) -> Result<Self, std::io::Error> {
+    pub(crate) fn create(recipe: Recipe, options: &Options) -> Result<Self, std::io::Error> {
         let bytes = PAGES * PAGE;
         let shared_file = files::temporary(&options.directory, 0)?;
         shared_file.set_len(bytes as u64)?;
@@ -74,7 +74,7 @@ impl Beside {
     }
 
     /// Compares every byte.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let mut expected = PageBytes::zeroed();
         let mut found = PageBytes::zeroed();
         for held in &self.held {
@@ -98,7 +98,7 @@ impl Beside {
     }
 
     /// Writes pages of each mapping, and of the shared file by its descriptor.
-    pub fn write(&mut self, rng: &mut Rng) -> Result<(), Errno> {
+    pub(crate) fn write(&mut self, rng: &mut Rng) -> Result<(), Errno> {
         let mut bytes = PageBytes::zeroed();
         for index in 0..self.held.len() {
             for _ in 0..4 {
@@ -120,7 +120,7 @@ impl Beside {
     }
 
     /// A page of the shared anonymous memory, and what is to be written there by a child.
-    pub fn commission(&mut self, rng: &mut Rng) -> (usize, Content) {
+    pub(crate) fn commission(&mut self, rng: &mut Rng) -> (usize, Content) {
         let page = rng.below(PAGES);
         self.version += 1;
         let content = Content::full(FIRST_REGION, page, self.version);
@@ -129,14 +129,14 @@ impl Beside {
     }
 
     /// Does what `commission` asked for.
-    pub fn deliver(&self, page: usize, content: Content) {
+    pub(crate) fn deliver(&self, page: usize, content: Content) {
         let mut bytes = PageBytes::zeroed();
         content.fill(self.recipe, &mut bytes);
         self.held[0].mapping.span().page(page).store(&bytes.0);
     }
 
     /// Changes a byte behind everybody's back.
-    pub fn corrupt(&self) {
+    pub(crate) fn corrupt(&self) {
         let byte = self.held[0].mapping.span().part(PAGE + 5, 1);
         let old = byte.touch();
         byte.store(&[old ^ 0x10]);

@@ -13,25 +13,25 @@ use crate::world::{self, World};
 use crate::{current, operations};
 
 /// Where in its page a counter lies.
-pub fn counter_offset(recipe: Recipe, page: usize, quarter: usize) -> usize {
+pub(crate) fn counter_offset(recipe: Recipe, page: usize, quarter: usize) -> usize {
     let words = PAGE / COUNTERS_PER_PAGE / 8;
     let word = mix(&[recipe.seed, page as u64, quarter as u64]) as usize % words;
     quarter * (PAGE / COUNTERS_PER_PAGE) + word * 8
 }
 
 /// What the records say a page holds.
-pub fn content(records: Records<'_>, region: usize, page: usize) -> Content {
+pub(crate) fn content(records: Records<'_>, region: usize, page: usize) -> Content {
     Content::from_bits(slot(records, region, page).content.load(SeqCst))
 }
 
-pub fn slot(records: Records<'_>, region: usize, page: usize) -> &crate::table::PageSlot {
+pub(crate) fn slot(records: Records<'_>, region: usize, page: usize) -> &crate::table::PageSlot {
     let shape = &records.shapes[region];
     assert!((page as u64) < shape.capacity.load(SeqCst));
     &records.slots[shape.first_slot.load(SeqCst) as usize + page]
 }
 
 /// Address of a page.
-pub fn address(records: Records<'_>, region: usize, page: usize) -> usize {
+pub(crate) fn address(records: Records<'_>, region: usize, page: usize) -> usize {
     records.shapes[region].address.load(SeqCst) as usize + page * PAGE
 }
 
@@ -40,17 +40,40 @@ fn counted(world: &World) {
     current::beat();
 }
 
-/// Compares a page in place. `memory` is the page.
-pub fn page(world: &World, records: Records<'_>, region: usize, page: usize, memory: Span<'_>) {
-    if region == world.counter_region {
-        return counter_page(world, records, region, page, memory);
-    }
+/// What a page has by the records.
+fn expected(
+    world: &World,
+    records: Records<'_>,
+    region: usize,
+    page: usize,
+) -> (Content, PageBytes) {
     let content = content(records, region, page);
     let mut expected = PageBytes::zeroed();
     content.fill(world.recipe, &mut expected);
+    (content, expected)
+}
+
+/// What a page has.
+fn load(world: &World, memory: Span<'_>) -> PageBytes {
     let mut found = PageBytes::zeroed();
     memory.load(&mut found.0);
     counted(world);
+    found
+}
+
+/// Compares a page in place. `memory` is the page.
+pub(crate) fn page(
+    world: &World,
+    records: Records<'_>,
+    region: usize,
+    page: usize,
+    memory: Span<'_>,
+) {
+    if region == world.counter_region {
+        return counter_page(world, records, region, page, memory);
+    }
+    let (content, expected) = expected(world, records, region, page);
+    let found = load(world, memory);
     if found.0 != expected.0 {
         let place = Place { world, records, region, page, route: "in memory" };
         place.mismatch(content, &expected, &found, Some(memory));
@@ -58,7 +81,7 @@ pub fn page(world: &World, records: Records<'_>, region: usize, page: usize, mem
 }
 
 /// Compares bytes that left the page by another way than a load: a system call, another process.
-pub fn copied(
+pub(crate) fn copied(
     world: &World,
     records: Records<'_>,
     region: usize,
@@ -66,9 +89,7 @@ pub fn copied(
     bytes: &[u8],
     route: &str,
 ) {
-    let content = content(records, region, page);
-    let mut expected = PageBytes::zeroed();
-    content.fill(world.recipe, &mut expected);
+    let (content, expected) = expected(world, records, region, page);
     counted(world);
     if bytes != expected.0 {
         let mut found = PageBytes::zeroed();
@@ -79,19 +100,15 @@ pub fn copied(
 }
 
 /// Compares a page that MADV_FREE was called for: as before, or all zeros, nothing in between.
-pub fn page_or_zeros(
+pub(crate) fn page_or_zeros(
     world: &World,
     records: Records<'_>,
     region: usize,
     page: usize,
     memory: Span<'_>,
 ) {
-    let content = content(records, region, page);
-    let mut expected = PageBytes::zeroed();
-    content.fill(world.recipe, &mut expected);
-    let mut found = PageBytes::zeroed();
-    memory.load(&mut found.0);
-    counted(world);
+    let (content, expected) = expected(world, records, region, page);
+    let found = load(world, memory);
     if found.0 != expected.0 && found.0.iter().any(|&byte| byte != 0) {
         let route = "in memory, after MADV_FREE (zeros would do as well)";
         let place = Place { world, records, region, page, route };
@@ -100,10 +117,8 @@ pub fn page_or_zeros(
 }
 
 /// Requires that memory reads as zeros, whatever the records say.
-pub fn zeros(world: &World, region: usize, page: usize, memory: Span<'_>, route: &str) {
-    let mut found = PageBytes::zeroed();
-    memory.load(&mut found.0);
-    counted(world);
+pub(crate) fn zeros(world: &World, region: usize, page: usize, memory: Span<'_>, route: &str) {
+    let found = load(world, memory);
     if found.0.iter().any(|&byte| byte != 0) {
         let expected = PageBytes::zeroed();
         let place = Place { world, records: world.table.records, region, page, route };
@@ -112,12 +127,8 @@ pub fn zeros(world: &World, region: usize, page: usize, memory: Span<'_>, route:
 }
 
 fn counter_page(world: &World, records: Records<'_>, region: usize, page: usize, memory: Span<'_>) {
-    let content = content(records, region, page);
-    let mut expected = PageBytes::zeroed();
-    content.fill(world.recipe, &mut expected);
-    let mut found = PageBytes::zeroed();
-    memory.load(&mut found.0);
-    counted(world);
+    let (content, mut expected) = expected(world, records, region, page);
+    let mut found = load(world, memory);
     for quarter in 0..COUNTERS_PER_PAGE {
         let offset = counter_offset(world.recipe, page, quarter);
         let slot = &records.counters[page * COUNTERS_PER_PAGE + quarter];
@@ -147,7 +158,7 @@ fn counter_page(world: &World, records: Records<'_>, region: usize, page: usize,
 }
 
 /// A counter in tortured memory; `word` is its 8 bytes.
-pub fn counter(word: Span<'_>) -> &AtomicU64 {
+pub(crate) fn counter(word: Span<'_>) -> &AtomicU64 {
     assert!(word.bytes() == 8 && word.address().is_multiple_of(8));
     // SAFETY: aligned and readable for the span's life; counters are only used as atomics, apart
     // from copies whose counter bytes are not looked at.

@@ -13,7 +13,7 @@ use crate::{current, fail};
 
 /// How to make a child that has a copy of this process's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub(crate) enum Way {
     /// fork(3), with all that libc and pthread_atfork do around it.
     Libc,
     /// The system calls themselves, which nobody in the process hears of.
@@ -23,7 +23,7 @@ pub enum Way {
 }
 
 /// A child that has not been waited for.
-pub struct Child<'w> {
+pub(crate) struct Child<'w> {
     pub pid: i32,
     _permit: Option<Permit<'w>>,
 }
@@ -32,7 +32,7 @@ pub struct Child<'w> {
 ///
 /// `work` must neither allocate nor
 /// take a lock: the program has other threads, which the child has not.
-pub fn fork<'w>(
+pub(crate) fn fork<'w>(
     way: Way,
     world: &'w World,
     work: impl FnOnce(&Inherited<'_>) -> i32,
@@ -46,13 +46,13 @@ pub fn fork<'w>(
 
 /// Whether a child may outlive the thread that forked it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Tie {
+pub(crate) enum Tie {
     Parent,
     None,
 }
 
 /// As `fork`, for a child that forks a child of its own.
-pub fn fork_again(
+pub(crate) fn fork_again(
     way: Way,
     parent: &Inherited<'_>,
     tie: Tie,
@@ -148,12 +148,12 @@ unsafe fn make(way: Way) -> i32 {
 
 impl Child<'_> {
     /// Waits for the child; it must have found everything right.
-    pub fn wait(self) -> Outcome {
+    pub(crate) fn wait(self) -> Outcome {
         outcome(wait(self.pid))
     }
 
     /// As `wait`, for a parent that is itself a child: returns the status to exit with.
-    pub fn wait_in_child(self) -> i32 {
+    pub(crate) fn wait_in_child(self) -> i32 {
         match self.wait() {
             Ok(()) => 0,
             Err(_) => EXIT_SKIP,
@@ -161,13 +161,13 @@ impl Child<'_> {
     }
 
     /// The child was waited for by other means.
-    pub fn waited(self, status: i32) -> Outcome {
+    pub(crate) fn waited(self, status: i32) -> Outcome {
         outcome(status)
     }
 }
 
 /// Waits for a child and returns its status as wait(2) gives it.
-pub fn wait(pid: i32) -> i32 {
+pub(crate) fn wait(pid: i32) -> i32 {
     let mut status = 0;
     loop {
         // SAFETY: the status outlives the call.

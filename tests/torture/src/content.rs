@@ -10,17 +10,17 @@ use crate::rng::{Rng, mix};
 /// The bytes of one page.
 #[repr(C, align(64))]
 #[derive(Clone)]
-pub struct PageBytes(pub [u8; PAGE]);
+pub(crate) struct PageBytes(pub [u8; PAGE]);
 
 impl PageBytes {
-    pub const fn zeroed() -> Self {
+    pub(crate) const fn zeroed() -> Self {
         Self([0; PAGE])
     }
 }
 
 /// What all contents of a run depend on besides their own word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recipe {
+pub(crate) struct Recipe {
     pub seed: u64,
     /// Share of pages that are random throughout, in percent.
     pub incompressible_percent: u8,
@@ -28,7 +28,7 @@ pub struct Recipe {
 
 /// The kinds of page that programs have, as far as compression is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub(crate) enum Class {
     Zero,
     SameFilled,
     Text,
@@ -115,7 +115,7 @@ const LENGTHS: [usize; 32] = {
 /// number of partial writes since the last full one, and whether those lie on zeros. It travels
 /// with the bytes when a page is copied, so region and page name the origin, not the place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Content(u64);
+pub(crate) struct Content(u64);
 
 const OVERLAY_SHIFT: u32 = 1;
 const VERSION_SHIFT: u32 = 6;
@@ -127,11 +127,11 @@ const PAGE_MASK: u64 = 0x3f_ffff;
 const REGION_MASK: u64 = 0xfff;
 
 /// Partial writes that may lie on one full write.
-pub const OVERLAYS_MAX: u64 = 15;
+pub(crate) const OVERLAYS_MAX: u64 = 15;
 /// Regions that a content word can name.
-pub const REGIONS_MAX: usize = REGION_MASK as usize + 1;
+pub(crate) const REGIONS_MAX: usize = REGION_MASK as usize + 1;
 /// Pages of one region that a content word can name.
-pub const REGION_PAGES_MAX: usize = PAGE_MASK as usize + 1;
+pub(crate) const REGION_PAGES_MAX: usize = PAGE_MASK as usize + 1;
 
 impl Content {
     fn origin(region: usize, page: usize, version: u64) -> u64 {
@@ -141,45 +141,45 @@ impl Content {
     }
 
     /// A page written from end to end.
-    pub fn full(region: usize, page: usize, version: u64) -> Self {
+    pub(crate) fn full(region: usize, page: usize, version: u64) -> Self {
         Self(Self::origin(region, page, version))
     }
 
     /// A page of zeros, as fresh memory is.
-    pub fn zero(region: usize, page: usize, version: u64) -> Self {
+    pub(crate) fn zero(region: usize, page: usize, version: u64) -> Self {
         Self(Self::origin(region, page, version) | 1)
     }
 
-    pub fn from_bits(bits: u64) -> Self {
+    pub(crate) fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    pub fn bits(self) -> u64 {
+    pub(crate) fn bits(self) -> u64 {
         self.0
     }
 
-    pub fn region(self) -> usize {
+    pub(crate) fn region(self) -> usize {
         (self.0 >> REGION_SHIFT & REGION_MASK) as usize
     }
 
-    pub fn page(self) -> usize {
+    pub(crate) fn page(self) -> usize {
         (self.0 >> PAGE_SHIFT & PAGE_MASK) as usize
     }
 
-    pub fn version(self) -> u64 {
+    pub(crate) fn version(self) -> u64 {
         self.0 >> VERSION_SHIFT & VERSION_MASK
     }
 
-    pub fn overlays(self) -> u64 {
+    pub(crate) fn overlays(self) -> u64 {
         self.0 >> OVERLAY_SHIFT & OVERLAY_MASK
     }
 
-    pub fn on_zeros(self) -> bool {
+    pub(crate) fn on_zeros(self) -> bool {
         self.0 & 1 != 0
     }
 
     /// The content after one more partial write, or nothing when there are `OVERLAYS_MAX` already.
-    pub fn overlaid(self) -> Option<Self> {
+    pub(crate) fn overlaid(self) -> Option<Self> {
         (self.overlays() < OVERLAYS_MAX).then(|| Self(self.0 + (1 << OVERLAY_SHIFT)))
     }
 
@@ -187,7 +187,7 @@ impl Content {
         mix(&[recipe.seed, self.0 & !(OVERLAY_MASK << OVERLAY_SHIFT)])
     }
 
-    pub fn class(self, recipe: Recipe) -> Class {
+    pub(crate) fn class(self, recipe: Recipe) -> Class {
         if self.on_zeros() {
             return Class::Zero;
         }
@@ -196,7 +196,7 @@ impl Content {
     }
 
     /// Computes all bytes of the page.
-    pub fn fill(self, recipe: Recipe, page: &mut PageBytes) {
+    pub(crate) fn fill(self, recipe: Recipe, page: &mut PageBytes) {
         if self.on_zeros() {
             page.0.fill(0);
         } else {
@@ -210,7 +210,7 @@ impl Content {
     }
 
     /// The last partial write of this content: what `overlaid` added.
-    pub fn last_overlay(self, recipe: Recipe) -> Overlay {
+    pub(crate) fn last_overlay(self, recipe: Recipe) -> Overlay {
         self.overlay(recipe, self.overlays())
     }
 
@@ -243,7 +243,7 @@ impl std::fmt::Display for Content {
 
 /// A partial write: where in the page, and what its bytes follow from.
 #[derive(Clone, Copy, Debug)]
-pub struct Overlay {
+pub(crate) struct Overlay {
     pub offset: usize,
     pub bytes: usize,
     key: u64,
@@ -251,13 +251,13 @@ pub struct Overlay {
 
 impl Overlay {
     /// Computes the bytes; `out` has `self.bytes` of them.
-    pub fn fill(self, out: &mut [u8]) {
+    pub(crate) fn fill(self, out: &mut [u8]) {
         fill_bytes(self.key, out);
     }
 }
 
 /// Fills any number of bytes with text or noise that follows from `key`.
-pub fn fill_bytes(key: u64, out: &mut [u8]) {
+pub(crate) fn fill_bytes(key: u64, out: &mut [u8]) {
     let mut rng = Rng::new(key);
     if rng.percent(50) {
         fill_text(&mut rng, out);

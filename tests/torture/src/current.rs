@@ -16,14 +16,14 @@ thread_local! {
 }
 
 /// Index of this thread's slot, if it works for one.
-pub fn thread() -> Option<usize> {
+pub(crate) fn thread() -> Option<usize> {
     let index = THREAD.get();
     (index != NOBODY).then_some(index)
 }
 
 /// Lets this thread act under slot `index`. Threads that an operation starts share the slot of
 /// the thread they work for.
-pub fn assume(index: usize) {
+pub(crate) fn assume(index: usize) {
     THREAD.set(index);
 }
 
@@ -32,14 +32,14 @@ fn slot() -> Option<&'static ThreadSlot> {
 }
 
 /// Shows the watchdog that work gets on.
-pub fn beat() {
+pub(crate) fn beat() {
     if let Some(slot) = slot() {
         slot.heartbeat.fetch_add(1, Relaxed);
     }
 }
 
 /// Says what this thread is doing; returns a guard that takes it back.
-pub fn during(activity: Activity) -> During {
+pub(crate) fn during(activity: Activity) -> During {
     let before = slot().map(|slot| {
         let before = slot.activity.swap(activity as u32, SeqCst);
         slot.heartbeat.fetch_add(1, SeqCst);
@@ -48,7 +48,7 @@ pub fn during(activity: Activity) -> During {
     During { before }
 }
 
-pub struct During {
+pub(crate) struct During {
     before: Option<u32>,
 }
 
@@ -62,13 +62,13 @@ impl Drop for During {
 }
 
 /// The kernel's number of this thread, also right after a fork that libc knows nothing of.
-pub fn tid() -> i32 {
+pub(crate) fn tid() -> i32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 /// The kernel's number of this process.
-pub fn pid() -> i32 {
+pub(crate) fn pid() -> i32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::syscall(libc::SYS_getpid) as i32 }
 }

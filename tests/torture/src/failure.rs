@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::{current, operations, world};
 
 /// Exit status: something was wrong.
-pub const EXIT_WRONG: i32 = 1;
+pub(crate) const EXIT_WRONG: i32 = 1;
 /// Exit status: no progress.
-pub const EXIT_HANG: i32 = 2;
+pub(crate) const EXIT_HANG: i32 = 2;
 /// Exit status: bad usage, or the machine lacks what the program needs to start.
-pub const EXIT_USAGE: i32 = 3;
+pub(crate) const EXIT_USAGE: i32 = 3;
 /// Exit status of a child that could not do its part on this machine.
-pub const EXIT_SKIP: i32 = 77;
+pub(crate) const EXIT_SKIP: i32 = 77;
 
 /// Reports that something is wrong and ends the process.
 #[macro_export]
@@ -24,7 +24,7 @@ macro_rules! fail {
 }
 
 /// Text of bounded length.
-pub struct Text {
+pub(crate) struct Text {
     bytes: [u8; Self::BYTES],
     length: usize,
 }
@@ -32,11 +32,11 @@ pub struct Text {
 impl Text {
     const BYTES: usize = 12 << 10;
 
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { bytes: [0; Self::BYTES], length: 0 }
     }
 
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
@@ -53,7 +53,7 @@ impl Write for Text {
 }
 
 /// Writes to stderr without buffering. There is nobody to tell when that fails.
-pub fn print(text: &[u8]) {
+pub(crate) fn print(text: &[u8]) {
     let mut rest = text;
     while !rest.is_empty() {
         // SAFETY: the slice is readable.
@@ -66,7 +66,7 @@ pub fn print(text: &[u8]) {
 }
 
 /// Ends the process at once, without running anything that exit(3) runs.
-pub fn end(status: i32) -> ! {
+pub(crate) fn end(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }
 }
@@ -88,7 +88,7 @@ fn claim() {
 }
 
 /// Reports that something is wrong and ends the process; see `fail!`.
-pub fn fail(message: fmt::Arguments<'_>) -> ! {
+pub(crate) fn fail(message: fmt::Arguments<'_>) -> ! {
     fail_with(|text| {
         let _ = text.write_fmt(message);
     })
@@ -96,7 +96,7 @@ pub fn fail(message: fmt::Arguments<'_>) -> ! {
 
 /// As `fail`, with a message that is built only once this reporter is the first.
 #[cold]
-pub fn fail_with(message: impl FnOnce(&mut Text)) -> ! {
+pub(crate) fn fail_with(message: impl FnOnce(&mut Text)) -> ! {
     claim();
     let mut text = Text::new();
     // Writing to `Text` cannot fail.

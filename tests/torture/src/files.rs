@@ -11,7 +11,7 @@ use crate::current;
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Makes a file without a name in `directory`, with extra open(2) `flags`.
-pub fn temporary(directory: &Path, flags: i32) -> io::Result<File> {
+pub(crate) fn temporary(directory: &Path, flags: i32) -> io::Result<File> {
     let mut how = OpenOptions::new();
     how.read(true).write(true);
     match how.clone().custom_flags(flags | libc::O_TMPFILE).mode(0o600).open(directory) {

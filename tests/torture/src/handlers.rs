@@ -16,7 +16,7 @@ use crate::{current, fail};
 const STACK_BYTES: usize = 256 << 10;
 
 /// Installs all handlers for the process.
-pub fn install() -> Result<(), Errno> {
+pub(crate) fn install() -> Result<(), Errno> {
     handle(libc::SIGSEGV, on_fault)?;
     handle(libc::SIGBUS, on_fault)?;
     handle(libc::SIGALRM, on_touch)?;
@@ -42,7 +42,7 @@ fn handle(signal: i32, handler: Handler) -> Result<(), Errno> {
 }
 
 /// Discards what may still be on its way, before another program image takes over.
-pub fn ignore() {
+pub(crate) fn ignore() {
     for signal in [libc::SIGALRM, libc::SIGUSR1] {
         // SAFETY: ignoring a signal runs no code.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -53,12 +53,12 @@ pub fn ignore() {
 ///
 /// Held around the start of threads, which inherit the mask: they take signals only once they
 /// have a stack for the handler; the one that the language's library gives them is too small.
-pub struct Quiet {
+pub(crate) struct Quiet {
     was_quiet: bool,
 }
 
 impl Quiet {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { was_quiet: mask(libc::SIG_BLOCK, libc::SIGALRM) }
     }
 }
@@ -86,12 +86,12 @@ fn mask(how: i32, signal: i32) -> bool {
 
 /// An alternate signal stack in tortured memory, for the thread that made it, which takes SIGALRM
 /// from then on.
-pub struct SignalStack {
+pub(crate) struct SignalStack {
     _memory: Mapping,
 }
 
 impl SignalStack {
-    pub fn install() -> Result<Self, Errno> {
+    pub(crate) fn install() -> Result<Self, Errno> {
         let memory = Mapping::anonymous(STACK_BYTES)?;
         let stack =
             libc::stack_t { ss_sp: memory.span().void(), ss_flags: 0, ss_size: STACK_BYTES };
@@ -160,7 +160,7 @@ extern "C" fn on_touch(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
 }
 
 /// Adds to a counter, and checks the value found against what it may be.
-pub fn count(world: &world::World, page: usize, quarter: usize, amount: u64) {
+pub(crate) fn count(world: &world::World, page: usize, quarter: usize, amount: u64) {
     let memory = world.lockless_page(world.counter_region, page);
     let offset = check::counter_offset(world.recipe, page, quarter);
     let slot = &world.table.records.counters[page * COUNTERS_PER_PAGE + quarter];

@@ -13,7 +13,7 @@ struct Block {
 }
 
 /// The blocks of one thread.
-pub struct Blocks {
+pub(crate) struct Blocks {
     recipe: Recipe,
     seed: u64,
     next: u64,
@@ -23,7 +23,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    pub fn new(recipe: Recipe, seed: u64, budget_pages: usize) -> Self {
+    pub(crate) fn new(recipe: Recipe, seed: u64, budget_pages: usize) -> Self {
         Self {
             recipe,
             seed,
@@ -51,7 +51,7 @@ impl Blocks {
     }
 
     /// Gets, resizes, compares and frees a number of blocks.
-    pub fn churn(&mut self, rng: &mut Rng, steps: usize) -> Result<(), Errno> {
+    pub(crate) fn churn(&mut self, rng: &mut Rng, steps: usize) -> Result<(), Errno> {
         for _ in 0..steps {
             current::beat();
             let bytes = self.random_bytes(rng);
@@ -138,7 +138,7 @@ impl Blocks {
     }
 
     /// Compares all blocks.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         for index in 0..self.blocks.len() {
             self.compare(index);
         }

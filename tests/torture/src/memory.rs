@@ -9,11 +9,11 @@ use std::marker::PhantomData;
 use crate::errno::Errno;
 
 /// Bytes of a page. The program refuses to start where the kernel's pages have another size.
-pub const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// A stretch of tortured memory that the holder may read and write for `'m`.
 #[derive(Clone, Copy)]
-pub struct Span<'m> {
+pub(crate) struct Span<'m> {
     address: usize,
     bytes: usize,
     held: PhantomData<&'m ()>,
@@ -23,48 +23,48 @@ impl<'m> Span<'m> {
     /// # Safety
     /// For `'m`, `bytes` bytes from `address` are mapped readable and writable, no Rust reference
     /// to any of them exists, and no other thread reads or writes them except through atomics.
-    pub unsafe fn new(address: usize, bytes: usize) -> Self {
+    pub(crate) unsafe fn new(address: usize, bytes: usize) -> Self {
         Self { address, bytes, held: PhantomData }
     }
 
-    pub fn address(self) -> usize {
+    pub(crate) fn address(self) -> usize {
         self.address
     }
 
-    pub fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         self.bytes
     }
 
-    pub fn pages(self) -> usize {
+    pub(crate) fn pages(self) -> usize {
         self.bytes / PAGE
     }
 
     /// The first byte's address as a pointer the compiler knows nothing about, so that it cannot
     /// answer a load from a store it has seen before.
-    pub fn pointer(self) -> *mut u8 {
+    pub(crate) fn pointer(self) -> *mut u8 {
         black_box(std::ptr::with_exposed_provenance_mut(self.address))
     }
 
-    pub fn void(self) -> *mut libc::c_void {
+    pub(crate) fn void(self) -> *mut libc::c_void {
         self.pointer().cast()
     }
 
     /// A part of the span.
-    pub fn part(self, offset: usize, bytes: usize) -> Self {
+    pub(crate) fn part(self, offset: usize, bytes: usize) -> Self {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset, "part outside of the span");
         Self { address: self.address + offset, bytes, held: PhantomData }
     }
 
-    pub fn page(self, index: usize) -> Self {
+    pub(crate) fn page(self, index: usize) -> Self {
         self.part(index * PAGE, PAGE)
     }
 
-    pub fn iovec(self) -> libc::iovec {
+    pub(crate) fn iovec(self) -> libc::iovec {
         libc::iovec { iov_base: self.void(), iov_len: self.bytes }
     }
 
     /// Writes the whole span from `data`, which is as long as the span.
-    pub fn store(self, data: &[u8]) {
+    pub(crate) fn store(self, data: &[u8]) {
         assert_eq!(data.len(), self.bytes);
         // SAFETY: `data` is readable, the span is writable by the promise of `new`, and no slice
         // overlaps tortured memory because no reference into it exists.
@@ -72,38 +72,38 @@ impl<'m> Span<'m> {
     }
 
     /// Reads the whole span into `out`, which is as long as the span.
-    pub fn load(self, out: &mut [u8]) {
+    pub(crate) fn load(self, out: &mut [u8]) {
         assert_eq!(out.len(), self.bytes);
         // SAFETY: as in `store`, with the roles changed.
         unsafe { std::ptr::copy_nonoverlapping(self.pointer(), out.as_mut_ptr(), self.bytes) }
     }
 
     /// Touches the first byte of the span by a load.
-    pub fn touch(self) -> u8 {
+    pub(crate) fn touch(self) -> u8 {
         // SAFETY: the span is readable by the promise of `new`, and touched only when not empty.
         if self.bytes == 0 { 0 } else { unsafe { self.pointer().read_volatile() } }
     }
 }
 
 /// A mapping of the program's own that is unmapped when dropped.
-pub struct Mapping {
+pub(crate) struct Mapping {
     address: usize,
     bytes: usize,
 }
 
 impl Mapping {
     /// Anonymous private memory: what a pager takes away.
-    pub fn anonymous(bytes: usize) -> Result<Self, Errno> {
+    pub(crate) fn anonymous(bytes: usize) -> Result<Self, Errno> {
         Self::new(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)
     }
 
     /// Anonymous shared memory: what a pager leaves alone.
-    pub fn shared(bytes: usize) -> Result<Self, Errno> {
+    pub(crate) fn shared(bytes: usize) -> Result<Self, Errno> {
         Self::new(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
     }
 
     /// Address space without access, to be mapped over.
-    pub fn reserved(bytes: usize) -> Result<Self, Errno> {
+    pub(crate) fn reserved(bytes: usize) -> Result<Self, Errno> {
         Self::new(bytes, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_NORESERVE)
     }
 
@@ -114,7 +114,7 @@ impl Mapping {
     }
 
     /// A mapping of the file behind `descriptor`, from its start.
-    pub fn file(descriptor: i32, bytes: usize, flags: i32) -> Result<Self, Errno> {
+    pub(crate) fn file(descriptor: i32, bytes: usize, flags: i32) -> Result<Self, Errno> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: callers pass MAP_SHARED or MAP_PRIVATE, never MAP_FIXED.
         let address = unsafe { map(0, bytes, protection, flags, descriptor)? };
@@ -123,26 +123,26 @@ impl Mapping {
 
     /// # Safety
     /// The mapping is the caller's, and nothing else unmaps it.
-    pub unsafe fn adopt(address: usize, bytes: usize) -> Self {
+    pub(crate) unsafe fn adopt(address: usize, bytes: usize) -> Self {
         Self { address, bytes }
     }
 
     /// Gives the mapping up without unmapping it.
-    pub fn release(self) -> (usize, usize) {
+    pub(crate) fn release(self) -> (usize, usize) {
         let parts = (self.address, self.bytes);
         std::mem::forget(self);
         parts
     }
 
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.address
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub fn span(&self) -> Span<'_> {
+    pub(crate) fn span(&self) -> Span<'_> {
         // SAFETY: the mapping lives as long as `self`, and only its owner hands it out; reserved
         // address space is mapped over before a span of it is used.
         unsafe { Span::new(self.address, self.bytes) }
@@ -163,7 +163,7 @@ impl Drop for Mapping {
 /// # Safety
 /// With `MAP_FIXED`, what lies at `address` is the caller's to replace, and no reference into it
 /// exists.
-pub unsafe fn map(
+pub(crate) unsafe fn map(
     address: usize,
     bytes: usize,
     protection: i32,
@@ -180,7 +180,7 @@ pub unsafe fn map(
 ///
 /// # Safety
 /// The range is the caller's, and nothing uses it any more.
-pub unsafe fn unmap(address: usize, bytes: usize) -> Result<(), Errno> {
+pub(crate) unsafe fn unmap(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: by the contract of this function.
     match unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(address), bytes) } {
         0 => Ok(()),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::operations;
 use crate::table::THREADS_MAX;
 
-pub const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 Usage: ramfold-torture [OPTION]...
 Checks every byte of its memory while it does to that memory whatever programs do.
 
@@ -37,7 +37,7 @@ program could not start.
 ";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
+pub(crate) enum Sabotage {
     /// Flips one bit of one page.
     Flip,
     /// Zeroes a page.
@@ -72,7 +72,7 @@ const SABOTAGES: [(&str, Sabotage); 9] = [
 
 /// What a run takes over from the one that replaced itself by exec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resume {
+pub(crate) struct Resume {
     /// How many times the program has replaced itself.
     pub generation: u64,
     pub operations: u64,
@@ -82,13 +82,13 @@ pub struct Resume {
 
 /// How long a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub(crate) enum Extent {
     Milliseconds(u64),
     Operations(u64),
 }
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     pub extent: Extent,
     pub seed: u64,
     pub threads: usize,
@@ -107,7 +107,7 @@ pub struct Options {
 }
 
 #[derive(Debug)]
-pub enum Command {
+pub(crate) enum Command {
     Run(Box<Options>),
     List,
     Help,
@@ -125,7 +125,7 @@ pub enum Command {
 }
 
 /// Reads the arguments; `fallback_seed` is used when they name none.
-pub fn parse(
+pub(crate) fn parse(
     arguments: impl IntoIterator<Item = OsString>,
     fallback_seed: u64,
 ) -> Result<Command, String> {
@@ -207,7 +207,7 @@ impl Options {
 }
 
 /// The arguments less what one image of the program adds for the next.
-pub fn without_resume(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+pub(crate) fn without_resume(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments;
     let mut kept = Vec::new();
     while let Some(argument) = arguments.next() {
@@ -265,7 +265,7 @@ fn resume(value: &OsString) -> Result<Resume, String> {
 
 impl Resume {
     /// The value of `--resume`.
-    pub fn argument(&self) -> String {
+    pub(crate) fn argument(&self) -> String {
         format!("{},{},{},{}", self.generation, self.operations, self.hash, self.elapsed_ms)
     }
 }

@@ -6,21 +6,21 @@ use crate::current;
 use crate::table::Activity;
 
 /// Bounds how many children are alive at once: each may come to own a copy of all memory.
-pub struct Permits {
+pub(crate) struct Permits {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-pub struct Permit<'p> {
+pub(crate) struct Permit<'p> {
     permits: &'p Permits,
 }
 
 impl Permits {
-    pub fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self { free: Mutex::new(count), freed: Condvar::new() }
     }
 
-    pub fn acquire(&self) -> Permit<'_> {
+    pub(crate) fn acquire(&self) -> Permit<'_> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if *free == 0 {
             let _waiting = current::during(Activity::Waiting);
@@ -41,23 +41,23 @@ impl Drop for Permit<'_> {
 }
 
 /// Keeps mlockall(2) and advice apart: the kernel refuses most advice for locked memory.
-pub struct Locking {
+pub(crate) struct Locking {
     lock: RwLock<()>,
 }
 
 impl Locking {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { lock: RwLock::new(()) }
     }
 
     /// To be held while giving advice.
-    pub fn using(&self) -> RwLockReadGuard<'_, ()> {
+    pub(crate) fn using(&self) -> RwLockReadGuard<'_, ()> {
         let _waiting = current::during(Activity::Waiting);
         self.lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// To be held while all memory is locked.
-    pub fn locking(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(crate) fn locking(&self) -> RwLockWriteGuard<'_, ()> {
         let _waiting = current::during(Activity::Waiting);
         self.lock.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,24 +68,24 @@ impl Locking {
 /// open(2) warns that the two must not overlap: before Linux 6.5 a fork could leave the parent
 /// with a copy of a page that the device was writing into. From 6.5 on, direct I/O pins its pages
 /// and fork copies pinned pages for the child, so there is nothing to keep apart.
-pub struct Pins {
+pub(crate) struct Pins {
     lock: Option<RwLock<()>>,
 }
 
 impl Pins {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { lock: (kernel_version() < (6, 5)).then(|| RwLock::new(())) }
     }
 
     /// To be held from submitting direct I/O until its end.
-    pub fn pinning(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn pinning(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let lock = self.lock.as_ref()?;
         let _waiting = current::during(Activity::Waiting);
         Some(lock.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// To be held while forking.
-    pub fn forking(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+    pub(crate) fn forking(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         let lock = self.lock.as_ref()?;
         let _waiting = current::during(Activity::Waiting);
         Some(lock.write().unwrap_or_else(PoisonError::into_inner))

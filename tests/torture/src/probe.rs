@@ -15,7 +15,7 @@ const PAGES: usize = 256;
 const REGION: usize = 3900;
 
 /// The ways to end that a program has, and the wait status each leads to.
-pub const ENDINGS: [(&str, Ending); 4] = [
+pub(crate) const ENDINGS: [(&str, Ending); 4] = [
     ("exit", Ending::Exit),
     ("quick", Ending::Quick),
     ("abort", Ending::Abort),
@@ -23,7 +23,7 @@ pub const ENDINGS: [(&str, Ending); 4] = [
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ending {
+pub(crate) enum Ending {
     /// exit(3), while a thread is still busy.
     Exit,
     /// _exit(2), while a thread is still busy.
@@ -35,7 +35,7 @@ pub enum Ending {
 
 impl Ending {
     /// Whether wait(2) reports what this ending leads to.
-    pub fn fits(self, status: i32) -> bool {
+    pub(crate) fn fits(self, status: i32) -> bool {
         match self {
             Self::Abort => libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT,
             _ => libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
@@ -54,7 +54,7 @@ fn absorb(state: u64, page: &PageBytes) -> u64 {
 }
 
 /// What the program prints.
-pub fn answer(seed: u64) -> String {
+pub(crate) fn answer(seed: u64) -> String {
     let mut page = PageBytes::zeroed();
     let hash = (0..PAGES).fold(0, |state, index| {
         Content::full(REGION, index, 1).fill(recipe(seed), &mut page);
@@ -64,7 +64,7 @@ pub fn answer(seed: u64) -> String {
 }
 
 /// The program's main.
-pub fn run(kind: &str, seed: u64) -> ExitCode {
+pub(crate) fn run(kind: &str, seed: u64) -> ExitCode {
     let Some(&(_, ending)) = ENDINGS.iter().find(|(name, _)| *name == kind) else {
         eprintln!("ramfold-torture: --probe {kind}: no such ending");
         return ExitCode::from(EXIT_USAGE as u8);

@@ -15,23 +15,23 @@ use crate::table::{Activity, RegionShape};
 use crate::world::World;
 
 /// What only the holder of the lock needs to know of a region.
-pub struct Form {
+pub(crate) struct Form {
     /// The region was mapped in one piece and nothing has been done to a part of it since, so
     /// that the kernel has no reason to see it as several mappings.
     pub uniform: bool,
 }
 
-pub struct Region {
+pub(crate) struct Region {
     index: usize,
     lock: Mutex<Form>,
 }
 
 impl Region {
-    pub fn new(index: usize) -> Self {
+    pub(crate) fn new(index: usize) -> Self {
         Self { index, lock: Mutex::new(Form { uniform: true }) }
     }
 
-    pub fn lock<'w>(&'w self, world: &'w World) -> RegionGuard<'w> {
+    pub(crate) fn lock<'w>(&'w self, world: &'w World) -> RegionGuard<'w> {
         let form = match self.lock.try_lock() {
             Ok(form) => form,
             Err(TryLockError::WouldBlock) => {
@@ -50,18 +50,18 @@ impl Region {
 }
 
 /// A region whose lock is held: its memory and its records are the holder's alone.
-pub struct RegionGuard<'w> {
+pub(crate) struct RegionGuard<'w> {
     world: &'w World,
     index: usize,
     form: MutexGuard<'w, Form>,
 }
 
 impl RegionGuard<'_> {
-    pub fn world(&self) -> &World {
+    pub(crate) fn world(&self) -> &World {
         self.world
     }
 
-    pub fn index(&self) -> usize {
+    pub(crate) fn index(&self) -> usize {
         self.index
     }
 
@@ -69,47 +69,47 @@ impl RegionGuard<'_> {
         &self.world.table.records.shapes[self.index]
     }
 
-    pub fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.shape().pages.load(SeqCst) as usize
     }
 
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.shape().capacity.load(SeqCst) as usize
     }
 
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.shape().address.load(SeqCst) as usize
     }
 
-    pub fn uniform(&self) -> bool {
+    pub(crate) fn uniform(&self) -> bool {
         self.form.uniform
     }
 
     /// Says that a part of the region may have become a mapping of its own.
-    pub fn split(&mut self) {
+    pub(crate) fn split(&mut self) {
         self.form.uniform = false;
     }
 
-    pub fn span(&self, first: usize, pages: usize) -> Span<'_> {
+    pub(crate) fn span(&self, first: usize, pages: usize) -> Span<'_> {
         assert!(first + pages <= self.pages());
         // SAFETY: the region's pages are mapped, and its lock, which is held for the borrow,
         // keeps other threads away. Pages taken away within `reshape` are not asked for.
         unsafe { Span::new(self.address() + first * PAGE, pages * PAGE) }
     }
 
-    pub fn content(&self, page: usize) -> Content {
+    pub(crate) fn content(&self, page: usize) -> Content {
         check::content(self.world.table.records, self.index, page)
     }
 
     /// Notes in the region's history that the running operation works on these pages.
-    pub fn remember(&self, first: usize, pages: usize) {
+    pub(crate) fn remember(&self, first: usize, pages: usize) {
         let thread = current::thread().unwrap_or(0);
         self.world.table.remember(self.index, thread, first, pages);
         current::beat();
     }
 
     /// The content of the page's next full write.
-    pub fn next(&self, page: usize) -> Content {
+    pub(crate) fn next(&self, page: usize) -> Content {
         Content::full(self.index, page, self.next_version(page))
     }
 
@@ -136,7 +136,7 @@ impl RegionGuard<'_> {
     }
 
     /// Lets `change` write pages, after which they have the contents it returns.
-    pub fn change<R>(
+    pub(crate) fn change<R>(
         &mut self,
         first: usize,
         pages: usize,
@@ -152,7 +152,7 @@ impl RegionGuard<'_> {
     }
 
     /// Says that pages have become zeros.
-    pub fn zeroed(&mut self, first: usize, pages: usize) {
+    pub(crate) fn zeroed(&mut self, first: usize, pages: usize) {
         for page in first..first + pages {
             let content = Content::zero(self.index, page, self.next_version(page));
             self.open(page, 1);
@@ -161,11 +161,11 @@ impl RegionGuard<'_> {
     }
 
     /// Writes a page from end to end.
-    pub fn write_full(&mut self, page: usize) {
+    pub(crate) fn write_full(&mut self, page: usize) {
         self.write_content(page, self.next(page));
     }
 
-    pub fn write_content(&mut self, page: usize, content: Content) {
+    pub(crate) fn write_content(&mut self, page: usize, content: Content) {
         let mut bytes = PageBytes::zeroed();
         content.fill(self.world.recipe, &mut bytes);
         self.open(page, 1);
@@ -175,7 +175,7 @@ impl RegionGuard<'_> {
     }
 
     /// Writes a part of a page, or all of it when it has had enough partial writes.
-    pub fn write_partial(&mut self, page: usize) {
+    pub(crate) fn write_partial(&mut self, page: usize) {
         let Some(content) = self.content(page).overlaid() else {
             return self.write_full(page);
         };
@@ -189,25 +189,25 @@ impl RegionGuard<'_> {
         current::beat();
     }
 
-    pub fn fill(&mut self) {
+    pub(crate) fn fill(&mut self) {
         for page in 0..self.pages() {
             self.write_full(page);
         }
     }
 
-    pub fn check(&self, first: usize, pages: usize) {
+    pub(crate) fn check(&self, first: usize, pages: usize) {
         for page in first..first + pages {
             let records = self.world.table.records;
             check::page(self.world, records, self.index, page, self.span(page, 1));
         }
     }
 
-    pub fn check_all(&self) {
+    pub(crate) fn check_all(&self) {
         self.check(0, self.pages());
     }
 
     /// The bytes that the pages must hold.
-    pub fn expected(&self, first: usize, pages: usize) -> Vec<u8> {
+    pub(crate) fn expected(&self, first: usize, pages: usize) -> Vec<u8> {
         (first..first + pages).flat_map(|page| self.bytes_of(self.content(page)).0).collect()
     }
 
@@ -221,7 +221,7 @@ impl RegionGuard<'_> {
     ///
     /// `route` may write all of them or, when the machine lacks the way, any part; in that case
     /// the bytes are stored instead, so that a run has the same contents everywhere.
-    pub fn rewrite_by(
+    pub(crate) fn rewrite_by(
         &mut self,
         first: usize,
         pages: usize,
@@ -242,7 +242,7 @@ impl RegionGuard<'_> {
     }
 
     /// Takes the bytes of pages out by whatever way `route` takes, and compares them.
-    pub fn export_by(
+    pub(crate) fn export_by(
         &self,
         first: usize,
         pages: usize,
@@ -256,7 +256,7 @@ impl RegionGuard<'_> {
     }
 
     /// Compares bytes that left the pages from `first` on by the way `name`.
-    pub fn compare(&self, first: usize, bytes: &[u8], name: &str) {
+    pub(crate) fn compare(&self, first: usize, bytes: &[u8], name: &str) {
         let records = self.world.table.records;
         for (at, bytes) in bytes.chunks_exact(PAGE).enumerate() {
             check::copied(self.world, records, self.index, first + at, bytes, name);
@@ -264,7 +264,7 @@ impl RegionGuard<'_> {
     }
 
     /// Does something to the region's mapping. Children forked meanwhile leave the region alone.
-    pub fn reshape<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
+    pub(crate) fn reshape<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
         if self.shape().sequence.fetch_add(1, SeqCst) & 1 != 0 {
             fail!("region {} is being reshaped twice at once", self.index);
         }
@@ -276,7 +276,7 @@ impl RegionGuard<'_> {
     }
 
     /// Records where the region lies now. Pages that are new must be `zeroed` by the caller.
-    pub fn place(&mut self, address: usize, pages: usize) {
+    pub(crate) fn place(&mut self, address: usize, pages: usize) {
         assert!(pages <= self.capacity());
         self.shape().address.store(address as u64, SeqCst);
         self.shape().pages.store(pages as u64, SeqCst);
@@ -286,7 +286,7 @@ impl RegionGuard<'_> {
     ///
     /// The pages of `hole` are not mapped any more. They and pages that are new read as zeros
     /// afterwards.
-    pub fn rebuild(&mut self, hole: Range<usize>, pages: usize) {
+    pub(crate) fn rebuild(&mut self, hole: Range<usize>, pages: usize) {
         let fresh = match Mapping::anonymous(pages * PAGE) {
             Ok(fresh) => fresh,
             Err(errno) => fail!("mmap of {pages} pages gave {errno}"),
@@ -320,12 +320,12 @@ impl RegionGuard<'_> {
     }
 
     /// Says that the region was mapped anew in one piece.
-    pub fn mapped_whole(&mut self) {
+    pub(crate) fn mapped_whole(&mut self) {
         self.form.uniform = true;
     }
 
     /// A hash of the region's bytes as they are in memory.
-    pub fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         let mut bytes = PageBytes::zeroed();
         let mut state = self.pages() as u64;
         for page in 0..self.pages() {

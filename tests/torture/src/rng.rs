@@ -10,7 +10,7 @@ fn finish(mut z: u64) -> u64 {
 }
 
 /// One number out of several; the order of the words matters.
-pub fn mix(words: &[u64]) -> u64 {
+pub(crate) fn mix(words: &[u64]) -> u64 {
     words
         .iter()
         .fold(GAMMA, |state, &word| finish(state.rotate_left(23) ^ word.wrapping_add(GAMMA)))
@@ -18,42 +18,42 @@ pub fn mix(words: &[u64]) -> u64 {
 
 /// SplitMix64: small, fast, and any state is a good state.
 #[derive(Clone)]
-pub struct Rng {
+pub(crate) struct Rng {
     state: u64,
 }
 
 impl Rng {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    pub fn word(&mut self) -> u64 {
+    pub(crate) fn word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GAMMA);
         finish(self.state)
     }
 
     /// A number in `0..bound`; 0 when `bound` is 0.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.word()) * bound as u128) >> 64) as usize
     }
 
     /// A number in `low..=high`.
-    pub fn between(&mut self, low: usize, high: usize) -> usize {
+    pub(crate) fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
     /// True in `percent` of a hundred cases.
-    pub fn percent(&mut self, percent: usize) -> bool {
+    pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }
 
     /// An index in `0..bound` with probability about proportional to `1 / (index + 1)`, the Zipf
     /// law with exponent 1 in its continuous form.
-    pub fn zipf(&mut self, bound: usize) -> usize {
+    pub(crate) fn zipf(&mut self, bound: usize) -> usize {
         let unit = (self.word() >> 11) as f64 / (1_u64 << 53) as f64;
         let rank = (bound as f64 + 1.0).powf(unit) - 1.0;
         (rank as usize).min(bound.saturating_sub(1))

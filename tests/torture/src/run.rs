@@ -14,7 +14,7 @@ use crate::options::{self, Extent, Options, Resume};
 use crate::rng::{Rng, mix};
 use crate::table::Activity;
 use crate::watchdog::{self, Watchdog};
-use crate::worker::{Choice, Tally, Worker, join_in, take_slot};
+use crate::worker::{Drawing, Tally, Worker, join_in, take_slot};
 use crate::world::World;
 use crate::{current, fail, sabotage};
 
@@ -27,7 +27,7 @@ const ROUNDS_PER_REPLACEMENT: usize = 6;
 
 static TALLY: Tally = Tally::new();
 
-pub fn run(options: &'static Options) -> ExitCode {
+pub(crate) fn run(options: &'static Options) -> ExitCode {
     match prepare(options) {
         Ok((world, watchdog)) => Run::new(world, watchdog).finish(),
         Err(message) => {
@@ -91,7 +91,7 @@ fn close_descriptors() -> Result<(), String> {
 struct Run {
     world: &'static World,
     watchdog: Watchdog,
-    choice: Choice,
+    choice: Drawing,
     /// All workers and the coordinator meet here.
     meeting: Barrier,
     stop: AtomicBool,
@@ -134,7 +134,7 @@ impl Run {
         Box::leak(Box::new(Self {
             world,
             watchdog,
-            choice: Choice::new(&options.only, &options.skip),
+            choice: Drawing::new(&options.only, &options.skip),
             meeting: Barrier::new(options.threads + 1),
             stop: AtomicBool::new(false),
             done: AtomicU64::new(options.resume.operations),

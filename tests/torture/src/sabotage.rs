@@ -10,7 +10,7 @@ use crate::region::RegionGuard;
 use crate::world::World;
 
 /// Does the damage. To be called while no thread is at work.
-pub fn commit(world: &'static World, sabotage: Sabotage) {
+pub(crate) fn commit(world: &'static World, sabotage: Sabotage) {
     match sabotage {
         Sabotage::Flip => flip(victim(world).1),
         Sabotage::Zero => victim(world).1.store(&PageBytes::zeroed().0),

@@ -17,13 +17,13 @@ use crate::table::{COUNTERS_PER_PAGE, Records, RegionShape, Sizes};
 use crate::world::World;
 
 /// A copy of the records, in shared memory of its own.
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     memory: Mapping,
     sizes: Sizes,
 }
 
 impl Snapshot {
-    pub fn take(from: Records<'_>) -> Result<Self, Errno> {
+    pub(crate) fn take(from: Records<'_>) -> Result<Self, Errno> {
         let sizes = from.sizes();
         let snapshot = Self { memory: Mapping::shared(Records::bytes(sizes))?, sizes };
         let to = snapshot.records();
@@ -43,7 +43,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    pub fn records(&self) -> Records<'_> {
+    pub(crate) fn records(&self) -> Records<'_> {
         Records::carve(&self.memory, self.sizes)
     }
 
@@ -70,7 +70,7 @@ impl Snapshot {
     }
 
     /// The child's hold on the memory it inherited from the process that has `from`.
-    pub fn inherit<'s>(&'s self, world: &'s World, from: Records<'_>) -> Inherited<'s> {
+    pub(crate) fn inherit<'s>(&'s self, world: &'s World, from: Records<'_>) -> Inherited<'s> {
         self.settle(from);
         Inherited { world, records: self.records() }
     }
@@ -87,34 +87,34 @@ fn copy_shape(from: &RegionShape, to: &RegionShape) {
 /// The memory of a forked child, which has one thread: all that was at rest is its own.
 ///
 /// Nothing here allocates, so a child that libc knows nothing of can use it.
-pub struct Inherited<'s> {
+pub(crate) struct Inherited<'s> {
     pub world: &'s World,
     pub records: Records<'s>,
 }
 
 impl Inherited<'_> {
-    pub fn regions(&self) -> usize {
+    pub(crate) fn regions(&self) -> usize {
         self.records.shapes.len()
     }
 
     /// Pages of a region; none when it was being reshaped.
-    pub fn pages(&self, region: usize) -> usize {
+    pub(crate) fn pages(&self, region: usize) -> usize {
         let shape = &self.records.shapes[region];
         if shape.sequence.load(SeqCst) & 1 != 0 { 0 } else { shape.pages.load(SeqCst) as usize }
     }
 
     /// Whether the records say what this page holds.
-    pub fn known(&self, region: usize, page: usize) -> bool {
+    pub(crate) fn known(&self, region: usize, page: usize) -> bool {
         page < self.pages(region)
             && check::slot(self.records, region, page).sequence.load(SeqCst) & 1 == 0
     }
 
-    pub fn address(&self, region: usize, page: usize) -> usize {
+    pub(crate) fn address(&self, region: usize, page: usize) -> usize {
         check::address(self.records, region, page)
     }
 
     /// The page's memory. It must be known.
-    pub fn span(&self, region: usize, page: usize) -> Span<'_> {
+    pub(crate) fn span(&self, region: usize, page: usize) -> Span<'_> {
         assert!(self.known(region, page));
         // SAFETY: a known page was mapped and at rest at the fork, and this process has one
         // thread, which unmaps no region.
@@ -122,30 +122,30 @@ impl Inherited<'_> {
     }
 
     /// Strikes a page out: from now on the records do not say what it holds.
-    pub fn forget(&self, region: usize, page: usize) {
+    pub(crate) fn forget(&self, region: usize, page: usize) {
         check::slot(self.records, region, page).sequence.fetch_or(1, SeqCst);
     }
 
     /// Compares a page if it is known.
-    pub fn check(&self, region: usize, page: usize) {
+    pub(crate) fn check(&self, region: usize, page: usize) {
         if self.known(region, page) {
             check::page(self.world, self.records, region, page, self.span(region, page));
         }
     }
 
-    pub fn check_region(&self, region: usize) {
+    pub(crate) fn check_region(&self, region: usize) {
         for page in 0..self.pages(region) {
             self.check(region, page);
         }
     }
 
-    pub fn check_all(&self) {
+    pub(crate) fn check_all(&self) {
         for region in 0..self.regions() {
             self.check_region(region);
         }
     }
 
-    pub fn check_sample(&self, rng: &mut Rng, pages: usize) {
+    pub(crate) fn check_sample(&self, rng: &mut Rng, pages: usize) {
         for _ in 0..pages {
             let region = rng.below(self.regions());
             self.check(region, rng.below(self.pages(region)));
@@ -153,7 +153,7 @@ impl Inherited<'_> {
     }
 
     /// Writes a page of the child's own copy. The page must be known.
-    pub fn write(&self, region: usize, page: usize) {
+    pub(crate) fn write(&self, region: usize, page: usize) {
         let slot = check::slot(self.records, region, page);
         // Versions of children are their parent's with the upper half changed, so that a byte of
         // a child that turns up in the parent can be told.
@@ -174,7 +174,7 @@ impl Inherited<'_> {
     }
 
     /// Writes pages here and there, none in regions whose rules forbid it.
-    pub fn write_sample(&self, rng: &mut Rng, pages: usize) {
+    pub(crate) fn write_sample(&self, rng: &mut Rng, pages: usize) {
         for _ in 0..pages {
             let region = rng.below(self.regions());
             let page = rng.below(self.pages(region));
@@ -185,7 +185,7 @@ impl Inherited<'_> {
     }
 
     /// Counts on the child's own copy of the counters.
-    pub fn count_sample(&self, rng: &mut Rng, additions: usize) {
+    pub(crate) fn count_sample(&self, rng: &mut Rng, additions: usize) {
         let region = self.world.counter_region;
         for _ in 0..additions {
             let page = rng.below(self.pages(region));

@@ -11,16 +11,16 @@ use crate::errno::Errno;
 use crate::memory::Mapping;
 
 /// Threads that can be told apart, the coordinator included.
-pub const THREADS_MAX: usize = 65;
+pub(crate) const THREADS_MAX: usize = 65;
 /// Operations remembered for each region.
-pub const HISTORY: usize = 48;
+pub(crate) const HISTORY: usize = 48;
 /// Counters on each page of the counter region.
-pub const COUNTERS_PER_PAGE: usize = 4;
+pub(crate) const COUNTERS_PER_PAGE: usize = 4;
 
 const MAGIC: u64 = 0x746f_7274_7572_6531;
 
 #[repr(C)]
-pub struct Header {
+pub(crate) struct Header {
     magic: u64,
     regions: u64,
     slots: u64,
@@ -40,7 +40,7 @@ pub struct Header {
 /// What a thread is doing, for the watchdog.
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Activity {
+pub(crate) enum Activity {
     /// The slot is not in use, or its thread has nothing to do.
     Idle = 0,
     Working = 1,
@@ -49,7 +49,7 @@ pub enum Activity {
 }
 
 #[repr(C)]
-pub struct ThreadSlot {
+pub(crate) struct ThreadSlot {
     pub heartbeat: AtomicU64,
     /// Operations begun by this thread.
     pub turns: AtomicU64,
@@ -60,7 +60,7 @@ pub struct ThreadSlot {
 
 /// Where a region lies. Written under the region's lock only; `sequence` is odd meanwhile.
 #[repr(C)]
-pub struct RegionShape {
+pub(crate) struct RegionShape {
     pub sequence: AtomicU64,
     pub address: AtomicU64,
     pub pages: AtomicU64,
@@ -71,7 +71,7 @@ pub struct RegionShape {
 
 /// What a page holds. `sequence` is odd while the page is being written, and only grows.
 #[repr(C)]
-pub struct PageSlot {
+pub(crate) struct PageSlot {
     pub sequence: AtomicU64,
     pub content: AtomicU64,
 }
@@ -79,13 +79,13 @@ pub struct PageSlot {
 /// Bounds for a counter in tortured memory: it has at least what was completed and at most what
 /// was started.
 #[repr(C)]
-pub struct CounterSlot {
+pub(crate) struct CounterSlot {
     pub started: AtomicU64,
     pub completed: AtomicU64,
 }
 
 #[repr(C)]
-pub struct HistoryEntry {
+pub(crate) struct HistoryEntry {
     /// Operation (16 bits), thread (16 bits), the thread's turn (32 bits).
     pub what: AtomicU64,
     /// First page (32 bits), pages (32 bits).
@@ -93,14 +93,14 @@ pub struct HistoryEntry {
 }
 
 #[repr(C)]
-pub struct RegionHistory {
+pub(crate) struct RegionHistory {
     pub next: AtomicU64,
     pub entries: [HistoryEntry; HISTORY],
 }
 
 /// How many of each kind of record there are.
 #[derive(Clone, Copy)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     pub regions: usize,
     pub slots: usize,
     pub counters: usize,
@@ -129,26 +129,26 @@ impl Layout {
 
 /// The part of the table that says what memory holds. A snapshot has the same three arrays.
 #[derive(Clone, Copy)]
-pub struct Records<'t> {
+pub(crate) struct Records<'t> {
     pub shapes: &'t [RegionShape],
     pub slots: &'t [PageSlot],
     pub counters: &'t [CounterSlot],
 }
 
 impl Records<'_> {
-    pub fn sizes(&self) -> Sizes {
+    pub(crate) fn sizes(&self) -> Sizes {
         Sizes { regions: self.shapes.len(), slots: self.slots.len(), counters: self.counters.len() }
     }
 
     /// Bytes that `carve` needs.
-    pub fn bytes(sizes: Sizes) -> usize {
+    pub(crate) fn bytes(sizes: Sizes) -> usize {
         sizes.regions * size_of::<RegionShape>()
             + sizes.slots * size_of::<PageSlot>()
             + sizes.counters * size_of::<CounterSlot>()
     }
 
     /// Lays the arrays out over zeroed shared memory.
-    pub fn carve(mapping: &Mapping, sizes: Sizes) -> Records<'_> {
+    pub(crate) fn carve(mapping: &Mapping, sizes: Sizes) -> Records<'_> {
         assert!(mapping.bytes() >= Self::bytes(sizes));
         let shapes = mapping.address();
         let slots = shapes + sizes.regions * size_of::<RegionShape>();
@@ -172,7 +172,7 @@ unsafe fn records<'t, T>(address: usize, count: usize) -> &'t [T] {
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(address), count) }
 }
 
-pub struct Table {
+pub(crate) struct Table {
     pub header: &'static Header,
     pub threads: &'static [ThreadSlot],
     pub histories: &'static [RegionHistory],
@@ -181,7 +181,7 @@ pub struct Table {
 
 impl Table {
     /// Makes the table. The descriptor is for the watchdog and is inherited by exec.
-    pub fn create(sizes: Sizes) -> Result<(Self, OwnedFd), Errno> {
+    pub(crate) fn create(sizes: Sizes) -> Result<(Self, OwnedFd), Errno> {
         let layout = Layout::of(sizes);
         // SAFETY: the name is a C string.
         let raw = unsafe { libc::memfd_create(c"torture-table".as_ptr(), 0) };
@@ -208,7 +208,7 @@ impl Table {
     }
 
     /// Maps a table made by another process.
-    pub fn attach(descriptor: &OwnedFd) -> Result<Self, Errno> {
+    pub(crate) fn attach(descriptor: &OwnedFd) -> Result<Self, Errno> {
         // SAFETY: all bit patterns are valid for the C structure; fstat fills it in.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the structure outlives the call.
@@ -262,7 +262,7 @@ impl Table {
     }
 
     /// Remembers that a thread's present operation touches these pages.
-    pub fn remember(&self, region: usize, thread: usize, first: usize, pages: usize) {
+    pub(crate) fn remember(&self, region: usize, thread: usize, first: usize, pages: usize) {
         let slot = &self.threads[thread];
         let history = &self.histories[region];
         let index = history.next.fetch_add(1, SeqCst) as usize % HISTORY;

@@ -59,7 +59,7 @@ unsafe extern "C" {
 
 /// How an access was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     pub signal: i32,
     pub code: i32,
     pub address: usize,
@@ -71,7 +71,7 @@ thread_local! {
 }
 
 /// Loads a byte from memory that may not be readable.
-pub fn load(address: usize) -> Result<u8, Refusal> {
+pub(crate) fn load(address: usize) -> Result<u8, Refusal> {
     // SAFETY: when the load faults, the handler of `handlers` lets the function return -1; a load
     // that does not fault has no effect.
     let result = unsafe { torture_load(address) };
@@ -83,7 +83,7 @@ pub fn load(address: usize) -> Result<u8, Refusal> {
 ///
 /// # Safety
 /// If the store is not refused, it must do no harm.
-pub unsafe fn store(address: usize, byte: u8) -> Result<(), Refusal> {
+pub(crate) unsafe fn store(address: usize, byte: u8) -> Result<(), Refusal> {
     compiler_fence(SeqCst);
     // SAFETY: as in `load`; by the contract of this function the store does no harm.
     let result = unsafe { torture_store(address, i32::from(byte)) };
@@ -91,7 +91,7 @@ pub unsafe fn store(address: usize, byte: u8) -> Result<(), Refusal> {
 }
 
 /// Where to go on after a fault at `instruction`, if it was one of the instructions above.
-pub fn recover(instruction: usize, refusal: Refusal) -> Option<usize> {
+pub(crate) fn recover(instruction: usize, refusal: Refusal) -> Option<usize> {
     let loading = torture_load as *const () as usize;
     let storing = torture_store as *const () as usize;
     if instruction != loading && instruction != storing {

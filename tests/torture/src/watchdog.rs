@@ -22,13 +22,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long the program may take to end when told so, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-pub struct Watchdog {
+pub(crate) struct Watchdog {
     process: Mutex<Child>,
 }
 
 impl Watchdog {
     /// Starts the process. The table's descriptor must be open across exec.
-    pub fn start(table: &OwnedFd, hang_seconds: u64) -> std::io::Result<Self> {
+    pub(crate) fn start(table: &OwnedFd, hang_seconds: u64) -> std::io::Result<Self> {
         let what = format!("{},{},{hang_seconds}", std::process::id(), table.as_raw_fd());
         let process = Command::new("/proc/self/exe")
             .args(["--watchdog", &what])
@@ -39,7 +39,7 @@ impl Watchdog {
         Ok(Self { process: Mutex::new(process) })
     }
 
-    pub fn stop(&self) -> std::io::Result<()> {
+    pub(crate) fn stop(&self) -> std::io::Result<()> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         process.kill()?;
         process.wait()?;
@@ -53,7 +53,7 @@ struct Look {
 }
 
 /// The watchdog's own main: watches process `pid` until that ends or hangs.
-pub fn watch(pid: i32, descriptor: i32, hang_seconds: u64) -> ExitCode {
+pub(crate) fn watch(pid: i32, descriptor: i32, hang_seconds: u64) -> ExitCode {
     // SAFETY: a plain system call: go when the program goes.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     if descriptor < 3 {
@@ -163,7 +163,7 @@ fn end(pid: i32, table: &Table) {
 
 /// Starts the thread that ends the process when the watchdog says so. Its stack, with its thread
 /// control block, is shared memory: it must get on when all tortured memory is out of reach.
-pub fn start_exit_thread() -> Result<(), Errno> {
+pub(crate) fn start_exit_thread() -> Result<(), Errno> {
     const STACK_BYTES: usize = 128 << 10;
     let (stack, _) = Mapping::shared(STACK_BYTES)?.release();
     // SAFETY: all bit patterns are valid for the C structures, which the calls fill in; the stack

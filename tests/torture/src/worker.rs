@@ -14,16 +14,16 @@ use crate::world::World;
 use crate::{current, fail};
 
 /// The operations of this run, each with its number and its share of the draws.
-pub struct Choice {
+pub(crate) struct Drawing {
     entries: Vec<(usize, &'static Operation)>,
     weights: Vec<usize>,
     total: usize,
 }
 
-impl Choice {
+impl Drawing {
     /// What `--only` and `--skip` leave. When that is nothing that threads can do, they read and
     /// write.
-    pub fn new(only: &[String], skip: &[String]) -> Self {
+    pub(crate) fn new(only: &[String], skip: &[String]) -> Self {
         let has = |names: &[String], operation: &Operation| {
             names.iter().any(|name| name == operation.name)
         };
@@ -59,14 +59,14 @@ impl Choice {
 }
 
 /// What was done, by number of operation.
-pub struct Tally {
+pub(crate) struct Tally {
     pub done: [AtomicU64; INDEX_MAX],
     pub took_us: [AtomicU64; INDEX_MAX],
     pub skipped: Mutex<BTreeMap<(usize, String), u64>>,
 }
 
 impl Tally {
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             done: [const { AtomicU64::new(0) }; INDEX_MAX],
             took_us: [const { AtomicU64::new(0) }; INDEX_MAX],
@@ -75,7 +75,7 @@ impl Tally {
     }
 
     /// Lines that say what could not be done, and with `all` also what was done.
-    pub fn text(&self, all: bool) -> String {
+    pub(crate) fn text(&self, all: bool) -> String {
         let mut lines = String::new();
         for (index, operation) in operations::all().filter(|_| all) {
             let done = self.done[index].load(Relaxed);
@@ -95,7 +95,7 @@ impl Tally {
     }
 }
 
-pub struct Worker {
+pub(crate) struct Worker {
     world: &'static World,
     thread: usize,
     turns: u64,
@@ -106,7 +106,7 @@ pub struct Worker {
 
 impl Worker {
     /// To be called on the thread itself.
-    pub fn start(world: &'static World, thread: usize) -> Self {
+    pub(crate) fn start(world: &'static World, thread: usize) -> Self {
         take_slot(world, thread, Activity::Working);
         let signal_stack = join_in(thread);
         for index in world.own(thread) {
@@ -119,9 +119,9 @@ impl Worker {
 
     /// Does up to `turns` operations, fewer when `deadline` passes, but one. Returns how
     /// many.
-    pub fn torture(
+    pub(crate) fn torture(
         &mut self,
-        choice: &Choice,
+        choice: &Drawing,
         tally: &Tally,
         turns: u64,
         deadline: Option<Instant>,
@@ -162,7 +162,7 @@ impl Worker {
     }
 
     /// Compares all memory of this thread.
-    pub fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         let slot = &self.world.table.threads[self.thread];
         slot.operation.store(operations::CHECK_ALL as u32, SeqCst);
         for index in self.world.own(self.thread) {
@@ -173,7 +173,7 @@ impl Worker {
     }
 
     /// A hash of the operations done and of the bytes they left.
-    pub fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.world.own(self.thread).fold(self.hash, |hash, index| {
             mix(&[hash, self.world.regions[index].lock(self.world).hash()])
         })
@@ -182,7 +182,7 @@ impl Worker {
 
 /// Lets this thread act for worker `thread`, and gives it a signal stack in tortured memory for as
 /// long as it runs.
-pub fn join_in(thread: usize) -> SignalStack {
+pub(crate) fn join_in(thread: usize) -> SignalStack {
     current::assume(thread);
     match SignalStack::install() {
         Ok(stack) => stack,
@@ -191,7 +191,7 @@ pub fn join_in(thread: usize) -> SignalStack {
 }
 
 /// Makes this thread known to the watchdog.
-pub fn take_slot(world: &World, index: usize, activity: Activity) {
+pub(crate) fn take_slot(world: &World, index: usize, activity: Activity) {
     current::assume(index);
     let slot = &world.table.threads[index];
     slot.operation.store(operations::SET_UP as u32, SeqCst);
@@ -206,7 +206,7 @@ mod tests {
 
     fn names(only: &[&str], skip: &[&str]) -> Vec<&'static str> {
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let choice = Choice::new(&owned(only), &owned(skip));
+        let choice = Drawing::new(&owned(only), &owned(skip));
         choice.entries.iter().map(|(_, operation)| operation.name).collect()
     }
 
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn draws_follow_the_weights() {
-        let choice = Choice::new(&[], &[]);
+        let choice = Drawing::new(&[], &[]);
         let mut rng = Rng::new(3);
         let mut counts = BTreeMap::new();
         for _ in 0..choice.total * 100 {

@@ -21,7 +21,7 @@ const OWN_REGIONS: usize = 3;
 /// Regions that all threads write, in turn.
 const SHARED_REGIONS: usize = 3;
 
-pub struct World {
+pub(crate) struct World {
     pub options: &'static Options,
     pub recipe: Recipe,
     pub pid: i32,
@@ -41,7 +41,7 @@ pub struct World {
 static WORLD: OnceLock<World> = OnceLock::new();
 
 /// The world, once there is one. Does not lock, so signal handlers may ask.
-pub fn world() -> Option<&'static World> {
+pub(crate) fn world() -> Option<&'static World> {
     WORLD.get()
 }
 
@@ -77,7 +77,7 @@ impl Plan {
 
 impl World {
     /// Maps and describes all memory of a run. The descriptor is the table's.
-    pub fn create(options: &'static Options) -> Result<(&'static Self, OwnedFd), String> {
+    pub(crate) fn create(options: &'static Options) -> Result<(&'static Self, OwnedFd), String> {
         let generation = options.resume.generation;
         let seed = if generation == 0 { options.seed } else { mix(&[options.seed, generation]) };
         let recipe = Recipe { seed, incompressible_percent: options.incompressible_percent };
@@ -158,12 +158,12 @@ impl World {
         }
     }
 
-    pub fn pages(&self, region: usize) -> usize {
+    pub(crate) fn pages(&self, region: usize) -> usize {
         self.table.records.shapes[region].pages.load(SeqCst) as usize
     }
 
     /// A page of the region that is never written, or of the one that is only counted in.
-    pub fn lockless_page(&self, region: usize, page: usize) -> Span<'_> {
+    pub(crate) fn lockless_page(&self, region: usize, page: usize) -> Span<'_> {
         assert!(self.is_fixed(region) && page < self.pages(region));
         let address = crate::check::address(self.table.records, region, page);
         // SAFETY: these two regions stay mapped in place for good; after they were filled, when
@@ -172,29 +172,29 @@ impl World {
     }
 
     /// Compares a page of a region that is used without a lock.
-    pub fn check_lockless(&self, region: usize, page: usize) {
+    pub(crate) fn check_lockless(&self, region: usize, page: usize) {
         let memory = self.lockless_page(region, page);
         crate::check::page(self, self.table.records, region, page, memory);
     }
 
     /// Whether a region is neither written nor reshaped.
-    pub fn is_fixed(&self, region: usize) -> bool {
+    pub(crate) fn is_fixed(&self, region: usize) -> bool {
         region == self.fixed_region || region == self.counter_region
     }
 
     /// The regions of one thread.
-    pub fn own(&self, thread: usize) -> Range<usize> {
+    pub(crate) fn own(&self, thread: usize) -> Range<usize> {
         thread * OWN_REGIONS..(thread + 1) * OWN_REGIONS
     }
 
     /// The regions of all threads.
-    pub fn shared(&self) -> Range<usize> {
+    pub(crate) fn shared(&self) -> Range<usize> {
         let first = self.options.threads * OWN_REGIONS;
         first..first + SHARED_REGIONS
     }
 
     /// What a region is for.
-    pub fn role(&self, region: usize) -> &'static str {
+    pub(crate) fn role(&self, region: usize) -> &'static str {
         if region == self.fixed_region {
             "never written"
         } else if region == self.counter_region {
@@ -207,7 +207,7 @@ impl World {
     }
 
     /// Pages of memory that an operation may use for a while beside the regions.
-    pub fn spare_pages(&self) -> usize {
+    pub(crate) fn spare_pages(&self) -> usize {
         (self.options.megabytes * ((1 << 20) / PAGE) / 50).max(64)
     }
 }

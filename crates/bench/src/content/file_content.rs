@@ -37,7 +37,7 @@ impl FileContent {
     ///
     /// # Errors
     /// When there are none, or it cannot be read.
-    pub(crate) fn of_folder(folder: &Path) -> Result<FileContent> {
+    fn of_folder(folder: &Path) -> Result<FileContent> {
         let describe = || format!("cannot read {}", folder.display());
         let mut files = Vec::new();
         for entry in fs::read_dir(folder).with_context(describe)? {

@@ -10,7 +10,8 @@
 //!
 //! `memeater` is the shortest that needs the machine, `train` the shortest of all. Experiments
 //! share code by the rooms below, and [`files`] by those on files; none uses another but for
-//! `codec`'s subjects.
+//! `codec`'s subjects. Each declares all of its options itself, those too that others have: what
+//! they say and what they are by default is the experiment's.
 
 mod codec;
 mod files;

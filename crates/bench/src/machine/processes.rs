@@ -20,7 +20,7 @@ pub(crate) fn family(leader: Pid) -> Vec<Pid> {
 }
 
 /// Processes and their descendants.
-pub(crate) fn with_descendants(mut waiting: Vec<Pid>) -> Vec<Pid> {
+fn with_descendants(mut waiting: Vec<Pid>) -> Vec<Pid> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
     while let Some(pid) = waiting.pop() {

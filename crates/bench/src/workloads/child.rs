@@ -1,6 +1,7 @@
 //! The options and the report of the process of a synthetic workload.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use ramfold_codec::PAGE_SIZE;
@@ -37,6 +38,21 @@ impl ChildOptions {
             Some(Quota::Seconds(_)) => bail!("{} takes --operations, not --seconds", self.name),
             None => Ok(usual),
         }
+    }
+
+    /// Does a workload that is measured as a whole: so many operations, unless another number is
+    /// asked for. `work` returns a hash of what came of them.
+    pub(super) fn run_whole(
+        &self,
+        usual: u64,
+        work: impl FnOnce(u64) -> String,
+    ) -> Result<ChildReport> {
+        let operations = self.operations(usual)?;
+        let start = Instant::now();
+        let hash = work(operations);
+        let measured = start.elapsed().as_secs_f64();
+        let seconds = PhaseSeconds { measured, ..PhaseSeconds::default() };
+        Ok(self.report(seconds, operations, hash))
     }
 
     /// What the heap is filled with.

@@ -4,12 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::time::Instant;
 
 use anyhow::Result;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{ChildOptions, ChildReport, PhaseSeconds, Prepared, Settings, Timing, Workload};
+use super::{ChildOptions, ChildReport, Prepared, Settings, Timing, Workload};
 use crate::content::random::{Random, mix};
 use crate::harness::size::Memory;
 use crate::machine::host::Host;
@@ -46,12 +45,8 @@ impl Workload for Fit {
     }
 
     fn run(&self, options: &ChildOptions) -> Result<ChildReport> {
-        let rounds = options.operations(ROUNDS as u64)?;
-        let start = Instant::now();
-        let hash = work(usize::try_from(options.size_bytes)?, rounds, options.seed);
-        let measured = start.elapsed().as_secs_f64();
-        let seconds = PhaseSeconds { measured, ..PhaseSeconds::default() };
-        Ok(options.report(seconds, rounds, hash))
+        let size_bytes = usize::try_from(options.size_bytes)?;
+        options.run_whole(ROUNDS as u64, |rounds| work(size_bytes, rounds, options.seed))
     }
 }
 

@@ -1,11 +1,9 @@
 //! Multiplication of square matrices, one of the four programs of paper 004, Table III.
 
-use std::time::Instant;
-
 use anyhow::Result;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{ChildOptions, ChildReport, PhaseSeconds, Prepared, Settings, Timing, Workload};
+use super::{ChildOptions, ChildReport, Prepared, Settings, Timing, Workload};
 use crate::content::random::{Random, mix};
 use crate::machine::host::Host;
 
@@ -35,12 +33,8 @@ impl Workload for Matrix {
     }
 
     fn run(&self, options: &ChildOptions) -> Result<ChildReport> {
-        let rounds = options.operations(ROUNDS as u64)?;
-        let start = Instant::now();
-        let hash = work(order(options.size_bytes / SIZE_SHARE), rounds, options.seed);
-        let measured = start.elapsed().as_secs_f64();
-        let seconds = PhaseSeconds { measured, ..PhaseSeconds::default() };
-        Ok(options.report(seconds, rounds, hash))
+        let order = order(options.size_bytes / SIZE_SHARE);
+        options.run_whole(ROUNDS as u64, |rounds| work(order, rounds, options.seed))
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::Context;
 /// Measure against zram, zswap and swap in the same run.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Passed to ramfold-bench
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
@@ -19,7 +19,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// When it cannot be run.
-pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<i32> {
     let own = std::env::current_exe().context("finding this program")?;
     let beside = own.with_file_name("ramfold-bench");
     let bench = if beside.exists() { beside } else { "ramfold-bench".into() };

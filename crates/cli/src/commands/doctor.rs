@@ -26,7 +26,7 @@ const RULE: &str = "# Lets the group ramfold use userfaultfd (written by `ramfol
 #[command(after_help = "Examples:
   ramfold doctor
   sudo ramfold doctor --fix")]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Let a group use userfaultfd through a udev rule, and add the user who called sudo to it
     /// (root only)
     #[arg(long)]
@@ -55,7 +55,7 @@ struct Check {
 ///
 /// # Errors
 /// When `--fix` fails.
-pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     if arguments.fix {
         fix()?;
     }
@@ -98,7 +98,7 @@ fn word(state: State) -> &'static str {
 }
 
 /// What is wrong, and what to do.
-pub fn explained(problem: UserfaultfdProblem) -> String {
+pub(crate) fn explained(problem: UserfaultfdProblem) -> String {
     let Check { found, remedy, .. } = check_of(problem);
     match remedy {
         Some(remedy) => format!("{found}; {remedy}"),
@@ -216,8 +216,8 @@ fn priority() -> Check {
         Ok(Ok(true)) => (State::Works, "the agent comes before other work", None),
         _ => (
             State::Limited,
-            "the agent waits for its turn: on a busy machine a program that grows fast passes a small \
-             cap for milliseconds",
+            "the agent waits for its turn: on a busy machine a program that grows fast passes a \
+             small cap for milliseconds",
             Some("`ulimit -e 30` (nice in /etc/security/limits.conf) or CAP_SYS_NICE".to_owned()),
         ),
     };

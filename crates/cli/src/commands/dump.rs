@@ -21,7 +21,7 @@ use ramfold_sys::PAGE_SIZE;
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   ramfold dump --pid $(pidof redis-server) --output redis.pages")]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The process to read
     #[arg(long)]
     pid: i32,
@@ -32,7 +32,7 @@ pub struct Arguments {
 
 /// # Errors
 /// When the process cannot be read or the file not written.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let pid = arguments.pid;
     let process = Process::open(pid)?;
     let file = OpenOptions::new()

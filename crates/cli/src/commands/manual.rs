@@ -10,14 +10,14 @@ use clap_complete::Shell;
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   ramfold manual ~/.local")]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Where share/man, share/bash-completion and so on are made
     folder: PathBuf,
 }
 
 /// # Errors
 /// When a file cannot be written.
-pub fn run(command: clap::Command, arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(command: clap::Command, arguments: &Arguments) -> anyhow::Result<()> {
     let share = arguments.folder.join("share");
     let pages = make(&share.join("man/man1"))?;
     clap_mangen::generate_to(command.clone(), &pages)

@@ -1,9 +1,9 @@
 //! The subcommands.
 
-pub mod bench;
-pub mod doctor;
-pub mod dump;
-pub mod manual;
-pub mod mount;
-pub mod run;
-pub mod umount;
+pub(crate) mod bench;
+pub(crate) mod doctor;
+pub(crate) mod dump;
+pub(crate) mod manual;
+pub(crate) mod mount;
+pub(crate) mod run;
+pub(crate) mod umount;

@@ -31,28 +31,29 @@ const IN_BACKGROUND: &str = "RAMFOLD_MOUNT_IN_BACKGROUND";
 
 /// Mount a directory at another place: the same files, whose data stays compressed in RAM.
 ///
-/// The kernel keeps what is read again and again as it is, in its page cache over the mount; below that lies what
-/// was read, compressed. --memory counts both. What is written is in SOURCE when the program goes on. What is changed in SOURCE behind the mount is seen
-/// within a second.
+/// The kernel keeps what is read again and again as it is, in its page cache over the mount; below
+/// that lies what was read, compressed. --memory counts both. What is written is in SOURCE when the
+/// program goes on. What is changed in SOURCE behind the mount is seen within a second.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ramfold mount --memory 2G /srv/data /mnt/data          until Ctrl-C or `ramfold umount /mnt/data`
   ramfold mount --live /srv/data /mnt/data               what it does, as it happens
   sudo ramfold mount --daemon /srv/data /mnt/data        for all users, in the background")]
-pub struct Arguments {
-    /// What the cache may cost in RAM, both levels together: 512M, 1.5G, 40% (of the machine's RAM) [default: half
-    /// of the control group's limit, or of the machine's RAM]
+pub(crate) struct Arguments {
+    /// What the cache may cost in RAM, both levels together: 512M, 1.5G, 40% (of the machine's RAM)
+    /// [default: half of the control group's limit, or of the machine's RAM]
     #[arg(short, long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// How pages are compressed: lz4, zstd-1 to zstd-19, or auto: zstd-1 where reads of SOURCE take long, lz4 where
-    /// they do not
+    /// How pages are compressed: lz4, zstd-1 to zstd-19, or auto: zstd-1 where reads of SOURCE take
+    /// long, lz4 where they do not
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = cluster_codec)]
     codec: CodecOption,
-    /// How much is compressed as one: 4K, 16K or 64K. For experiments: without it 16K where reads of SOURCE take long
-    /// or a file is read in order, else 4K
+    /// How much is compressed as one: 4K, 16K or 64K. For experiments: without it 16K where reads
+    /// of SOURCE take long or a file is read in order, else 4K
     #[arg(long, value_name = "SIZE", value_parser = cluster_size)]
     cluster: Option<ClusterSize>,
-    /// Keep that part of the memory for compressed pages, 0 to 85%. For experiments: without it, what serves best
+    /// Keep that part of the memory for compressed pages, 0 to 85%. For experiments: without it,
+    /// what serves best
     #[arg(long, value_name = "PERCENT", value_parser = compressed_share)]
     compressed_share: Option<f64>,
     /// Compress on one thread only
@@ -61,14 +62,15 @@ pub struct Arguments {
     /// Write what happened to FILE as JSON when it ends, and whenever this process gets SIGUSR2
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
-    /// Show what happens on standard error, anew each second; as a line each second where that is no terminal
+    /// Show what happens on standard error, anew each second; as a line each second where that is
+    /// no terminal
     #[arg(long)]
     live: bool,
     /// Go to the background when the mount is there
     #[arg(long)]
     daemon: bool,
-    /// Let other users in, as their permissions are; root's mounts always do. An ordinary user needs
-    /// `user_allow_other` in /etc/fuse.conf
+    /// Let other users in, as their permissions are; root's mounts always do. An ordinary user
+    /// needs `user_allow_other` in /etc/fuse.conf
     #[arg(long)]
     allow_other: bool,
     /// Options as of mount(8): ro, nosuid, nodev, noexec, noatime, and allow_other and memory=SIZE
@@ -113,11 +115,12 @@ fn compressed_share(text: &str) -> Result<f64, String> {
 
 /// # Errors
 /// When it cannot be mounted or served.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.live && arguments.daemon {
         bail!(
-            "--live shows what happens where this was started, and --daemon goes away from there: leave one of \
-             them out, or name a file by --stats, which is written when the process in the background gets SIGUSR2"
+            "--live shows what happens where this was started, and --daemon goes away from there: \
+             leave one of them out, or name a file by --stats, which is written when the process \
+             in the background gets SIGUSR2"
         );
     }
     let in_background = std::env::var_os(IN_BACKGROUND).is_some();
@@ -134,7 +137,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             Ok(())
         });
     }
-    // A session of its own: the terminal's signals do not reach it. It fails where that is so already.
+    // A session of its own: the terminal's signals do not reach it. It fails where that is so
+    // already.
     let _ = rustix::process::setsid();
     let result = serve(arguments, |_| {
         println!("{READY}");
@@ -211,8 +215,8 @@ fn write_statistics(view: &View, file: &Path) -> anyhow::Result<()> {
     output_file::write(file, &text).with_context(|| format!("writing {}", file.display()))
 }
 
-/// The first signal unmounts; what is in use is served on until it is not. The second ends at once. SIGUSR2 asks
-/// for what happened.
+/// The first signal unmounts; what is in use is served on until it is not. The second ends at once.
+/// SIGUSR2 asks for what happened.
 fn answer_signals(
     signals: &mut Signals,
     mounted: &Mounted,
@@ -235,7 +239,8 @@ fn answer_signals(
         let mut result = mounted.unmount(false);
         if result.as_ref().is_err_and(is_busy) {
             say(format_args!(
-                "{} is in use: unmounted for those who come later, and served until the others are done",
+                "{} is in use: unmounted for those who come later, and served until the others are \
+                 done",
                 mounted.mountpoint.display()
             ));
             result = mounted.unmount(true);

@@ -37,7 +37,7 @@ core dump); SIGUSR2 writes --stats; others are passed on to the program.
 
 Exit status: the program's own, 128 + N when signal N ended it; 125 when ramfold itself failed,
 126 when the program cannot be executed, 127 when it was not found.")]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// What the program may cost in RAM: 512M, 1.5G, 40% (of the machine's RAM) [default: the
     /// control group's limit or the machine's RAM, less 10 %]
     #[arg(long, short, value_name = "SIZE")]
@@ -108,7 +108,7 @@ fn codec_names() -> PossibleValuesParser {
 ///
 /// # Errors
 /// When the run cannot even begin. A program that cannot be looked after runs without ramfold.
-pub fn run(arguments: Arguments) -> anyhow::Result<i32> {
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<i32> {
     let mut launch = launch(&arguments)?;
     if let Err(error) = launch.find_program() {
         return not_started(error);

@@ -8,7 +8,7 @@ use ramfold_filecache::mount;
 
 /// Unmount what `ramfold mount` has mounted, as `fusermount3 -u` or `umount` do.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Unmount it though it is in use: it goes away for those who come later
     #[arg(long, short)]
     lazy: bool,
@@ -18,7 +18,7 @@ pub struct Arguments {
 
 /// # Errors
 /// When it is not one of ramfold's, or is in use.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let name = arguments.mountpoint.display();
     let mountpoint =
         mount::place_of(&arguments.mountpoint).with_context(|| format!("cannot unmount {name}"))?;

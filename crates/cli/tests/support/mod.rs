@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
-pub mod mounted;
+pub(crate) mod mounted;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The program under test.
-pub const RAMFOLD: &str = env!("CARGO_BIN_EXE_ramfold");
+pub(crate) const RAMFOLD: &str = env!("CARGO_BIN_EXE_ramfold");
 
 /// Longer than anything here takes, even on a loaded machine: a run past it hangs.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// How long a test waits for a single thing, which takes a second at most where the machine has
 /// nothing else to do.
-pub const DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Waits until something is so. Panics when it never is.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
         assert!(started.elapsed() < DEADLINE, "waited in vain until {what}");
@@ -35,14 +35,14 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// How a run ended.
-pub struct Ended {
+pub(crate) struct Ended {
     pub output: Output,
     /// Peak of the anonymous memory in RAM of the program and its descendants.
     pub peak_anonymous_bytes: u64,
 }
 
 /// Runs a command to its end. Panics when it hangs.
-pub fn run(command: &mut Command) -> Ended {
+pub(crate) fn run(command: &mut Command) -> Ended {
     let described = format!("{command:?}");
     let child = command
         .stdin(Stdio::null())
@@ -67,14 +67,14 @@ pub fn run(command: &mut Command) -> Ended {
 }
 
 /// For Python scripts that [`Watched`] runs: is what the test waits for so?
-pub const ENOUGH: &str = "
+pub(crate) const ENOUGH: &str = "
 import os
 def enough(): return os.path.exists(os.environ['ENOUGH'])
 ";
 
 /// A program under `ramfold run` that goes on until the test has seen what it waits for, however
 /// long that takes: until a file is there, whose path it has in `ENOUGH`. Killed on drop.
-pub struct Watched {
+pub(crate) struct Watched {
     launcher: Child,
     command: String,
     folder: TempDir,
@@ -82,12 +82,12 @@ pub struct Watched {
 
 impl Watched {
     /// `ramfold run`, with these options, of a program.
-    pub fn start(options: &[&str], program: &[&str]) -> Watched {
+    pub(crate) fn start(options: &[&str], program: &[&str]) -> Watched {
         Watched::start_by(Command::new(RAMFOLD), options, program)
     }
 
     /// The same by a command that becomes ramfold with the arguments that are added.
-    pub fn start_by(mut command: Command, options: &[&str], program: &[&str]) -> Watched {
+    pub(crate) fn start_by(mut command: Command, options: &[&str], program: &[&str]) -> Watched {
         let folder = tempfile::tempdir().unwrap();
         let path = |name| folder.path().join(name);
         command
@@ -111,22 +111,22 @@ impl Watched {
     }
 
     /// The process of the program.
-    pub fn program(&self) -> u32 {
+    pub(crate) fn program(&self) -> u32 {
         tree(self.launcher.id())[1]
     }
 
     /// The process of `ramfold run`.
-    pub fn launcher(&self) -> u32 {
+    pub(crate) fn launcher(&self) -> u32 {
         self.launcher.id()
     }
 
     /// Sends a signal to `ramfold run`.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         signal(self.launcher.id(), name);
     }
 
     /// What was printed so far.
-    pub fn printed(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         self.text_of("stdout")
     }
 
@@ -135,12 +135,12 @@ impl Watched {
     }
 
     /// What was said on standard error so far.
-    pub fn errors(&self) -> String {
+    pub(crate) fn errors(&self) -> String {
         self.text_of("stderr")
     }
 
     /// What `--stats` writes now.
-    pub fn stats(&mut self) -> serde_json::Value {
+    pub(crate) fn stats(&mut self) -> serde_json::Value {
         stats_now(&mut self.launcher, &self.folder.path().join("stats.json")).unwrap_or_else(|| {
             let (out, errors) = (self.text_of("stdout"), self.text_of("stderr"));
             panic!("{} has ended too early: {out}{errors}", self.command)
@@ -149,7 +149,11 @@ impl Watched {
 
     /// Waits until the statistics are so, for as long as a whole run may take: the program may have
     /// much to do before.
-    pub fn wait_until(&mut self, what: &str, mut is_so: impl FnMut(&serde_json::Value) -> bool) {
+    pub(crate) fn wait_until(
+        &mut self,
+        what: &str,
+        mut is_so: impl FnMut(&serde_json::Value) -> bool,
+    ) {
         let started = Instant::now();
         loop {
             let stats = self.stats();
@@ -162,9 +166,10 @@ impl Watched {
         }
     }
 
-    /// Waits until the program's anonymous memory stays within so much, by the kernel's count. Where
-    /// a busy machine keeps reclaim waiting it may be more for a moment, but not look after look.
-    pub fn wait_until_held(&mut self, bytes: u64) {
+    /// Waits until the program's anonymous memory stays within so much, by the kernel's count.
+    /// Where a busy machine keeps reclaim waiting it may be more for a moment, but not look after
+    /// look.
+    pub(crate) fn wait_until_held(&mut self, bytes: u64) {
         let program = self.program();
         let (mut looks, mut most) = (0, 0);
         self.wait_until("it stays within its memory", |_| {
@@ -178,7 +183,7 @@ impl Watched {
     }
 
     /// Tells the program that it is enough, and waits for its end.
-    pub fn end(mut self) -> (Output, serde_json::Value) {
+    pub(crate) fn end(mut self) -> (Output, serde_json::Value) {
         File::create(self.folder.path().join("enough")).unwrap();
         let started = Instant::now();
         let status = loop {
@@ -207,7 +212,7 @@ impl Drop for Watched {
 }
 
 /// What `ramfold run` writes to its `--stats` file when asked; `None` when it ends instead.
-pub fn stats_now(launcher: &mut Child, file: &Path) -> Option<serde_json::Value> {
+pub(crate) fn stats_now(launcher: &mut Child, file: &Path) -> Option<serde_json::Value> {
     let started = Instant::now();
     let _ = fs::remove_file(file);
     signal(launcher.id(), "-USR2");
@@ -222,7 +227,7 @@ pub fn stats_now(launcher: &mut Child, file: &Path) -> Option<serde_json::Value>
 }
 
 /// Sends a signal to a process that has not been waited for.
-pub fn signal(pid: u32, signal: &str) {
+pub(crate) fn signal(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
@@ -235,18 +240,18 @@ fn end_tree(pid: u32) {
 }
 
 /// `ramfold run` with these arguments.
-pub fn ramfold<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+pub(crate) fn ramfold<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(RAMFOLD);
     command.arg("run").args(arguments);
     command
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A process and all below it.
-pub fn tree(pid: u32) -> Vec<u32> {
+pub(crate) fn tree(pid: u32) -> Vec<u32> {
     let mut pids = vec![pid];
     let mut index = 0;
     while index < pids.len() {
@@ -263,7 +268,7 @@ pub fn tree(pid: u32) -> Vec<u32> {
 }
 
 /// Anonymous memory of a process, of what it shares with others its part.
-pub fn anonymous_bytes(pid: u32) -> u64 {
+pub(crate) fn anonymous_bytes(pid: u32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     rollup
         .lines()
@@ -273,7 +278,7 @@ pub fn anonymous_bytes(pid: u32) -> u64 {
 
 /// Can `ramfold run` look after memory here? Where it cannot the tests of that say so and check
 /// nothing.
-pub fn can_look_after() -> bool {
+pub(crate) fn can_look_after() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         let doctor = Command::new(RAMFOLD).arg("doctor").output().unwrap();
@@ -296,20 +301,20 @@ macro_rules! needs_userfaultfd {
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub(crate) use needs_userfaultfd;
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self")
         .is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
 }
 
 /// A control group with a memory limit and no swap, removed at the end.
-pub struct LimitedGroup {
+pub(crate) struct LimitedGroup {
     folder: PathBuf,
     version_2: bool,
 }
 
 impl LimitedGroup {
     /// `None` where this user cannot make one; the test then goes on without a limit.
-    pub fn new(limit_bytes: u64) -> Option<LimitedGroup> {
+    pub(crate) fn new(limit_bytes: u64) -> Option<LimitedGroup> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name =
             format!("ramfold-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -333,7 +338,7 @@ impl LimitedGroup {
     }
 
     /// A shell command that enters the group and becomes the program.
-    pub fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let file = if self.version_2 { "cgroup.procs" } else { "tasks" };
         let mut command = Command::new("sh");
         command
@@ -357,7 +362,7 @@ impl Drop for LimitedGroup {
 }
 
 /// Reads what `--stats` wrote.
-pub fn stats(path: &Path) -> serde_json::Value {
+pub(crate) fn stats(path: &Path) -> serde_json::Value {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap()
 }

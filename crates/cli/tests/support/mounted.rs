@@ -12,19 +12,26 @@ use super::RAMFOLD;
 /// What is done behind a mount is seen within a second or so; the machine may be busy with more.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Runs a Python program with these arguments, which must succeed.
+#[track_caller]
+pub(crate) fn python<const N: usize>(program: &str, arguments: [PathBuf; N]) {
+    let status = Command::new("python3").args(["-c", program]).args(&arguments).status().unwrap();
+    assert!(status.success(), "{arguments:?}");
+}
+
 /// A mount over a new directory, served by a process of its own, until it is dropped.
-pub struct Mounted {
+pub(crate) struct Mounted {
     pub folder: tempfile::TempDir,
     pub server: Child,
 }
 
 impl Mounted {
     /// `None`, and a line that says so, where nobody can mount.
-    pub fn new() -> Option<Mounted> {
+    pub(crate) fn new() -> Option<Mounted> {
         can_mount().then(|| Mounted::new_in("/var/tmp"))
     }
 
-    pub fn new_in(place: &str) -> Mounted {
+    pub(crate) fn new_in(place: &str) -> Mounted {
         let folder = tempfile::tempdir_in(place).unwrap();
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         fs::create_dir(folder.path().join("source")).unwrap();
@@ -33,11 +40,11 @@ impl Mounted {
         Mounted { folder, server }
     }
 
-    pub fn source(&self, name: &str) -> PathBuf {
+    pub(crate) fn source(&self, name: &str) -> PathBuf {
         self.folder.path().join("source").join(name)
     }
 
-    pub fn mount(&self, name: &str) -> PathBuf {
+    pub(crate) fn mount(&self, name: &str) -> PathBuf {
         self.folder.path().join("mount").join(name)
     }
 }
@@ -51,7 +58,7 @@ impl Drop for Mounted {
     }
 }
 
-pub fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("SKIPPED: mounting without fusermount3 needs root");
         return false;
@@ -63,11 +70,11 @@ pub fn can_mount() -> bool {
     true
 }
 
-pub fn serve(source: &Path, mountpoint: &Path) -> Child {
+pub(crate) fn serve(source: &Path, mountpoint: &Path) -> Child {
     serve_with(&[], source, mountpoint)
 }
 
-pub fn serve_with(options: &[&str], source: &Path, mountpoint: &Path) -> Child {
+pub(crate) fn serve_with(options: &[&str], source: &Path, mountpoint: &Path) -> Child {
     let memory = match options.contains(&"--memory") {
         true => [].as_slice(),
         false => &["--memory", "64M"],
@@ -87,14 +94,14 @@ pub fn serve_with(options: &[&str], source: &Path, mountpoint: &Path) -> Child {
     server
 }
 
-pub fn ended_well(server: &mut Child) {
+pub(crate) fn ended_well(server: &mut Child) {
     let status = server.wait().unwrap();
     let mut said = String::new();
     server.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
     assert!(status.success(), "{status}: {said}");
 }
 
-pub fn umount(options: &[&str], mountpoint: &Path) -> Result<(), String> {
+pub(crate) fn umount(options: &[&str], mountpoint: &Path) -> Result<(), String> {
     let output =
         Command::new(RAMFOLD).arg("umount").args(options).arg(mountpoint).output().unwrap();
     match output.status.success() {
@@ -104,7 +111,7 @@ pub fn umount(options: &[&str], mountpoint: &Path) -> Result<(), String> {
 }
 
 /// Waits until it is so.
-pub fn is_seen(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn is_seen(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < PATIENCE, "{what} is not seen");

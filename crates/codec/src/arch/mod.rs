@@ -3,6 +3,8 @@
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
 pub(crate) mod aarch64;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod kernels;
 mod lanes;
 pub(crate) mod libzstd;
 #[cfg(target_arch = "x86_64")]

@@ -104,7 +104,7 @@ fn hash(word: u32) -> usize {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct Match {
     /// Bits saved over literals.
     gain: i32,
     length: usize,
@@ -123,8 +123,8 @@ fn best(
     recent: &Recent,
     at: usize,
     run: usize,
-) -> Found {
-    let mut best = Found::default();
+) -> Match {
+    let mut best = Match::default();
     let run = run_class(run);
     let tokens = &lengths.tokens[run * LENGTHS.len()..][..LENGTHS.len()];
     let run_extra = i32::from(RUNS[run].extra);
@@ -135,7 +135,7 @@ fn best(
             - run_extra
             - PRICE;
         if gain > best.gain {
-            best = Found { gain, length, distance };
+            best = Match { gain, length, distance };
         }
     };
     let word = u32_at(page, at);
@@ -217,7 +217,7 @@ pub(crate) fn search(
             copy = later;
             at += 1;
         }
-        let Found { length, distance, .. } = copy;
+        let Match { length, distance, .. } = copy;
         recent.used(recent.symbol(distance), distance);
         found[count] = Sequence { run: at - anchor, length, distance }.pack();
         count += 1;

@@ -6,17 +6,17 @@
 mod codecs;
 
 use proptest::prelude::*;
-use ramfold_codec::{PAGE_SIZE, Page};
+use ramfold_codec::{Codec, Compressor, PAGE_SIZE, Page, compress_scratch_bytes};
 
 /// SplitMix64, so that a page depends on its seed alone.
-pub struct Numbers(u64);
+pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    pub fn new(seed: u64) -> Numbers {
+    pub(crate) fn new(seed: u64) -> Numbers {
         Numbers(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,18 +24,28 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    pub fn word(&mut self) -> u32 {
+    pub(crate) fn word(&mut self) -> u32 {
         (self.next() >> 32) as u32
     }
 
     /// A number below `limit`.
-    pub fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 }
 
+/// The object of a page, which compresses.
+pub(crate) fn compress(codec: Codec, page: &Page) -> Vec<u8> {
+    let mut scratch = vec![0; compress_scratch_bytes(codec)];
+    let mut compressor = Compressor::new(codec, &mut scratch).expect("enough scratch");
+    let mut out = vec![0; 2 * PAGE_SIZE];
+    let length = compressor.compress(page, &mut out).expect("these pages compress");
+    out.truncate(length);
+    out
+}
+
 /// FNV-1a, 64 bits: enough to notice that an output changed.
-pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+pub(crate) fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;
     for byte in parts.into_iter().flatten() {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -43,7 +53,7 @@ pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     hash
 }
 
-pub fn from_words(word: impl FnMut(usize) -> u32) -> Page {
+pub(crate) fn from_words(word: impl FnMut(usize) -> u32) -> Page {
     let mut word = word;
     let mut page = [0; PAGE_SIZE];
     for (nth, bytes) in page.chunks_exact_mut(4).enumerate() {
@@ -53,9 +63,9 @@ pub fn from_words(word: impl FnMut(usize) -> u32) -> Page {
 }
 
 /// A kind's name, and what makes a page of it.
-pub type Kind = (&'static str, fn(&mut Numbers) -> Page);
+pub(crate) type Kind = (&'static str, fn(&mut Numbers) -> Page);
 
-pub const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     ("zero", |_| [0; PAGE_SIZE]),
     ("ones", |_| [0xff; PAGE_SIZE]),
     ("one byte repeated", |n| [n.next() as u8; PAGE_SIZE]),
@@ -218,13 +228,13 @@ pub const KINDS: &[Kind] = &[
 ];
 
 /// A page of the kind with that name.
-pub fn page_of(kind: &str, seed: u64) -> Page {
+pub(crate) fn page_of(kind: &str, seed: u64) -> Page {
     let (_, make) = KINDS.iter().find(|(name, _)| *name == kind).expect("a kind's name");
     make(&mut Numbers::new(seed))
 }
 
 /// `count` pages of every kind.
-pub fn pages(seed: u64, count: usize) -> Vec<(&'static str, Page)> {
+pub(crate) fn pages(seed: u64, count: usize) -> Vec<(&'static str, Page)> {
     let mut numbers = Numbers::new(seed);
     KINDS
         .iter()
@@ -234,7 +244,7 @@ pub fn pages(seed: u64, count: usize) -> Vec<(&'static str, Page)> {
 }
 
 /// A page of any kind, or one put together from pieces of two and then changed here and there.
-pub fn any_page() -> impl Strategy<Value = Box<Page>> {
+pub(crate) fn any_page() -> impl Strategy<Value = Box<Page>> {
     let kind = (0..KINDS.len(), any::<u64>())
         .prop_map(|(kind, seed)| Box::new(KINDS[kind].1(&mut Numbers::new(seed))));
     let edits = prop::collection::vec((0..PAGE_SIZE, any::<u8>()), 0..8);

@@ -76,7 +76,7 @@ impl FileSystem {
                 self.clear_set_id_bits(caller, file, stat)?;
             }
             if let Some(mode) = wanted.mode {
-                let set_id = if mode & SET_GROUP_ID == 0 { SetId::Kept } else { SetId::Set };
+                let set_id = if mode & SET_GROUP_ID == 0 { SetId::Unchanged } else { SetId::Set };
                 let about = About { set_id, ..About::file(&stat, &file) };
                 let (path, mode) = (Descriptors::path(file), Mode::from_raw_mode(mode & 0o7777));
                 let change = || Ok(chmodat(CWD, &path, mode, no_flags())?);
@@ -195,16 +195,16 @@ pub(super) fn file_type(stat: &Statx) -> io::Result<FileType> {
 }
 
 pub(super) fn kind(file_type: rustix::fs::FileType) -> Option<FileType> {
-    use rustix::fs::FileType as Source;
+    use rustix::fs::FileType as SourceType;
     Some(match file_type {
-        Source::RegularFile => FileType::RegularFile,
-        Source::Directory => FileType::Directory,
-        Source::Symlink => FileType::Symlink,
-        Source::Fifo => FileType::NamedPipe,
-        Source::Socket => FileType::Socket,
-        Source::CharacterDevice => FileType::CharDevice,
-        Source::BlockDevice => FileType::BlockDevice,
-        Source::Unknown => return None,
+        SourceType::RegularFile => FileType::RegularFile,
+        SourceType::Directory => FileType::Directory,
+        SourceType::Symlink => FileType::Symlink,
+        SourceType::Fifo => FileType::NamedPipe,
+        SourceType::Socket => FileType::Socket,
+        SourceType::CharacterDevice => FileType::CharDevice,
+        SourceType::BlockDevice => FileType::BlockDevice,
+        SourceType::Unknown => return None,
     })
 }
 

@@ -107,7 +107,7 @@ impl<'a> About<'a> {
             files: slice::from_ref(file),
             owned: stat,
             removed: &[],
-            set_id: SetId::Kept,
+            set_id: SetId::Unchanged,
             umask: None,
         }
     }
@@ -124,7 +124,7 @@ impl<'a> About<'a> {
             files: slice::from_ref(directory),
             owned: &[],
             removed: &[],
-            set_id: if is_set_group_id { SetId::Set } else { SetId::Kept },
+            set_id: if is_set_group_id { SetId::Set } else { SetId::Unchanged },
             umask: Some(umask),
         }
     }
@@ -157,7 +157,7 @@ pub(super) const SET_GROUP_ID: u32 = 0o2000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetId {
     /// Nothing, or there are none.
-    Kept,
+    Unchanged,
     /// Sets them: a caller that is not in the group may not set a set-group-id bit.
     Set,
     /// Clears them, but for who has CAP_FSETID everywhere: the file is written, cut off, or given
@@ -171,7 +171,7 @@ impl SetId {
     /// The same where the file has such bits.
     pub(crate) fn of(self, file: &Statx) -> SetId {
         match u32::from(file.stx_mode) & (SET_USER_ID | SET_GROUP_ID) {
-            0 => SetId::Kept,
+            0 => SetId::Unchanged,
             _ => self,
         }
     }
@@ -242,7 +242,8 @@ impl Powers {
             let _acting = self.act_with(caller, about, rights, accessed)?;
             f()
         };
-        let is_about_all_rights = about.set_id != SetId::Kept || about.gives_group_less(caller);
+        let is_about_all_rights =
+            about.set_id != SetId::Unchanged || about.gives_group_less(caller);
         if !is_about_all_rights {
             match try_with(&Rights::none(), about.accessed) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
@@ -305,7 +306,7 @@ impl Powers {
     /// What setfsuid and its kin say.
     pub(crate) fn act_as(&self, caller: Caller, set_id: SetId) -> io::Result<Acting> {
         let mut effective = self.sets.effective;
-        if set_id == SetId::Kept || !self.asks_again(caller) {
+        if set_id == SetId::Unchanged || !self.asks_again(caller) {
             return self.act(caller, effective, &[]);
         }
         let rights = Rights::of(caller);
@@ -323,7 +324,7 @@ impl Powers {
         accessed: &[&Statx],
     ) -> io::Result<Acting> {
         let keeps_set_id = match about.set_id {
-            SetId::Kept => CapabilitySet::FSETID,
+            SetId::Unchanged => CapabilitySet::FSETID,
             SetId::Set => rights.over(about.accessed) & CapabilitySet::FSETID,
             SetId::Written if rights.has_everywhere(CapabilitySet::FSETID) => CapabilitySet::FSETID,
             // Of a file that its group cannot execute it is asked as when they are set.

@@ -128,7 +128,7 @@ impl FileSystem {
             files: &[to, from],
             owned: &[&stat],
             removed: &[],
-            set_id: SetId::Kept,
+            set_id: SetId::Unchanged,
             umask: None,
         };
         let cached = inode.cached_file(&self.cache);
@@ -178,7 +178,7 @@ impl FileSystem {
             files: &[directory],
             owned: &[],
             removed: &[&victim.stat],
-            set_id: SetId::Kept,
+            set_id: SetId::Unchanged,
             umask: None,
         };
         let result = self.change_names(&[&victim], || {
@@ -227,7 +227,7 @@ impl FileSystem {
             files: &accessed_files,
             owned: &[],
             removed: &files,
-            set_id: SetId::Kept,
+            set_id: SetId::Unchanged,
             // A whiteout is a new file, and the caller's.
             umask: flags.contains(rustix::fs::RenameFlags::WHITEOUT).then_some(0),
         };

@@ -52,6 +52,8 @@ const CAPABILITIES: [InitFlags; 10] = [
 /// counts as stacked then, and the kernel allows two levels: one overlayfs may be over it.
 const STACK_DEPTH: u32 = 1;
 
+/// Each request has a reply of a type of its own, so ends that are alike are written out; and the
+/// lists of arguments are fuser's.
 impl Filesystem for Server {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for capability in CAPABILITIES {

@@ -23,8 +23,8 @@ pub(super) const NOBODY: u32 = u32::MAX;
 const QUEUED_MAX: usize = 8 << 20;
 
 /// So many writes at a time wait until the kernel has dropped pages. Others are answered before:
-/// all that the kernel sends at a time ([`BACKGROUND_MAX`]) could be writes, and the reads that they
-/// wait for never come.
+/// all that the kernel sends at a time ([`BACKGROUND_MAX`]) could be writes, and the reads that
+/// they wait for never come.
 const DROPPING_MAX: usize = BACKGROUND_MAX as usize / 4;
 
 /// How often it is tried whether somebody has given up a lease.

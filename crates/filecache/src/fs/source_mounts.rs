@@ -141,7 +141,7 @@ impl SourceMounts {
     ///
     /// # Errors
     /// `EACCES` when it was mounted with restrictions that the mount over SOURCE does not have:
-    /// set-id programs or devices of a foreign disk would work through it. What open(2) says.
+    /// set-id programs or devices of another disk would work through it. What open(2) says.
     pub(crate) fn of(&self, file: BorrowedFd<'_>, stat: &Statx) -> io::Result<Arc<SourceMount>> {
         let id = stat.stx_mnt_id;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

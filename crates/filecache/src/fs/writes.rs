@@ -98,7 +98,7 @@ impl FileSystem {
         };
         let set_id = match write.about.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             true => SetId::Cleared.of(&look_at(file.source())?),
-            false => SetId::Kept,
+            false => SetId::Unchanged,
         };
         let changed = Changed::Bytes(write.range(&file, data.len())?);
         let count = file.cached.change(Some(file.source()), changed, || {
@@ -157,7 +157,7 @@ impl FileSystem {
 
     /// The kernel does not think of the mode of a file that was written.
     pub(crate) fn show_set_id_bits(&self, file: &OpenFile, set_id: SetId) {
-        if set_id != SetId::Kept {
+        if set_id != SetId::Unchanged {
             self.watch.invalidate_attributes(file.inode.number);
         }
     }

@@ -131,7 +131,7 @@ impl FileSystem {
 
 /// An access list changes the mode.
 fn set_id_of(name: &OsStr, stat: &Statx) -> SetId {
-    if name == ACCESS_LIST { SetId::Set.of(stat) } else { SetId::Kept }
+    if name == ACCESS_LIST { SetId::Set.of(stat) } else { SetId::Unchanged }
 }
 
 fn answer(size: u32, get: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> io::Result<Answer> {

@@ -28,7 +28,7 @@ for line in sys.stdin:
 ";
 
 /// Waits until something is so. Panics when it never is.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
         assert!(started.elapsed() < DEADLINE, "waited in vain until {what}");
@@ -37,7 +37,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Can agents look after memory here? Where they cannot the tests of that say so and check nothing.
-pub fn can_look_after() -> bool {
+pub(crate) fn can_look_after() -> bool {
     let problem = userfaultfd_problem();
     if let Some(problem) = &problem {
         eprintln!("SKIPPED, ramfold cannot look after memory here: {problem}");
@@ -46,14 +46,14 @@ pub fn can_look_after() -> bool {
 }
 
 /// A shell with a script.
-pub fn shell(script: &str) -> Launch {
+pub(crate) fn shell(script: &str) -> Launch {
     let mut launch = Launch::new("sh");
     launch.args(["-c", script]);
     launch
 }
 
 /// A program that needs 60 MB, and whom it answers.
-pub struct Hog {
+pub(crate) struct Hog {
     pub run: Run,
     pub messages: Messages,
     stdin: ChildStdin,
@@ -62,7 +62,7 @@ pub struct Hog {
 
 impl Hog {
     /// Starts it with so much memory, in MiB.
-    pub fn start(mebibytes: u64) -> Hog {
+    pub(crate) fn start(mebibytes: u64) -> Hog {
         let mut launch = Launch::new(PYTHON);
         launch.args(["-c", HOG]).memory(Size::Bytes(mebibytes << 20));
         let messages = Messages::of(&mut launch);
@@ -75,7 +75,7 @@ impl Hog {
     }
 
     /// Has it read all its memory.
-    pub fn read_all(&mut self) {
+    pub(crate) fn read_all(&mut self) {
         self.stdin.write_all(b"go\n").unwrap();
         assert_eq!(self.line(), "right\n");
     }
@@ -87,12 +87,12 @@ impl Hog {
     }
 
     /// What a counter or gauge says now.
-    pub fn number(&self, name: &str) -> u64 {
+    pub(crate) fn number(&self, name: &str) -> u64 {
         self.run.statistics().number(name).unwrap_or_else(|| panic!("there is no {name}"))
     }
 
     /// Lets it end.
-    pub fn end(self) -> Run {
+    pub(crate) fn end(self) -> Run {
         drop(self.stdin);
         self.run
     }
@@ -100,18 +100,18 @@ impl Hog {
 
 /// The messages of a run.
 #[derive(Clone, Default)]
-pub struct Messages(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Messages(Arc<Mutex<Vec<String>>>);
 
 impl Messages {
     /// Collects what this launch says from now on.
-    pub fn of(launch: &mut Launch) -> Messages {
+    pub(crate) fn of(launch: &mut Launch) -> Messages {
         let messages = Messages::default();
         let list = messages.clone();
         launch.on_message(move |message| list.0.lock().unwrap().push(message.to_string()));
         messages
     }
 
-    pub fn all(&self) -> Vec<String> {
+    pub(crate) fn all(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }

@@ -4,7 +4,7 @@
 /// The first rest.
 pub const REST_NS_MIN: u64 = 100_000_000;
 /// The longest, where something happens in the process.
-pub const REST_NS_MAX: u64 = 10_000_000_000;
+const REST_NS_MAX: u64 = 10_000_000_000;
 /// The same as long as nothing has changed.
 const REST_NS_MAX_QUIET: u64 = 160_000_000_000;
 
@@ -44,8 +44,8 @@ impl BackOff {
         now_ns - self.tried_ns >= self.rest_ns.min(most)
     }
 
-    /// By how much the process may grow before reclaim is tried again all the same, where it may grow
-    /// by `step_bytes` after the shortest rest.
+    /// By how much the process may grow before reclaim is tried again all the same, where it may
+    /// grow by `step_bytes` after the shortest rest.
     pub fn growth_bytes(&self, step_bytes: u64) -> u64 {
         step_bytes * (self.rest_ns.min(REST_NS_MAX) / REST_NS_MIN)
     }

@@ -1,7 +1,7 @@
 //! Whether faults follow each other so closely that no processor should go idle meanwhile.
 //!
-//! In a virtual machine an idle processor takes 25 to 75 us to wake. After each fault the kernel would
-//! put the program on such a processor, because the handler still runs on the other. So the
+//! In a virtual machine an idle processor takes 25 to 75 us to wake. After each fault the kernel
+//! would put the program on such a processor, because the handler still runs on the other. So the
 //! launcher keeps processors awake as long as faults are frequent. No thread of the program's
 //! process does that: each page that is taken would interrupt it, which costs more than the page.
 

@@ -28,7 +28,8 @@
 //!
 //! Density also pays wherever it spares a fifth more bytes, whatever it costs now, because objects
 //! stay as they are. A multiplication of matrices that just fits beside dense objects brought back
-//! ten times as many pages where the others had been compressed for speed while few pages came back.
+//! ten times as many pages where the others had been compressed for speed while few pages came
+//! back.
 
 use ramfold_codec::{Aim, PAGE_SIZE};
 
@@ -42,9 +43,9 @@ const TRIED: u32 = 128;
 const COUNTED: u32 = 64;
 /// And so many at least.
 const ENOUGH: u32 = 8;
-/// Density pays in any case where it spares this many bytes for those in [`SPEED_SPARES`] that speed
-/// spares: an object stays as it is for as long as its page is out, also when more is wanted later than
-/// there is room for.
+/// Density pays in any case where it spares this many bytes for those in [`SPEED_SPARES`] that
+/// speed spares: an object stays as it is for as long as its page is out, also when more is wanted
+/// later than there is room for.
 const DENSITY_SPARES: u64 = 6;
 const SPEED_SPARES: u64 = 5;
 /// Density must be thought to take so much less time than speed to begin: it takes more of other
@@ -74,8 +75,8 @@ struct Record {
     decompress_ns: Middle,
 }
 
-/// What half of the values are above, roughly: one that an interruption made a thousand times too long
-/// counts no more than others.
+/// What half of the values are above, roughly: one that an interruption made a thousand times too
+/// long counts no more than others.
 #[derive(Clone, Copy, Default)]
 struct Middle(u64);
 
@@ -102,8 +103,8 @@ pub struct Objectives {
     density: Record,
     /// Processors that the process may use.
     processors: u64,
-    /// Of a page that is brought back, without decompressing it: measured over the pages since there
-    /// were so many, and the handler's time was so much.
+    /// Of a page that is brought back, without decompressing it: measured over the pages since
+    /// there were so many, and the handler's time was so much.
     fault_ns: u64,
     /// To store a page that was compressed, and to free its frame.
     store_ns: Middle,

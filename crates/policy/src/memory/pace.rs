@@ -4,7 +4,8 @@
 const JUDGED_NS: u64 = 1_000_000_000;
 /// Full pace.
 const PACE_MAX: u64 = 64;
-/// What the pace gains when faults have cost less than they may. When they have cost more it is halved.
+/// What the pace gains when faults have cost less than they may. When they have cost more it is
+/// halved.
 const PACE_STEP: u64 = 4;
 const PARTS_PER_MILLION: u128 = 1_000_000;
 

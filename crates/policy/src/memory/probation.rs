@@ -1,11 +1,12 @@
-//! What streams have brought in, in the order in which they did: taken out again before anything else,
-//! unless that does not pay ([`super::victims`]).
+//! What streams have brought in, in the order in which they did: taken out again before anything
+//! else, unless that does not pay ([`super::victims`]).
 //!
-//! A program that goes over more memory than there is room for comes back to each page when all others
-//! have been there. To take the oldest page, which is the one that it needs soonest, is the worst
-//! choice; to take what it has just left behind leaves the rest in memory for the next time round. So
-//! the pages of streams have only a small part of the memory to wait in. A page that the program
-//! misses soon after it was taken from here is brought in for itself, and is like any other then.
+//! A program that goes over more memory than there is room for comes back to each page when all
+//! others have been there. To take the oldest page, which is the one that it needs soonest, is the
+//! worst choice; to take what it has just left behind leaves the rest in memory for the next time
+//! round. So the pages of streams have only a small part of the memory to wait in. A page that the
+//! program misses soon after it was taken from here is brought in for itself, and is like any other
+//! then.
 
 use super::PageNumber;
 
@@ -13,8 +14,8 @@ use super::PageNumber;
 const RUNS: usize = 1024;
 const RUNS_USUAL: usize = RUNS / 4 * 3;
 
-/// Pieces of a stream that continue each other are one run up to so many pages. Not more: from a stream
-/// that goes down the pages that came last would be taken first.
+/// Pieces of a stream that continue each other are one run up to so many pages. Not more: from a
+/// stream that goes down the pages that came last would be taken first.
 const RUN_PAGES_MAX: usize = 32;
 
 /// Pages at the same distance from each other.
@@ -83,8 +84,8 @@ impl Probation {
         self.count += 1;
     }
 
-    /// Where there are more than `limit` pages, or too many to remember: those to be taken next, one
-    /// behind the other.
+    /// Where there are more than `limit` pages, or too many to remember: those to be taken next,
+    /// one behind the other.
     pub fn beyond(&self, limit: usize) -> Option<(PageNumber, usize)> {
         if self.pages <= limit && self.count <= RUNS_USUAL {
             return None;

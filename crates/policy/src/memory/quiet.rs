@@ -2,8 +2,8 @@
 
 /// Looks at which nothing had changed that make a process quiet.
 const LOOKS: u32 = 16;
-/// Less than this is no change: what the agent itself takes and gives back, and what the kernel's loose
-/// counters are off by. Changes in one direction add up.
+/// Less than this is no change: what the agent itself takes and gives back, and what the kernel's
+/// loose counters are off by. Changes in one direction add up.
 const CHANGE_BYTES: u64 = 256 << 10;
 
 /// Amounts of memory that change where something happens in a process, in bytes.
@@ -48,8 +48,8 @@ impl Quiet {
         now_ns - self.since_ns
     }
 
-    /// The time to the next look, where it is `usual_us` in a busy process: twice as long from look to
-    /// look in one that is quiet, up to a limit.
+    /// The time to the next look, where it is `usual_us` in a busy process: twice as long from look
+    /// to look in one that is quiet, up to a limit.
     pub fn interval_us(&self, usual_us: u64, most_us: u64) -> u64 {
         let doublings = self.looks.saturating_sub(LOOKS).min(16);
         (usual_us << doublings).min(most_us)

@@ -1,5 +1,6 @@
-//! How soon pages that were taken come back, in pages that were taken meanwhile: the refault distance.
-//! A page that comes back after so many would still be in memory, had there been room for so many more.
+//! How soon pages that were taken come back, in pages that were taken meanwhile: the refault
+//! distance. A page that comes back after so many would still be in memory, had there been room for
+//! so many more.
 
 /// Distances are told apart by so many parts of the cap. Longer ones than that are all alike.
 const PARTS: usize = 64;
@@ -35,8 +36,8 @@ impl Refaults {
         self.all += 1;
     }
 
-    /// Of 1,000 pages that came back, those that would not have had to if there had been room for so
-    /// many more, which is a cap's worth at most.
+    /// Of 1,000 pages that came back, those that would not have had to if there had been room for
+    /// so many more, which is a cap's worth at most.
     pub fn per_mille_within(&self, pages: u64, cap_pages: u64) -> u64 {
         if self.all < ENOUGH {
             return 0;

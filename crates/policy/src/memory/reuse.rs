@@ -1,18 +1,19 @@
-//! What is remembered of each page: how soon it comes back when it is taken, and how often sweeps are
-//! to pass it by for that. A byte, kept in the page's entry of the store whether the page is in memory
-//! or not.
+//! What is remembered of each page: how soon it comes back when it is taken, and how often sweeps
+//! are to pass it by for that. A byte, kept in the page's entry of the store whether the page is in
+//! memory or not.
 //!
 //! ```text
 //!  bit 7 | 6 5  | 4 3 2 1 0
-//!    0   | heat | in memory: sweeps that still pass it by; taken: the sweep's round then, modulo 32
+//!    0   | heat | in memory: sweeps that still pass it by; taken: the sweep's round, modulo 32
 //!    1   | sweeps that still pass it by: it does not compress
 //! ```
 //!
-//! There is no accessed bit to read; all that is known of a page's use is when it faults. A page that
-//! returns in the round in which it was taken, or the next, gains heat; one that returns later has
-//! none. By its heat a page is passed by 0, 1, 3 or 7 times. (To pass each page by once that was ever
-//! brought back says nothing, since they all were: simulated at 28 % resident, Zipf's law with exponent
-//! 0.99 had 19.9 % misses with that, 19.1 % without, 17.3 % so; exponent 0.8 38.8, 37.7 and 33.5 %.)
+//! There is no accessed bit to read; all that is known of a page's use is when it faults. A page
+//! that returns in the round in which it was taken, or the next, gains heat; one that returns later
+//! has none. By its heat a page is passed by 0, 1, 3 or 7 times. (To pass each page by once that
+//! was ever brought back says nothing, since they all were: simulated at 28 % resident, Zipf's law
+//! with exponent 0.99 had 19.9 % misses with that, 19.1 % without, 17.3 % so; exponent 0.8 38.8,
+//! 37.7 and 33.5 %.)
 
 /// A page's mark. Zero is that of a page of which nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use ramfold_codec::PAGE_SIZE;
 /// Places that are followed at a time: threads, and the areas of an allocator.
 const RUNS: usize = 8;
 
-/// The latest faults of one kind. Each run of faults is given twice as many pages as the fault before
-/// it. Memory of zeros is a valid start.
+/// The latest faults of one kind. Each run of faults is given twice as many pages as the fault
+/// before it. Memory of zeros is a valid start.
 #[derive(Default)]
 #[repr(C)]
 pub struct Sequential {

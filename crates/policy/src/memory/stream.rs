@@ -1,11 +1,12 @@
-//! Streams: runs of faults at a steady distance from each other, forwards or backwards, several at a
-//! time. The pages ahead of a stream are brought in together with the one that is asked for.
+//! Streams: runs of faults at a steady distance from each other, forwards or backwards, several at
+//! a time. The pages ahead of a stream are brought in together with the one that is asked for.
 //!
-//! A stream begins when three faults among the latest ones are equally far apart, whoever made them:
-//! so streams are found whose faults come in turns. It goes on as long as the next fault is where its
-//! pages end, or a little behind, since pages in between may be in memory. Each time it brings in
-//! twice as many pages. A stream that does not go on has brought in its last pages for nothing, as
-//! far as one can know; when that happens too often, streams are followed only now and then.
+//! A stream begins when three faults among the latest ones are equally far apart, whoever made
+//! them: so streams are found whose faults come in turns. It goes on as long as the next fault is
+//! where its pages end, or a little behind, since pages in between may be in memory. Each time it
+//! brings in twice as many pages. A stream that does not go on has brought in its last pages for
+//! nothing, as far as one can know; when that happens too often, streams are followed only now and
+//! then.
 
 use super::PageNumber;
 
@@ -107,8 +108,8 @@ impl Streams {
         Window { stride: stream.stride, pages: if follow { stream.window } else { 1 }, wasted }
     }
 
-    /// So many pages were brought in for the latest window, the page of the fault included; the last is
-    /// so many steps behind that.
+    /// So many pages were brought in for the latest window, the page of the fault included; the
+    /// last is so many steps behind that.
     pub fn note_brought(&mut self, pages: usize, steps: usize) {
         let Some(index) = self.current else { return };
         let stream = &mut self.streams[index];

@@ -2,16 +2,16 @@
 //! that the sweep comes by.
 //!
 //! A program that goes over more memory than there is room for should lose what it has just left
-//! behind. One that goes over a small part of its memory again and again should lose the rest. No rule
-//! is right for both, so it is measured how soon pages of either kind come back. Some pages, picked by
-//! a hash of their number, leave a ghost when they are taken, which says when and why. The pages of a
-//! kind that came back, by the time that all of its ghosts were out, those that are still out too, is
-//! the rate at which it is missed, and pages are taken where that is lower. Time is counted in pages
-//! that were taken.
+//! behind. One that goes over a small part of its memory again and again should lose the rest. No
+//! rule is right for both, so it is measured how soon pages of either kind come back. Some pages,
+//! picked by a hash of their number, leave a ghost when they are taken, which says when and why.
+//! The pages of a kind that came back, by the time that all of its ghosts were out, those that are
+//! still out too, is the rate at which it is missed, and pages are taken where that is lower. Time
+//! is counted in pages that were taken.
 //!
-//! A ghost is looked at for a while only: pages that stay out for ever say nothing of those that are
-//! left to take. Nor do those that were taken while streams had left nothing behind, for which there
-//! was no choice. All ghosts tell how soon pages come back ([`super::refaults`]).
+//! A ghost is looked at for a while only: pages that stay out for ever say nothing of those that
+//! are left to take. Nor do those that were taken while streams had left nothing behind, for which
+//! there was no choice. All ghosts tell how soon pages come back ([`super::refaults`]).
 
 use super::PageNumber;
 use super::refaults::Refaults;
@@ -43,7 +43,8 @@ const GHOSTS: usize = 1024;
 const SAMPLES: u64 = 256;
 /// A ghost is looked at while as many pages are taken as the cap holds, so many times.
 const HORIZON: u64 = 2;
-/// The ghosts are looked through so often in the time that as many pages are taken as the cap holds.
+/// The ghosts are looked through so often in the time that as many pages are taken as the cap
+/// holds.
 const LOOKS: u64 = 16;
 /// So many pages that streams have left behind have to come back before that is held against them.
 const ENOUGH: u64 = 8;
@@ -218,8 +219,8 @@ mod tests {
     /// Pages of streams that wait before they are taken.
     const WAITING: usize = CAP as usize / 16;
 
-    /// A program whose pages come in one after the other as a stream, in this order, over and over. In
-    /// memory are as many as the cap holds. Returns how many of `count` accesses found no page.
+    /// A program whose pages come in one after the other as a stream, in this order, over and over.
+    /// In memory are as many as the cap holds. Returns how many of `count` accesses found no page.
     fn misses(order: &[PageNumber], count: usize) -> usize {
         let mut victims = Box::new(Victims::NEW);
         victims.set_cap(CAP);

@@ -20,8 +20,6 @@ pub mod feature {
     pub const MISSING_SHMEM: u64 = 1 << 5;
     /// A fault names its thread (Linux 4.14).
     pub const THREAD_ID: u64 = 1 << 8;
-    /// Pages can be made unusable (Linux 6.6).
-    pub const POISON: u64 = 1 << 14;
     /// Pages can be moved (Linux 6.8).
     pub const MOVE: u64 = 1 << 16;
 }
@@ -85,7 +83,7 @@ pub(crate) struct Copy {
     pub copy: i64,
 }
 
-/// ZEROPAGE, CONTINUE and POISON share this shape.
+/// ZEROPAGE and CONTINUE share this shape.
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
 pub(crate) struct Fill {
@@ -136,7 +134,6 @@ pub(crate) const IOCTL_MOVE: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x05, size_of::<M
 pub(crate) const IOCTL_WRITEPROTECT: u32 =
     ioc(IOC_READ_WRITE, UFFDIO, 0x06, size_of::<WriteProtect>());
 pub(crate) const IOCTL_CONTINUE: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x07, size_of::<Fill>());
-pub(crate) const IOCTL_POISON: u32 = ioc(IOC_READ_WRITE, UFFDIO, 0x08, size_of::<Fill>());
 /// On `/dev/userfaultfd`: a new descriptor for the calling process.
 pub(crate) const IOCTL_NEW: u32 = ioc(IOC_NONE, UFFDIO, 0x00, 0);
 

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use super::{Operation, Outcome, Skip, Turn, operation};
 use crate::child::{self, Way};
 
-pub const OPERATIONS: &[Operation] = &[operation(
+pub(super) const OPERATIONS: &[Operation] = &[operation(
     "shared-mappings",
     5,
     "writes and compares shared memory and file mappings, also from a child",

@@ -14,7 +14,7 @@ use crate::rng::Rng;
 use crate::world::World;
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] =
+pub(super) const OPERATIONS: &[Operation] =
     &[operation("brk", 3, "a child grows and cuts back its heap by sbrk", brk)];
 
 /// Region number of the contents; no region has it.

@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::memory::{Mapping, PAGE, Span};
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] =
+pub(super) const OPERATIONS: &[Operation] =
     &[operation("clone-vm", 4, "another process that shares the memory writes it", clone_vm)];
 
 const STACK_BYTES: usize = 256 << 10;

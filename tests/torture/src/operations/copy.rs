@@ -3,7 +3,7 @@
 use super::{Operation, Outcome, Turn, operation};
 use crate::memory::PAGE;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("copy-between", 6, "copies pages from one region to another", between),
     operation(
         "copy-overlapping",

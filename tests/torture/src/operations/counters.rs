@@ -4,7 +4,7 @@ use super::{Operation, Outcome, Turn, operation};
 use crate::handlers;
 use crate::table::COUNTERS_PER_PAGE;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("count", 12, "adds to counters that all threads add to, without a lock", count),
     operation("count-hot", 6, "the same on a few pages, many times", hot),
 ];

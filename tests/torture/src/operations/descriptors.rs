@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::failure::EXIT_SKIP;
 use crate::rng::Rng;
 
-pub const OPERATIONS: &[Operation] = &[operation(
+pub(super) const OPERATIONS: &[Operation] = &[operation(
     "fork-close-descriptors",
     3,
     "a child closes all descriptors from 3 on and compares all memory",
@@ -30,7 +30,7 @@ fn close_in_child(turn: &mut Turn<'_>) -> Outcome {
 }
 
 /// Closes all descriptors from `first` on, by close_range(2) where the kernel has it.
-pub fn close_from(first: u32) -> Result<(), Errno> {
+pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
     // SAFETY: nothing in this program relies on a descriptor that is open when this is called.
     if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } == 0 {
         return Ok(());

@@ -2,14 +2,13 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 
-use super::files::repeat;
+use super::files::{fill_file, read_back, read_to, write_from};
 use super::{Operation, Outcome, Skip, Turn, operation};
 use crate::errno::Errno;
 use crate::files;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("direct-read", 4, "O_DIRECT read into pages", read),
     operation("direct-write", 4, "O_DIRECT write from pages", write),
 ];
@@ -20,7 +19,7 @@ fn open(turn: &Turn<'_>) -> Result<File, Skip> {
 }
 
 /// Turns direct I/O on or off for a file.
-pub fn set_direct(file: &File, direct: bool) -> Outcome {
+pub(super) fn set_direct(file: &File, direct: bool) -> Outcome {
     let flags = if direct { libc::O_DIRECT } else { 0 };
     // SAFETY: a plain system call on an open descriptor.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) } {
@@ -37,15 +36,11 @@ fn read(turn: &mut Turn<'_>) -> Outcome {
     region.rewrite_by(first, pages, |span, bytes| {
         // The file is filled through the page cache, from memory of any alignment.
         set_direct(&file, false)?;
-        file.write_all_at(bytes, 0).map_err(|error| Skip::errno("write", error.into()))?;
+        fill_file(&file, bytes)?;
         file.sync_data().map_err(|error| Skip::errno("fdatasync", error.into()))?;
         set_direct(&file, true)?;
         let _pinning = world.pins.pinning();
-        repeat("direct pread", bytes.len(), |done| {
-            let rest = span.part(done, bytes.len() - done);
-            // SAFETY: the span is held and writable.
-            unsafe { libc::pread(file.as_raw_fd(), rest.void(), rest.bytes(), done as i64) }
-        });
+        read_to(span, &file, "direct pread");
         Ok(())
     })
 }
@@ -58,13 +53,9 @@ fn write(turn: &mut Turn<'_>) -> Outcome {
     region.export_by(first, pages, "by direct pwrite", |span, bytes| {
         {
             let _pinning = world.pins.pinning();
-            repeat("direct pwrite", bytes.len(), |done| {
-                let rest = span.part(done, bytes.len() - done);
-                // SAFETY: the span is held and readable.
-                unsafe { libc::pwrite(file.as_raw_fd(), rest.void(), rest.bytes(), done as i64) }
-            });
+            write_from(span, &file, "direct pwrite");
         }
         set_direct(&file, false)?;
-        file.read_exact_at(bytes, 0).map_err(|error| Skip::errno("read", error.into()))
+        read_back(&file, bytes)
     })
 }

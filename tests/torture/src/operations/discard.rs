@@ -7,7 +7,7 @@ use crate::memory::Span;
 use crate::{current, fail};
 use crate::{touch, world};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("madvise-dontneed", 8, "MADV_DONTNEED: pages are zeros", dontneed),
     operation("madvise-free", 6, "MADV_FREE: each page is as before or zeros", free),
     operation("madvise-guard", 3, "MADV_GUARD_INSTALL on dropped pages: access is refused", guard),
@@ -24,7 +24,7 @@ const MADV_GUARD_INSTALL: i32 = 102;
 const MADV_GUARD_REMOVE: i32 = 103;
 
 /// madvise(2) for memory that the caller holds, while nobody has all memory locked.
-pub fn madvise(span: Span<'_>, advice: i32) -> Result<(), Errno> {
+pub(super) fn madvise(span: Span<'_>, advice: i32) -> Result<(), Errno> {
     let _unlocked = world::world().map(|world| world.locking.using());
     // SAFETY: the span is the caller's, who answers for what the advice does to it.
     match unsafe { libc::madvise(span.void(), span.bytes(), advice) } {

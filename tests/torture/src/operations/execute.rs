@@ -12,7 +12,7 @@ use crate::fail;
 use crate::memory::Mapping;
 use crate::probe::{self, ENDINGS, Ending};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("vfork-exec", 2, "starts a program by vfork and exec", vfork_exec),
     operation("posix-spawn", 2, "starts a program by posix_spawn", posix_spawn),
     operation("program-exit", 2, "starts programs that end by exit, _exit and abort", endings),

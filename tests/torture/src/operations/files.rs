@@ -6,11 +6,12 @@ use std::os::unix::fs::FileExt;
 
 use super::{Operation, Outcome, Skip, Turn, operation};
 use crate::errno::Errno;
+use crate::handlers::Quiet;
 use crate::memory::{PAGE, Span};
 use crate::rng::Rng;
-use crate::{current, fail, files};
+use crate::{current, fail, files, worker};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("file-read", 5, "pread into pages", read),
     operation("file-write", 5, "pwrite from pages", write),
     operation("file-readv", 4, "preadv into pieces of pages", readv),
@@ -24,7 +25,7 @@ fn open(turn: &Turn<'_>) -> Result<File, Skip> {
 
 /// Repeats `call`, which is told how many bytes are done and returns how many it did, until all
 /// `bytes` are done. A system call that cannot reach the memory is wrong.
-pub fn repeat(name: &str, bytes: usize, mut call: impl FnMut(usize) -> isize) {
+pub(super) fn repeat(name: &str, bytes: usize, mut call: impl FnMut(usize) -> isize) {
     let mut done = 0;
     while done < bytes {
         let result = call(done);
@@ -43,12 +44,31 @@ pub fn repeat(name: &str, bytes: usize, mut call: impl FnMut(usize) -> isize) {
     }
 }
 
-fn fill_file(file: &File, bytes: &[u8]) -> Outcome {
+pub(super) fn fill_file(file: &File, bytes: &[u8]) -> Outcome {
     file.write_all_at(bytes, 0).map_err(|error| Skip::errno("writing a file", error.into()))
 }
 
-fn compare_file(file: &File, bytes: &mut [u8]) -> Outcome {
+/// The start of a file, as it is without tortured memory.
+pub(super) fn read_back(file: &File, bytes: &mut [u8]) -> Outcome {
     file.read_exact_at(bytes, 0).map_err(|error| Skip::errno("reading a file", error.into()))
+}
+
+/// Reads from the start of a file into a span that is held and writable.
+pub(super) fn read_to(span: Span<'_>, file: &File, name: &str) {
+    repeat(name, span.bytes(), |done| {
+        let rest = span.part(done, span.bytes() - done);
+        // SAFETY: the span is held and writable.
+        unsafe { libc::pread(file.as_raw_fd(), rest.void(), rest.bytes(), done as i64) }
+    });
+}
+
+/// Writes a span that is held and readable to the start of a file.
+pub(super) fn write_from(span: Span<'_>, file: &File, name: &str) {
+    repeat(name, span.bytes(), |done| {
+        let rest = span.part(done, span.bytes() - done);
+        // SAFETY: the span is held and readable.
+        unsafe { libc::pwrite(file.as_raw_fd(), rest.void(), rest.bytes(), done as i64) }
+    });
 }
 
 fn read(turn: &mut Turn<'_>) -> Outcome {
@@ -57,11 +77,7 @@ fn read(turn: &mut Turn<'_>) -> Outcome {
     let (first, pages) = turn.range(&region, 256);
     region.rewrite_by(first, pages, |span, bytes| {
         fill_file(&file, bytes)?;
-        repeat("pread", bytes.len(), |done| {
-            let rest = span.part(done, bytes.len() - done);
-            // SAFETY: the span is held and writable.
-            unsafe { libc::pread(file.as_raw_fd(), rest.void(), rest.bytes(), done as i64) }
-        });
+        read_to(span, &file, "pread");
         Ok(())
     })
 }
@@ -71,17 +87,25 @@ fn write(turn: &mut Turn<'_>) -> Outcome {
     let region = turn.region();
     let (first, pages) = turn.range(&region, 256);
     region.export_by(first, pages, "by pwrite", |span, bytes| {
-        repeat("pwrite", bytes.len(), |done| {
-            let rest = span.part(done, bytes.len() - done);
-            // SAFETY: the span is held and readable.
-            unsafe { libc::pwrite(file.as_raw_fd(), rest.void(), rest.bytes(), done as i64) }
-        });
-        compare_file(&file, bytes)
+        write_from(span, &file, "pwrite");
+        read_back(&file, bytes)
     })
 }
 
+/// Has another thread, which acts for `thread`, send while this one receives.
+pub(super) fn send_while(thread: usize, send: impl FnOnce() + Send, receive: impl FnOnce()) {
+    let _quiet = Quiet::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _stack = worker::join_in(thread);
+            send();
+        });
+        receive();
+    });
+}
+
 /// Cuts a span into pieces of odd lengths.
-pub fn pieces(span: Span<'_>, rng: &mut Rng) -> Vec<libc::iovec> {
+pub(super) fn pieces(span: Span<'_>, rng: &mut Rng) -> Vec<libc::iovec> {
     let mut pieces = Vec::new();
     let mut at = 0;
     while at < span.bytes() && pieces.len() < 512 {
@@ -124,6 +148,6 @@ fn writev(turn: &mut Turn<'_>) -> Outcome {
             // SAFETY: the pieces are parts of a span that is held and readable.
             unsafe { libc::pwritev(file.as_raw_fd(), pieces.as_ptr(), count, done as i64) }
         });
-        compare_file(&file, bytes)
+        read_back(&file, bytes)
     })
 }

@@ -11,7 +11,7 @@ use crate::rng::Rng;
 use crate::snapshot::Inherited;
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("fork-verify", 3, "a child compares all memory and writes some", verify),
     operation("fork-sample", 6, "a child compares and writes pages here and there", sample),
     operation("fork-parallel", 3, "parent and child write while the child compares", parallel),

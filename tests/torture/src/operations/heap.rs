@@ -2,7 +2,7 @@
 
 use super::{Operation, Outcome, Skip, Turn, operation};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation(
         "heap-churn",
         8,

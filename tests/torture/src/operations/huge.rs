@@ -4,7 +4,7 @@ use super::discard::madvise;
 use super::{Operation, Outcome, Skip, Turn, operation};
 use crate::fail;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("madvise-huge", 3, "MADV_HUGEPAGE and _NOHUGEPAGE, fresh pages in between", huge),
     operation(
         "madvise-collapse",

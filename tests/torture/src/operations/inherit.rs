@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use crate::touch;
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("madvise-dontfork", 3, "MADV_DONTFORK: a child has no such memory", dontfork),
     operation("madvise-wipeonfork", 3, "MADV_WIPEONFORK: a child has zeros there", wipeonfork),
 ];

@@ -9,7 +9,7 @@ use crate::memory::{PAGE, Span};
 use crate::region::RegionGuard;
 use crate::{current, fail, worker};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("futex", 4, "threads wait for each other on words in pages", futex),
     operation("pthread-mutex", 4, "threads lock mutexes in pages to count in pages", mutex),
     operation("pthread-condition", 3, "threads wait on conditions in pages", condition),

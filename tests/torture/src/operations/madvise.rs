@@ -4,7 +4,7 @@ use super::discard::madvise;
 use super::{Operation, Outcome, Skip, Turn, operation};
 use crate::fail;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("madvise-willneed", 3, "MADV_WILLNEED", willneed),
     operation(
         "madvise-populate",

@@ -4,7 +4,7 @@ use super::{Operation, Outcome, Skip, Turn, operation};
 use crate::errno::Errno;
 use crate::fail;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("mlock", 5, "locks pages, uses them and unlocks them", mlock),
     operation("mlockall", 2, "locks all memory that is present, and unlocks it", mlockall),
     operation(

@@ -40,21 +40,21 @@ mod threads;
 mod uring;
 mod write;
 
-pub use descriptors::close_from;
+pub(crate) use descriptors::close_from;
 
 /// Why an operation could not be done on this machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Skip {
+pub(crate) struct Skip {
     what: &'static str,
     errno: Option<Errno>,
 }
 
 impl Skip {
-    pub fn note(what: &'static str) -> Self {
+    pub(crate) fn note(what: &'static str) -> Self {
         Self { what, errno: None }
     }
 
-    pub fn errno(what: &'static str, errno: Errno) -> Self {
+    pub(crate) fn errno(what: &'static str, errno: Errno) -> Self {
         Self { what, errno: Some(errno) }
     }
 }
@@ -69,17 +69,17 @@ impl fmt::Display for Skip {
 }
 
 /// An operation was done, or it could not be done here. What is wrong does not return.
-pub type Outcome = Result<(), Skip>;
+pub(crate) type Outcome = Result<(), Skip>;
 
 #[derive(Clone, Copy)]
-pub enum Action {
+pub(crate) enum Action {
     /// Done by a thread in its turn.
     Turn(fn(&mut Turn<'_>) -> Outcome),
     /// Done by the coordinator between rounds: replaces the program.
     Replace,
 }
 
-pub struct Operation {
+pub(crate) struct Operation {
     pub name: &'static str,
     pub about: &'static str,
     /// How often it comes, relative to the others. 0: only when asked for by name.
@@ -132,15 +132,15 @@ const GROUPS: [&[Operation]; 31] = [
 ];
 
 /// More than there are operations and stages.
-pub const INDEX_MAX: usize = 128;
+pub(crate) const INDEX_MAX: usize = 128;
 
 /// What threads do besides operations. Numbered from 0; operations follow.
-pub const SET_UP: usize = 0;
-pub const CHECK_ALL: usize = 1;
+pub(crate) const SET_UP: usize = 0;
+pub(crate) const CHECK_ALL: usize = 1;
 const STAGES: [&str; 2] = ["set-up", "check of all memory"];
 
 /// All operations with their numbers.
-pub fn all() -> impl Iterator<Item = (usize, &'static Operation)> {
+pub(crate) fn all() -> impl Iterator<Item = (usize, &'static Operation)> {
     GROUPS
         .iter()
         .flat_map(|group| group.iter())
@@ -149,7 +149,7 @@ pub fn all() -> impl Iterator<Item = (usize, &'static Operation)> {
 }
 
 /// Name of an operation or stage by its number. Does not allocate.
-pub fn name(index: usize) -> &'static str {
+pub(crate) fn name(index: usize) -> &'static str {
     match STAGES.get(index) {
         Some(stage) => stage,
         None => all()
@@ -158,12 +158,12 @@ pub fn name(index: usize) -> &'static str {
     }
 }
 
-pub fn index_of(name: &str) -> Option<usize> {
+pub(crate) fn index_of(name: &str) -> Option<usize> {
     all().find(|(_, operation)| operation.name == name).map(|(index, _)| index)
 }
 
 /// The text of `--list`.
-pub fn list() -> String {
+pub(crate) fn list() -> String {
     all()
         .map(|(_, operation)| {
             let request = if operation.weight == 0 { " (on request only)" } else { "" };
@@ -173,7 +173,7 @@ pub fn list() -> String {
 }
 
 /// One operation of one thread.
-pub struct Turn<'t> {
+pub(crate) struct Turn<'t> {
     pub world: &'static World,
     pub thread: usize,
     /// Numbers for this turn alone, so that what one turn draws does not change the next.
@@ -183,20 +183,20 @@ pub struct Turn<'t> {
 
 impl Turn<'_> {
     /// Locks a region: mostly one of the thread's own, else one that all threads share.
-    pub fn region(&mut self) -> RegionGuard<'static> {
+    pub(crate) fn region(&mut self) -> RegionGuard<'static> {
         let choices =
             if self.rng.percent(75) { self.world.own(self.thread) } else { self.world.shared() };
         let index = choices.start + self.rng.below(choices.len());
         self.lock(index)
     }
 
-    pub fn lock(&self, region: usize) -> RegionGuard<'static> {
+    pub(crate) fn lock(&self, region: usize) -> RegionGuard<'static> {
         self.world.regions[region].lock(self.world)
     }
 
     /// Chooses up to `most` neighbouring pages of a region, at least one, and notes them in its
     /// history.
-    pub fn range(&mut self, region: &RegionGuard<'_>, most: usize) -> (usize, usize) {
+    pub(crate) fn range(&mut self, region: &RegionGuard<'_>, most: usize) -> (usize, usize) {
         let pages = region.pages();
         let count = self.rng.between(1, most.min(pages));
         let first = self.rng.below(pages - count + 1);

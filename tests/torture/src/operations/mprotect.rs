@@ -6,7 +6,7 @@ use crate::memory::{PAGE, Span};
 use crate::touch::{self, Refusal};
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("mprotect-read", 5, "read-only pages refuse stores and keep their bytes", read),
     operation("mprotect-none", 5, "inaccessible pages refuse access and keep their bytes", none),
     operation("mprotect-execute", 3, "code written to a region runs", execute),

@@ -8,7 +8,7 @@ use crate::fail;
 use crate::memory::{Mapping, PAGE, Span};
 use crate::region::RegionGuard;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("mremap-grow", 5, "grows a region, in place or not; new pages are zeros", grow),
     operation("mremap-shrink", 4, "shrinks a region", shrink),
     operation("mremap-move", 5, "moves a region to a chosen address", relocate),

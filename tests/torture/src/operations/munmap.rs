@@ -8,7 +8,7 @@ use crate::fail;
 use crate::memory::{PAGE, map, unmap};
 use crate::region::RegionGuard;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("munmap-part", 6, "unmaps a part of a region and maps it again: zeros", part),
     operation("munmap-whole", 3, "unmaps a region and maps it again: zeros", whole),
     operation("mmap-over", 6, "maps over a part of a region: zeros", over),

@@ -2,14 +2,13 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use super::files::{pieces, repeat};
+use super::files::{pieces, repeat, send_while};
 use super::{Operation, Outcome, Skip, Turn, operation};
 use crate::errno::Errno;
-use crate::handlers::Quiet;
 use crate::memory::{PAGE, Span};
-use crate::{current, fail, worker};
+use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("pipe", 5, "pages through a pipe into other pages, by read and write", pipe),
     operation("vmsplice", 4, "lends pages to a pipe and reads them from it later", vmsplice),
 ];
@@ -32,17 +31,15 @@ fn pipe(turn: &mut Turn<'_>) -> Outcome {
     let (first, pages) = turn.range(&region, 128);
     let mut rng = turn.rng.clone();
     region.rewrite_by(first, pages, |span, bytes| {
-        let _quiet = Quiet::new();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let _stack = worker::join_in(thread);
-                // From another mapping to the pipe in odd pieces.
-                repeat("write to a pipe", bytes.len(), |done| {
-                    let rest = &bytes[done..];
-                    // SAFETY: the slice is readable.
-                    unsafe { libc::write(writer.as_raw_fd(), rest.as_ptr().cast(), rest.len()) }
-                });
+        let send = || {
+            // From another mapping to the pipe in odd pieces.
+            repeat("write to a pipe", bytes.len(), |done| {
+                let rest = &bytes[done..];
+                // SAFETY: the slice is readable.
+                unsafe { libc::write(writer.as_raw_fd(), rest.as_ptr().cast(), rest.len()) }
             });
+        };
+        send_while(thread, send, || {
             repeat("readv from a pipe", bytes.len(), |done| {
                 let pieces = pieces(span.part(done, bytes.len() - done), &mut rng);
                 let count = pieces.len() as i32;
@@ -53,21 +50,17 @@ fn pipe(turn: &mut Turn<'_>) -> Outcome {
         Ok(())
     })?;
     region.export_by(first, pages, "by write to a pipe", |span, bytes| {
-        let _quiet = Quiet::new();
-        std::thread::scope(|scope| {
-            let length = bytes.len();
-            let address = span.address();
-            let writer = &writer;
-            scope.spawn(move || {
-                let _stack = worker::join_in(thread);
-                // SAFETY: the scope ends before the span does, and only reads it.
-                let span = unsafe { Span::new(address, length) };
-                repeat("write to a pipe", length, |done| {
-                    let rest = span.part(done, length - done);
-                    // SAFETY: the span is held and readable.
-                    unsafe { libc::write(writer.as_raw_fd(), rest.void(), rest.bytes()) }
-                });
+        let (length, address) = (bytes.len(), span.address());
+        let send = || {
+            // SAFETY: the thread ends before the span does, and only reads it.
+            let span = unsafe { Span::new(address, length) };
+            repeat("write to a pipe", length, |done| {
+                let rest = span.part(done, length - done);
+                // SAFETY: the span is held and readable.
+                unsafe { libc::write(writer.as_raw_fd(), rest.void(), rest.bytes()) }
             });
+        };
+        send_while(thread, send, || {
             repeat("read from a pipe", length, |done| {
                 let rest = &mut bytes[done..];
                 // SAFETY: the slice is writable.

@@ -8,7 +8,7 @@ use crate::errno::Errno;
 use crate::memory::PAGE;
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("proc-mem-read", 3, "reads pages through /proc/self/mem; EIO is noted", read),
     operation("proc-mem-write", 3, "writes pages through /proc/self/mem; EIO is noted", write),
 ];

@@ -9,7 +9,7 @@ use crate::failure::EXIT_SKIP;
 use crate::memory::{PAGE, Span};
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("process-vm-self", 4, "process_vm_readv and _writev on the process itself", own),
     operation("process-vm-child", 3, "a child reads and writes its parent's memory", childs),
 ];

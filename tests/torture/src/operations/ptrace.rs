@@ -12,7 +12,7 @@ use crate::memory::{Mapping, PAGE};
 use crate::rng::Rng;
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation(
         "ptrace-child",
         2,

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use crate::memory::PAGE;
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("query-mincore", 3, "mincore and getrusage", mincore),
     operation("query-maps", 3, "the region is in /proc/self/maps, readable and writable", maps),
 ];

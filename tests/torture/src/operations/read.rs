@@ -2,7 +2,7 @@
 
 use super::{Operation, Outcome, Turn, operation};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("read-sequential", 6, "reads a region from its start or from its end", sequential),
     operation("read-random", 12, "reads pages in random order", random),
     operation("read-strided", 6, "reads every n-th page", strided),

@@ -6,7 +6,7 @@ use super::{Operation, Outcome, Turn, operation};
 use crate::errno::Errno;
 use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("signal-timer", 4, "a timer's signals interrupt reads and writes", timer),
     operation("signal-threads", 5, "threads send signals to each other", threads),
 ];

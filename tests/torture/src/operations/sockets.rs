@@ -5,14 +5,13 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use super::files::{pieces, repeat};
+use super::files::{pieces, repeat, send_while};
 use super::{Operation, Outcome, Skip, Turn, operation};
 use crate::errno::Errno;
-use crate::handlers::Quiet;
 use crate::memory::Span;
-use crate::{current, fail, worker};
+use crate::{current, fail};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("socket", 5, "sendmsg from pages and recvmsg into pages", socket),
     operation("zerocopy", 3, "lends pages to TCP by MSG_ZEROCOPY, reads them later", zerocopy),
 ];
@@ -36,16 +35,14 @@ fn socket(turn: &mut Turn<'_>) -> Outcome {
     let (first, pages) = turn.range(&region, 128);
     let mut rng = turn.rng.clone();
     region.rewrite_by(first, pages, |span, bytes| {
-        let _quiet = Quiet::new();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let _stack = worker::join_in(thread);
-                repeat("send", bytes.len(), |done| {
-                    let rest = &bytes[done..];
-                    // SAFETY: the slice is readable.
-                    unsafe { libc::send(writer.as_raw_fd(), rest.as_ptr().cast(), rest.len(), 0) }
-                });
+        let send = || {
+            repeat("send", bytes.len(), |done| {
+                let rest = &bytes[done..];
+                // SAFETY: the slice is readable.
+                unsafe { libc::send(writer.as_raw_fd(), rest.as_ptr().cast(), rest.len(), 0) }
             });
+        };
+        send_while(thread, send, || {
             repeat("recvmsg", bytes.len(), |done| {
                 let mut pieces = pieces(span.part(done, bytes.len() - done), &mut rng);
                 let mut message = message(&mut pieces);
@@ -57,20 +54,17 @@ fn socket(turn: &mut Turn<'_>) -> Outcome {
     })?;
     region.export_by(first, pages, "by sendmsg", |span, bytes| {
         let (length, address) = (bytes.len(), span.address());
-        let _quiet = Quiet::new();
-        std::thread::scope(|scope| {
-            let writer = &writer;
-            scope.spawn(move || {
-                let _stack = worker::join_in(thread);
-                // SAFETY: the scope ends before the span does, and only reads it.
-                let span = unsafe { Span::new(address, length) };
-                repeat("sendmsg", length, |done| {
-                    let mut pieces = pieces(span.part(done, length - done), &mut rng);
-                    let message = message(&mut pieces);
-                    // SAFETY: the pieces are parts of a span that is held and readable.
-                    unsafe { libc::sendmsg(writer.as_raw_fd(), &message, 0) }
-                });
+        let send = || {
+            // SAFETY: the thread ends before the span does, and only reads it.
+            let span = unsafe { Span::new(address, length) };
+            repeat("sendmsg", length, |done| {
+                let mut pieces = pieces(span.part(done, length - done), &mut rng);
+                let message = message(&mut pieces);
+                // SAFETY: the pieces are parts of a span that is held and readable.
+                unsafe { libc::sendmsg(writer.as_raw_fd(), &message, 0) }
             });
+        };
+        send_while(thread, send, || {
             repeat("recv", length, |done| {
                 let rest = &mut bytes[done..];
                 // SAFETY: the slice is writable.

@@ -5,7 +5,7 @@ use crate::handlers::Quiet;
 use crate::rng::mix;
 use crate::{current, fail, worker};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("thread-churn", 4, "starts threads that use their stacks and end", churn),
     operation("deep-recursion", 3, "a thread recurses deeply; every frame is compared", recursion),
 ];

@@ -12,7 +12,7 @@ use crate::errno::Errno;
 use crate::memory::{Mapping, PAGE, Span};
 use crate::{current, fail, files};
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("io-uring", 4, "io_uring reads into pages and writes from them", plain),
     operation("io-uring-fixed", 4, "the same with buffers registered beforehand", fixed),
     operation("io-uring-polled", 2, "the same by a thread of the kernel that polls", polled),

@@ -4,7 +4,7 @@ use super::{Operation, Outcome, Turn, operation};
 use crate::content::PageBytes;
 use crate::memory::PAGE;
 
-pub const OPERATIONS: &[Operation] = &[
+pub(super) const OPERATIONS: &[Operation] = &[
     operation("write-full", 20, "writes pages from end to end", full),
     operation("write-partial", 20, "writes parts of pages", partial),
     operation("write-crossing", 6, "stores words that lie across two pages", crossing),

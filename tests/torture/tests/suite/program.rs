@@ -3,18 +3,18 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ramfold-torture");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ramfold-torture");
 
 /// What a run has come to.
 #[derive(Debug)]
-pub struct End {
+pub(crate) struct End {
     pub status: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
 /// A machine that is busy with other things is not to be taken for a program that hangs.
-pub const PATIENCE: [&str; 2] = ["--hang-seconds", "600"];
+pub(crate) const PATIENCE: [&str; 2] = ["--hang-seconds", "600"];
 
 fn command(arguments: &str) -> Command {
     let mut command = Command::new(PROGRAM);
@@ -23,7 +23,7 @@ fn command(arguments: &str) -> Command {
 }
 
 /// Runs a command to its end.
-pub fn end(mut command: Command) -> std::io::Result<End> {
+pub(crate) fn end(mut command: Command) -> std::io::Result<End> {
     let output = command.output()?;
     Ok(End {
         status: output.status.code(),
@@ -33,13 +33,13 @@ pub fn end(mut command: Command) -> std::io::Result<End> {
 }
 
 /// Runs the program with arguments separated by spaces.
-pub fn run(arguments: &str) -> End {
+pub(crate) fn run(arguments: &str) -> End {
     end(command(arguments)).expect("the program starts")
 }
 
 /// As `run`, without the privileges of root. Returns nothing where that cannot be done: when the
 /// tests have none to give up, or others may not execute the program.
-pub fn run_unprivileged(arguments: &str) -> Option<End> {
+pub(crate) fn run_unprivileged(arguments: &str) -> Option<End> {
     // SAFETY: a plain system call.
     if unsafe { libc::geteuid() } != 0 {
         return None;
@@ -55,7 +55,7 @@ pub fn run_unprivileged(arguments: &str) -> Option<End> {
 
 impl End {
     /// Requires that the run found all bytes right. Returns its last line.
-    pub fn passed(&self) -> &str {
+    pub(crate) fn passed(&self) -> &str {
         assert_eq!(self.status, Some(0), "{self:#?}");
         assert_eq!(self.out.lines().count(), 1, "{self:#?}");
         assert!(self.out.starts_with("ramfold-torture: ok, "), "{self:#?}");

@@ -51,7 +51,7 @@ fn file_bytes(data_bytes: u64) -> u64 {
 
 /// What was measured in one job.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Found {
+pub(super) struct JobFigures {
     pub(super) bytes_per_s: f64,
     pub(super) reads_per_s: f64,
     pub(super) latency: Option<Latency>,
@@ -94,7 +94,7 @@ pub(super) fn run(
     cache: &dyn Cache,
     plan: &Plan<'_>,
     mut tell: impl FnMut(Job),
-) -> Result<Vec<Found>> {
+) -> Result<Vec<JobFigures>> {
     let stage = bed.stage(cache, &plan.setup)?;
     fio::read_program()?;
     stage.limit(plan.setup.memory_bytes)?;
@@ -113,7 +113,7 @@ fn run_job(
     stage: &Stage<'_>,
     cache: &dyn Cache,
     plan: &Plan<'_>,
-) -> Result<Found> {
+) -> Result<JobFigures> {
     let path = |nth| stage.folder().join(format!("file{nth}")).display().to_string();
     let files: Vec<String> = (0..FILES).map(path).collect();
     let run_fio = |mut arguments: Vec<String>| {
@@ -138,7 +138,7 @@ fn run_job(
         let number = |name: &str| ramfold[name].as_u64().unwrap_or(0);
         number("kernel_bytes") + number("pages_stored") * PAGE
     };
-    Ok(Found {
+    Ok(JobFigures {
         bytes_per_s: fio::number(&read["bw_bytes"], "bandwidth")?,
         reads_per_s: fio::number(&read["iops"], "reads a second")?,
         latency: fio::latency(read).ok(),

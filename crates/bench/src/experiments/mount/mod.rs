@@ -24,7 +24,7 @@ use crate::harness::size::Bytes;
 use crate::harness::{fio, open_host};
 use crate::peers::{Ramfold, cache};
 use jobs::Job;
-use measurement::{Found, Plan};
+use measurement::{JobFigures, Plan};
 use report::{Figures, plot, rows, text};
 
 /// Measure ramfold mount beside the plain page cache, in the same memory and on the same disk.
@@ -123,7 +123,7 @@ impl Command for Options {
         progress.show("writing the files");
         let bed =
             Bed::new(&host, |folder| measurement::write_files(folder, plan.data_bytes, &content))?;
-        let mut found: Vec<Vec<Vec<Found>>> = vec![Vec::new(); caches.len()];
+        let mut found: Vec<Vec<Vec<JobFigures>>> = vec![Vec::new(); caches.len()];
         for run in 0..runs {
             for (cache, found) in caches.iter().zip(&mut found) {
                 let tell = |job: Job| {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::jobs::Job;
-use super::measurement::{Found, Plan};
+use super::measurement::{JobFigures, Plan};
 use crate::experiments::files::shares::{self, Measured};
 use crate::harness::plot::{Panel, figure};
 use crate::harness::statistics::{median_of, median_of_told};
@@ -28,7 +28,7 @@ pub(super) struct Row {
     /// Of ramfold.
     compress_seconds: Option<f64>,
     decompress_seconds: Option<f64>,
-    runs: Vec<Found>,
+    runs: Vec<JobFigures>,
 }
 
 /// All rows.
@@ -41,7 +41,7 @@ pub(super) struct Figures {
 pub(super) fn rows(
     plan: &Plan<'_>,
     caches: &[Box<dyn Cache>],
-    found: &[Vec<Vec<Found>>],
+    found: &[Vec<Vec<JobFigures>>],
 ) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (place, &job) in plan.jobs.iter().enumerate() {
@@ -55,8 +55,8 @@ pub(super) fn rows(
     rows
 }
 
-fn row(plan: &Plan<'_>, job: Job, peer: &str, runs: Vec<Found>, first: Option<&Row>) -> Row {
-    let middle = |of: &dyn Fn(&Found) -> f64| median_of(&runs, of).unwrap_or(0.0);
+fn row(plan: &Plan<'_>, job: Job, peer: &str, runs: Vec<JobFigures>, first: Option<&Row>) -> Row {
+    let middle = |of: &dyn Fn(&JobFigures) -> f64| median_of(&runs, of).unwrap_or(0.0);
     let bytes_per_s = middle(&|found| found.bytes_per_s);
     Row {
         job: job.name(),
@@ -120,7 +120,7 @@ pub(super) fn text(figures: &Figures) -> String {
         2,
     );
     for row in &figures.rows {
-        let of_runs = |of: &dyn Fn(&Found) -> Option<f64>| median_of_told(&row.runs, of);
+        let of_runs = |of: &dyn Fn(&JobFigures) -> Option<f64>| median_of_told(&row.runs, of);
         let cell = |value, digits| table::number(value, digits, "");
         let us = |ns: u64| ns as f64 / 1e3;
         table.add_row([

@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn anything_else_is_an_error() {
         let answers: [(&[u8], &str); 5] = [
-            (b"HTTP/1.1 404 Not Found\r\nContent-Length: 10\r\n\r\n0123456789", "404"),
+            (b"HTTP/1.1 404 Not StepFigures\r\nContent-Length: 10\r\n\r\n0123456789", "404"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n012345678", "10 bytes"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n01234", "closed"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789more", "more than it says"),

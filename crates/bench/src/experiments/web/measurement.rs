@@ -62,7 +62,7 @@ impl Plan<'_> {
 
 /// What was measured in one step.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Found {
+pub(super) struct StepFigures {
     pub(super) pages_per_s: f64,
     /// Sent to visitors.
     pub(super) bytes_per_s: f64,
@@ -92,7 +92,7 @@ pub(super) fn run(
     cache: &dyn Cache,
     plan: &Plan<'_>,
     mut tell: impl FnMut(u32),
-) -> Result<Vec<Found>> {
+) -> Result<Vec<StepFigures>> {
     let site = plan.site();
     allow_descriptors(site.sessions)?;
     let samples = read_samples(bed, site)?;
@@ -120,7 +120,7 @@ pub(super) fn run(
         let ramfold = stage.statistics()?;
         let downloads = tally.downloads.count();
         let share = |count: u64| (downloads > 0).then(|| count as f64 / downloads as f64);
-        found.push(Found {
+        found.push(StepFigures {
             pages_per_s: tally.pages as f64 / spent.seconds,
             bytes_per_s: tally.bytes as f64 / spent.seconds,
             downloads,

@@ -30,7 +30,7 @@ use crate::harness::report::print;
 use crate::harness::size::Bytes;
 use crate::peers::cache::Cache;
 use crate::peers::{Ramfold, cache};
-use measurement::{Found, Plan};
+use measurement::{Plan, StepFigures};
 use plot::plot;
 use report::{Figures, rows, text};
 use servers::ServerKind;
@@ -151,7 +151,7 @@ impl Command for Options {
         let bed = Bed::new(&host, |folder| plan.site().write(folder, &content))?;
         let mut all = Vec::new();
         for &server in &self.server {
-            let mut found: Vec<Vec<Vec<Found>>> = vec![Vec::new(); caches.len()];
+            let mut found: Vec<Vec<Vec<StepFigures>>> = vec![Vec::new(); caches.len()];
             for run in 0..runs {
                 for (cache, found) in caches.iter().zip(&mut found) {
                     let (server_name, name) = (server.name(), cache.name());

@@ -52,7 +52,7 @@ fn over_shares(rows: &[&Row<'_>], of: impl Fn(&Row<'_>) -> f64) -> Option<Vec<(S
 mod tests {
     use std::path::Path;
 
-    use super::super::measurement::{Found, Plan};
+    use super::super::measurement::{Plan, StepFigures};
     use super::super::report;
     use super::super::servers::ServerKind;
     use super::*;
@@ -68,11 +68,11 @@ mod tests {
     fn rows<'a>(caches: &'a [Box<dyn Cache>], sessions: &[u32]) -> Vec<Row<'a>> {
         let setup = Setup { memory_bytes: 1, disk: None, ramfold: Path::new("ramfold") };
         let plan = Plan { setup, sessions, scale: 1, seconds: 1, warm_seconds: 0 };
-        let run = |nth: u32, sessions: u32| Found {
+        let run = |nth: u32, sessions: u32| StepFigures {
             pages_per_s: f64::from(nth * 1000 + sessions),
             disk_bytes: 1_000_000,
             seconds: 1.0,
-            ..Found::default()
+            ..StepFigures::default()
         };
         let of_cache = |nth| vec![sessions.iter().map(|&sessions| run(nth, sessions)).collect()];
         let found: Vec<_> = (0..caches.len() as u32).map(of_cache).collect();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::measurement::{Found, Plan};
+use super::measurement::{Plan, StepFigures};
 use super::servers::ServerKind;
 use crate::harness::statistics::{median_of, median_of_told};
 use crate::harness::table;
@@ -26,7 +26,7 @@ pub(super) struct Row<'a> {
     /// Times those of the first peer.
     pages_ratio: f64,
     disk_ratio: f64,
-    runs: Vec<Found>,
+    runs: Vec<StepFigures>,
     #[serde(skip)]
     pub(super) cache: &'a dyn Cache,
 }
@@ -44,7 +44,7 @@ pub(super) fn rows<'a>(
     server: ServerKind,
     plan: &Plan<'_>,
     caches: &'a [Box<dyn Cache>],
-    found: &[Vec<Vec<Found>>],
+    found: &[Vec<Vec<StepFigures>>],
 ) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = Vec::new();
     for (place, &sessions) in plan.sessions.iter().enumerate() {
@@ -63,9 +63,9 @@ fn row<'a>(
     cache: &'a dyn Cache,
     sessions: u32,
     plan: &Plan<'_>,
-    runs: Vec<Found>,
+    runs: Vec<StepFigures>,
 ) -> Row<'a> {
-    let middle = |of: &dyn Fn(&Found) -> f64| median_of(&runs, of).unwrap_or(0.0);
+    let middle = |of: &dyn Fn(&StepFigures) -> f64| median_of(&runs, of).unwrap_or(0.0);
     Row {
         server: server.name(),
         peer: cache.name().to_owned(),
@@ -116,7 +116,7 @@ pub(super) fn text(figures: &Figures<'_>) -> String {
         2,
     );
     for row in &figures.rows {
-        let of_runs = |of: &dyn Fn(&Found) -> Option<f64>, digits: usize| {
+        let of_runs = |of: &dyn Fn(&StepFigures) -> Option<f64>, digits: usize| {
             table::number(median_of_told(&row.runs, of), digits, "")
         };
         let ms = |ns: u64| ns as f64 / 1e6;

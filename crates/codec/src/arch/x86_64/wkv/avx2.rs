@@ -5,6 +5,7 @@ use core::arch::x86_64::*;
 
 use super::byte_set;
 use crate::Page;
+use crate::arch::kernels::wkv_kernels;
 use crate::arch::lanes::{SHUFFLES, first_lanes, u16_at};
 use crate::arch::x86_64::avx2::{
     HALF, close, lanes_of, load, load_half, load_quarter, mask_of, shuffle, store, store_half,
@@ -18,32 +19,7 @@ use crate::wkv::{
 };
 
 /// Only to be had with proof that the instructions are there.
-pub(super) static KERNELS: Kernels = Kernels {
-    // SAFETY: of this and the following: the processor has the instructions.
-    strides: |page, signatures| unsafe { strides(page, signatures) },
-    // SAFETY: as above.
-    gather: |page, distances, masks, literals| unsafe { gather(page, distances, masks, literals) },
-    // SAFETY: as above.
-    classify: |literals, count, keys, streams| unsafe { classify(literals, count, keys, streams) },
-    // SAFETY: as above.
-    highest: |counts, sampled| unsafe { highest(counts, sampled) },
-    // SAFETY: as above.
-    pack: |bytes, count, table, codes, escapes| unsafe {
-        pack(bytes, count, table, codes, escapes)
-    },
-    // SAFETY: as above.
-    unpack: |codes, escapes, count, byte_of, bytes| unsafe {
-        unpack(codes, escapes, count, byte_of, bytes)
-    },
-    // SAFETY: as above.
-    resolve: |sections, count, keys, literals, halves| unsafe {
-        resolve(sections, count, keys, literals, halves)
-    },
-    // SAFETY: as above.
-    scatter: |sections, distances, literals, halves, page| unsafe {
-        scatter(sections, distances, literals, halves, page)
-    },
-};
+pub(super) static KERNELS: Kernels = wkv_kernels!();
 
 /// A shuffle for pairs of bytes from one for bytes.
 #[inline]

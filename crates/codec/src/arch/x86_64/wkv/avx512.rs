@@ -4,6 +4,7 @@ use core::arch::x86_64::*;
 
 use super::byte_set;
 use crate::Page;
+use crate::arch::kernels::wkv_kernels;
 use crate::arch::lanes::{first_lanes, u16_at, u32_at};
 use crate::arch::x86_64::avx512::{load, load_half, store, store_half};
 use crate::wkv::{
@@ -14,32 +15,7 @@ use crate::wkv::{
 };
 
 /// Only to be had with proof that the instructions are there.
-pub(super) static KERNELS: Kernels = Kernels {
-    // SAFETY: of this and the following: the processor has the instructions.
-    strides: |page, signatures| unsafe { strides(page, signatures) },
-    // SAFETY: as above.
-    gather: |page, distances, masks, literals| unsafe { gather(page, distances, masks, literals) },
-    // SAFETY: as above.
-    classify: |literals, count, keys, streams| unsafe { classify(literals, count, keys, streams) },
-    // SAFETY: as above.
-    highest: |counts, sampled| unsafe { highest(counts, sampled) },
-    // SAFETY: as above.
-    pack: |bytes, count, table, codes, escapes| unsafe {
-        pack(bytes, count, table, codes, escapes)
-    },
-    // SAFETY: as above.
-    unpack: |codes, escapes, count, byte_of, bytes| unsafe {
-        unpack(codes, escapes, count, byte_of, bytes)
-    },
-    // SAFETY: as above.
-    resolve: |sections, count, keys, literals, halves| unsafe {
-        resolve(sections, count, keys, literals, halves)
-    },
-    // SAFETY: as above.
-    scatter: |sections, distances, literals, halves, page| unsafe {
-        scatter(sections, distances, literals, halves, page)
-    },
-};
+pub(super) static KERNELS: Kernels = wkv_kernels!();
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bitalg,bmi1,bmi2,lzcnt,popcnt")]
 fn strides(page: &Page, signatures: &mut Signatures) -> Strides {
