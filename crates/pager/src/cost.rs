@@ -25,7 +25,7 @@ pub fn watermarks(session: &Session) -> Watermarks {
 pub fn own_watermarks(agent: &Agent) -> Watermarks {
     let session = agent.session();
     let others_bytes = others_cost(agent) + session.unused_pool_bytes();
-    watermarks(session).beside(others_bytes, agent.outruns.load(Ordering::Relaxed))
+    watermarks(session).beside(others_bytes, agent.hints.outruns())
 }
 
 /// What the other processes of the session cost.

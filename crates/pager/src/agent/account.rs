@@ -1,7 +1,7 @@
 //! What this process costs, beside the others of the session.
 
 use core::ptr::{self};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use ramfold_sys::time;
 
@@ -12,44 +12,90 @@ use crate::session::Process;
 /// A look of an agent at its process takes about as long at most.
 const WAKE_OTHER_NS: u64 = 1_000_000;
 
+/// Which place in the session is this process's.
+///
+/// | word | written by | read by | orders |
+/// |---|---|---|---|
+/// | `process`, `turn` | who starts the agent; in a forked child its one thread, before it starts the agent's process | all | by the start of the agent's process |
+/// | `child` | the forking thread, before the clone, with the lock that one fork at a time holds; after it both processes take it, each in its own copy | the same | by the clone |
+#[repr(C)]
+pub struct OwnPlace {
+    process: AtomicPtr<Process>,
+    /// See [`Process::turn`].
+    turn: AtomicU32,
+    /// A place for the child of the fork that is under way.
+    child: AtomicPtr<Process>,
+    /// The account of a process for which the session has no place.
+    unlisted: Process,
+}
+
+impl OwnPlace {
+    /// This process has that place from now on.
+    pub(super) fn begin(&self, process: &'static Process) {
+        self.turn.store(process.turn(), Ordering::Relaxed);
+        self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn process(&self) -> &'static Process {
+        // SAFETY: set at start to a place in a mapping that is never removed, or to the one here, in an
+        // agent that is never freed.
+        unsafe { &*self.process.load(Ordering::Relaxed) }
+    }
+
+    /// Is the place still that of this program, and not of one that it has executed?
+    pub(super) fn is_current(&self) -> bool {
+        self.process().turn() == self.turn.load(Ordering::Relaxed)
+    }
+
+    fn set_child(&self, place: Option<&'static Process>) {
+        let place = place.map_or(ptr::null_mut(), |place| ptr::from_ref(place).cast_mut());
+        self.child.store(place, Ordering::Relaxed);
+    }
+
+    fn take_child(&self) -> Option<&'static Process> {
+        // SAFETY: a place in the session, or none.
+        unsafe { self.child.swap(ptr::null_mut(), Ordering::Relaxed).as_ref() }
+    }
+}
+
 impl Agent {
+    /// The account of this process in the session.
+    #[inline]
+    pub fn process(&self) -> &'static Process {
+        self.place.process()
+    }
+
     /// Gives a forked child an account of its own. Where the session has no place for it nobody
     /// counts what it costs, but its memory is looked after: parts of it are missing.
     pub fn begin_account(&'static self) {
         let pid = self.pid();
         let session = self.session();
-        // SAFETY: a place in the session, or none.
-        let prepared =
-            unsafe { self.child_place.swap(ptr::null_mut(), Ordering::Relaxed).as_ref() };
-        let process = match prepared {
+        let process = match self.place.take_child() {
             Some(place) => {
                 session.adopt(place, pid);
                 place
             }
             None => session.claim_or_say(pid).unwrap_or_else(|| {
-                self.unlisted.pid.store(pid, Ordering::Relaxed);
-                &self.unlisted
+                let unlisted = &self.place.unlisted;
+                unlisted.pid.store(pid, Ordering::Relaxed);
+                unlisted
             }),
         };
         process.cost_bytes.store(self.copies.child_bytes(), Ordering::Relaxed);
-        self.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
-        self.turn.store(process.turn(), Ordering::Relaxed);
+        self.place.begin(process);
     }
 
     /// Before a fork: the child will have what this process has in the spill file, and others must know.
     pub fn prepare_child(&self) {
         if self.spills() {
-            let place = self.session().prepare_child(self.process());
-            let place = place.map_or(ptr::null_mut(), |place| ptr::from_ref(place).cast_mut());
-            self.child_place.store(place, Ordering::Relaxed);
+            self.place.set_child(self.session().prepare_child(self.process()));
         }
     }
 
     /// After a fork, in the parent: the child has its place, or there is none.
     pub fn child_was_made(&self, was_made: bool) {
-        let place = self.child_place.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: as in `begin_account`.
-        if let Some(place) = unsafe { place.as_ref() }
+        if let Some(place) = self.place.take_child()
             && !was_made
         {
             self.session().abandon(place);
@@ -58,18 +104,24 @@ impl Agent {
 
     /// This process now shares its memory with a child.
     pub fn note_child(&self) {
+        self.sharing.begin();
         self.subtract_cost(self.copies.begin_sharing());
         if let Some(active) = self.active() {
             active.store.begin_sharing(false);
         }
-        self.note_sharing();
+        self.ask_to_measure();
     }
 
-    /// This process shares memory with a relative, how much is to be measured.
-    pub fn note_sharing(&self) {
+    /// In a forked child: it shares its memory with its parent.
+    pub fn note_parent(&self) {
+        self.sharing.begin();
+        self.ask_to_measure();
+    }
+
+    /// How much is shared is to be measured.
+    fn ask_to_measure(&self) {
         self.process().sharing_unknown.store(1, Ordering::Relaxed);
         self.process().measured_ns.store(time::monotonic_ns(), Ordering::Relaxed);
-        self.shares_memory.store(true, Ordering::Relaxed);
         self.process().wake_agent();
     }
 

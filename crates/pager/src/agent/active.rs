@@ -2,7 +2,6 @@
 
 use core::ops::Range;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::Ordering;
 
 use ramfold_store::Store;
 use ramfold_sys::PAGE_SIZE;
@@ -36,11 +35,10 @@ pub const PROGRAM_MODE: u64 = register_mode::MISSING | register_mode::WP;
 
 impl Agent {
     /// What exists while the agent is active.
+    #[inline]
     pub fn active(&self) -> Option<&'static Active> {
-        // SAFETY: written before the flag was set, never moved, and the agent lives for ever.
-        self.active
-            .load(Ordering::Acquire)
-            .then(|| unsafe { &*self.active_parts.get().cast::<Active>() })
+        // SAFETY: the agent lives for ever.
+        self.activation.parts().map(|parts| unsafe { &*ptr::from_ref(parts) })
     }
 
     /// Becomes active with these parts.
@@ -48,9 +46,8 @@ impl Agent {
     /// # Safety
     /// Only the monitor calls this, and not while the agent is active.
     pub unsafe fn set_active(&self, parts: Active) {
-        // SAFETY: nobody reads the parts while the flag is off.
-        unsafe { (*self.active_parts.get()).write(parts) };
-        self.active.store(true, Ordering::Release);
+        // SAFETY: by the caller's word.
+        unsafe { self.activation.activate(parts) };
     }
 
     /// Ends what [`Agent::set_active`] began.
@@ -59,10 +56,8 @@ impl Agent {
     /// Nobody uses the parts any more.
     #[cfg(test)]
     pub unsafe fn drop_active(&self) {
-        if self.active.swap(false, Ordering::AcqRel) {
-            // SAFETY: written when the agent became active.
-            unsafe { (*self.active_parts.get()).assume_init_drop() };
-        }
+        // SAFETY: by the caller's word.
+        unsafe { self.activation.end() };
     }
 
     /// In a forked child: the parent's descriptors are of no use here.
@@ -76,15 +71,16 @@ impl Agent {
         told_of_forks: bool,
         spill: Option<DirectFile>,
     ) {
-        let parts = self.active_parts.get().cast::<Active>();
-        // SAFETY: the caller is alone.
-        unsafe {
+        // SAFETY: the caller is alone, and all three are of their types.
+        let replace = |parts: *mut Active| unsafe {
             ptr::write(&raw mut (*parts).kernel, kernel);
             (*parts).told_of_forks = told_of_forks;
             if let (Some(access), Some(file)) = (&mut (*parts).spill, spill) {
                 ptr::write(&raw mut access.file, file);
             }
-        }
+        };
+        // SAFETY: by the caller's word; a child's agent is active when its parent's was.
+        unsafe { self.activation.change(replace) };
     }
 }
 

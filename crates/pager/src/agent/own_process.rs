@@ -1,10 +1,11 @@
 //! The process that the agent's threads run in, and the program's that it belongs to.
 
 use core::ptr::{self};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::process::{self, Program};
+use ramfold_sys::robust::RobustList;
 use ramfold_sys::thread;
 use ramfold_sys::uffd::Uffd;
 use ramfold_sys::{Errno, proc};
@@ -22,6 +23,48 @@ use crate::session::AGENT_NAME;
 const EXECUTION_LOOKS: u32 = 300;
 
 const EXECUTION_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
+
+/// As whom the agent was started.
+pub(super) struct StartedAs {
+    user: u32,
+    user_namespace: u64,
+}
+
+impl StartedAs {
+    pub(super) fn now() -> StartedAs {
+        let user = rustix::process::geteuid().as_raw();
+        StartedAs { user, user_namespace: proc::user_namespace() }
+    }
+}
+
+/// The program's process.
+///
+/// | word | written by | read by | orders |
+/// |---|---|---|---|
+/// | all | the thread that the agent's process is started from: before the program begins, and in a forked child its one thread | all | by the start of the agent's process |
+pub(super) struct ProgramProcess {
+    pid: AtomicU32,
+    /// In which its number counts.
+    pid_namespace: AtomicU64,
+    /// See [`process::end_word`], of the program's first thread; zero where it is not known.
+    end_word: AtomicUsize,
+}
+
+/// What the agent's process has of its own.
+///
+/// | word | written by | read by | orders |
+/// |---|---|---|---|
+/// | `device`, `pagemap`, `robust_list` | its first thread; the kernel reads the list when that ends | that thread | nothing: it is one |
+/// | `monitor_thread` | its first thread, when it is the monitor; a forked child finds its parent's there until then | the handler | nothing: the handler is started by the monitor |
+pub(super) struct OwnProcess {
+    /// Of the first thread.
+    robust_list: RobustList,
+    /// `/dev/userfaultfd` and `/proc/self/pagemap` in the table of the process, and one more; zero where
+    /// they are not open.
+    device: AtomicU32,
+    pagemap: AtomicU32,
+    monitor_thread: AtomicU32,
+}
 
 impl Agent {
     /// Where a program finds the session that this process is about to execute: see
@@ -41,7 +84,7 @@ impl Agent {
             }
             // The agent's process may be as young as this one, and about to open it; or be permitted more
             // than this one is any more, until it has noticed.
-            self.privileges_wanted.store(true, Ordering::Relaxed);
+            self.privileges.ask();
             self.process().wake_agent();
             self.pause_briefly();
         }
@@ -59,20 +102,20 @@ impl Agent {
     /// the one by which the session is found.
     pub fn note_program(&self) -> bool {
         let namespace = proc::pid_namespace();
-        let is_new = self.pid_namespace.swap(namespace, Ordering::Relaxed) != namespace;
-        self.pid.store(proc::own_pid(), Ordering::Relaxed);
-        self.end_word.store(process::end_word().unwrap_or(0), Ordering::Relaxed);
+        let is_new = self.program.pid_namespace.swap(namespace, Ordering::Relaxed) != namespace;
+        self.program.pid.store(proc::own_pid(), Ordering::Relaxed);
+        self.program.end_word.store(process::end_word().unwrap_or(0), Ordering::Relaxed);
         is_new
     }
 
     /// The program's process.
     pub fn pid(&self) -> u32 {
-        self.pid.load(Ordering::Relaxed)
+        self.program.pid.load(Ordering::Relaxed)
     }
 
     /// The program, as the agent's process sees it.
     pub fn program(&self) -> Program {
-        let word = self.end_word.load(Ordering::Relaxed);
+        let word = self.program.end_word.load(Ordering::Relaxed);
         // SAFETY: a word of the program's first thread, whose memory is the C library's for ever.
         unsafe { Program::open(self.pid(), (word != 0).then_some(word)) }
     }
@@ -80,7 +123,7 @@ impl Agent {
     /// The page that the program's first thread is watched by stays in memory: the kernel does not wait
     /// for a missing one when a thread ends.
     pub fn watched_page(&self) -> PageNumber {
-        page::number_of(self.end_word.load(Ordering::Relaxed))
+        page::number_of(self.program.end_word.load(Ordering::Relaxed))
     }
 
     /// Does a page stay in memory, for the kernel to write to when a thread ends?
@@ -95,18 +138,18 @@ impl Agent {
     /// # Errors
     /// What open(2) says of the account of this process's memory.
     pub fn begin_process(&self) -> Result<proc::Statm, Errno> {
-        if self.process().turn() != self.turn.load(Ordering::Relaxed) {
+        if !self.place.is_current() {
             // The place is that of the program which this one has executed.
             ramfold_sys::raw::exit_group(0);
         }
+        let own = &self.own_process;
         // SAFETY: the place and the agent live for ever; no C library knows this thread.
-        let owned = unsafe { self.process().agent_lives.own(&self.robust_list) };
+        let owned = unsafe { self.process().agent_lives.own(&own.robust_list) };
         // Without it the place is taken for that of a living process for ever.
         debug_assert!(owned.is_ok());
         self.session_holders.hold();
         // Opened while that is permitted: a server that root starts may become somebody else's.
-        for (place, opened) in
-            [(&self.device, Uffd::device()), (&self.pagemap, Pagemap::open_file())]
+        for (place, opened) in [(&own.device, Uffd::device()), (&own.pagemap, Pagemap::open_file())]
         {
             place.store(opened.map_or(0, |file| file.into_raw_fd() as u32 + 1), Ordering::Relaxed);
         }
@@ -124,7 +167,7 @@ impl Agent {
 
     /// What makes userfaultfds, for the agent's process.
     pub fn userfaultfd_device(&self) -> Option<BorrowedFd<'_>> {
-        let number = self.device.load(Ordering::Relaxed).checked_sub(1)?;
+        let number = self.own_process.device.load(Ordering::Relaxed).checked_sub(1)?;
         // SAFETY: opened by this process, which never closes it.
         Some(unsafe { BorrowedFd::borrow_raw(number as i32) })
     }
@@ -134,7 +177,7 @@ impl Agent {
     /// # Errors
     /// As [`Pagemap::open_undumpable`].
     pub fn take_pagemap(&self) -> Result<Pagemap, Errno> {
-        match self.pagemap.swap(0, Ordering::Relaxed).checked_sub(1) {
+        match self.own_process.pagemap.swap(0, Ordering::Relaxed).checked_sub(1) {
             // SAFETY: opened by this process, and nobody else's any more.
             Some(number) => Pagemap::from_file(unsafe { OwnedFd::from_raw_fd(number as i32) }),
             None => Pagemap::open_undumpable(),
@@ -143,25 +186,10 @@ impl Agent {
 
     /// The program is gone: ends the agent's process.
     pub fn leave(&self) -> ! {
-        if self.process().turn() == self.turn.load(Ordering::Relaxed) {
+        if self.place.is_current() {
             self.process().agent_lives.leave();
         }
         ramfold_sys::raw::exit_group(0)
-    }
-
-    /// Do the agent's threads run in this address space?
-    pub fn is_alive(&self) -> bool {
-        self.alive_word().load(Ordering::Relaxed) == 1
-    }
-
-    /// Says so: at the start, and in a forked child that starts threads of its own.
-    pub fn set_alive(&self) {
-        self.alive_word().store(1, Ordering::Relaxed);
-    }
-
-    fn alive_word(&self) -> &AtomicU32 {
-        // SAFETY: set at start to a word of the agent's own memory.
-        unsafe { &*self.alive.load(Ordering::Relaxed) }
     }
 
     /// Starts the agent's process, and returns its number. Called by a thread of the program.
@@ -195,20 +223,20 @@ impl Agent {
     /// does not tell.
     pub fn changed_user_namespace(&self) -> bool {
         let now = proc::user_namespace();
-        now != 0 && now != self.user_namespace.load(Ordering::Relaxed)
+        now != 0 && now != self.started_as.user_namespace
     }
 
     /// Is the calling thread somebody else than the agent was started as?
     pub fn changed_user(&self) -> bool {
-        rustix::process::geteuid().as_raw() != self.user.load(Ordering::Relaxed)
+        rustix::process::geteuid().as_raw() != self.started_as.user
     }
 
     /// Called by the monitor when it starts.
     pub fn set_monitor_thread(&self) {
-        self.monitor_thread.store(proc::own_thread(), Ordering::Relaxed);
+        self.own_process.monitor_thread.store(proc::own_thread(), Ordering::Relaxed);
     }
 
     pub fn monitor_thread(&self) -> Option<Pid> {
-        Pid::from_raw(self.monitor_thread.load(Ordering::Relaxed) as i32)
+        Pid::from_raw(self.own_process.monitor_thread.load(Ordering::Relaxed) as i32)
     }
 }

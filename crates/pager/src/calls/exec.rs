@@ -240,8 +240,8 @@ fn fits(call: &Call, place: usize, path: &CStr) -> bool {
         for at in (list..).step_by(size_of::<usize>()).take_while(|_| list != 0) {
             match reader.word(at)? {
                 0 => break,
-                // SAFETY: it is the program's, which has passed it to a call.
                 string => {
+                    // SAFETY: it is the program's, which has passed it to a call.
                     let string = unsafe { reader.string(string, 32 * PAGE_SIZE - 1) }?;
                     bytes += string.count_bytes() + 1 + size_of::<usize>();
                 }

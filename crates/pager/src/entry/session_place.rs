@@ -1,7 +1,7 @@
 //! Where a session is found: in the launcher, or in whoever else has it open.
 
 use core::fmt;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::path::Path;
 use ramfold_sys::{Errno, credentials, proc};
@@ -72,6 +72,12 @@ impl fmt::Display for SessionPlace {
 /// Whom a process can have the session from: the launcher, or its own agent's process, which keeps it
 /// open. The first may be out of sight, in another namespace of processes or behind chroot(2). Zeroed
 /// memory: nobody.
+///
+/// | word | written by | read by | orders |
+/// |---|---|---|---|
+/// | `launcher`, `key` | who starts the agent | all | by the start of the agent's process |
+/// | `handed_down` | who starts the agent; again when the agent's process has the descriptor | the agent's process | by its start, and by [`Process::agent_pid`](crate::session::Process::agent_pid), which it writes after it has read this |
+/// | `agent` | the agent's process | threads of the program | nothing: number and descriptor are one word; a forked child finds its parent's until then |
 #[repr(C)]
 pub struct SessionHolders {
     launcher: Holder,
@@ -81,10 +87,18 @@ pub struct SessionHolders {
     handed_down: AtomicU32,
 }
 
-#[repr(C)]
-struct Holder {
-    pid: AtomicU32,
-    fd: AtomicI32,
+/// The number of a process, and a descriptor of it.
+struct Holder(AtomicU64);
+
+impl Holder {
+    fn set(&self, pid: u32, fd: i32) {
+        self.0.store(u64::from(pid) << 32 | u64::from(fd as u32), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (u32, i32) {
+        let word = self.0.load(Ordering::Relaxed);
+        ((word >> 32) as u32, word as i32)
+    }
 }
 
 impl SessionHolders {
@@ -93,8 +107,7 @@ impl SessionHolders {
         if place.pid == 0 {
             self.handed_down.store(file.as_raw_fd() as u32 + 1, Ordering::Relaxed);
         }
-        self.launcher.pid.store(place.pid, Ordering::Relaxed);
-        self.launcher.fd.store(place.fd, Ordering::Relaxed);
+        self.launcher.set(place.pid, place.fd);
         self.key.store(place.key, Ordering::Relaxed);
     }
 
@@ -109,11 +122,8 @@ impl SessionHolders {
     }
 
     fn of(&self, holder: &Holder) -> SessionPlace {
-        SessionPlace {
-            pid: holder.pid.load(Ordering::Relaxed),
-            fd: holder.fd.load(Ordering::Relaxed),
-            key: self.key.load(Ordering::Relaxed),
-        }
+        let (pid, fd) = holder.get();
+        SessionPlace { pid, fd, key: self.key.load(Ordering::Relaxed) }
     }
 
     fn open_any(&self) -> Result<OwnedFd, Errno> {
@@ -126,14 +136,14 @@ impl SessionHolders {
     /// For the agent's process: keeps the session open, if it does not yet. A forked child has it from its
     /// parent's.
     pub fn hold(&self) {
-        if self.agent.pid.load(Ordering::Relaxed) == proc::own_pid() {
+        let pid = proc::own_pid();
+        if self.agent.get().0 == pid {
             return;
         }
         let open = || self.open_any().map(IntoRawFd::into_raw_fd);
         if let Ok(file) = self.handed_down().map_or_else(open, Ok) {
             // As long as this process lives.
-            self.agent.fd.store(file, Ordering::Relaxed);
-            self.agent.pid.store(proc::own_pid(), Ordering::Release);
+            self.agent.set(pid, file);
         }
     }
 

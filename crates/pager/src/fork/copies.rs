@@ -17,6 +17,14 @@ use crate::kernel::Kernel;
 use crate::page;
 use crate::session::Process;
 
+/// | word | written by | read by | orders |
+/// |---|---|---|---|
+/// | `saved_bytes`, `copied_bytes`, `owed_bytes`, `owed_lately_bytes` | the monitor, as measured; forking threads, and who notices copies, add to them | the monitor, who measures room | nothing: estimates until the next measurement |
+/// | `owed_ns` | the monitor | the monitor | nothing |
+/// | `forked_bytes`, `working_bytes` | the forking thread, before the clone | the same, and in the child its copy | by the clone |
+/// | `is_guarded` | who guards memory or leaves it, with the agent's lock; the forking thread, after the clone | the monitor | nothing: memory is guarded twice, or the next look guards it |
+/// | `open` | the forking thread, before it brings the pages in | who guards memory, after it has protected them | in an order that all see: it is let through there, or the pages come in after |
+///
 /// All zero: nothing is shared.
 #[repr(C)]
 pub struct Copies {
@@ -190,7 +198,7 @@ pub fn let_write(
     let zeros = zero_page::count(active, range.clone());
     active.kernel.write_protect(range, false)?;
     agent.add_cost((zeros * PAGE_SIZE) as u64);
-    if agent.shares_memory.load(Ordering::Relaxed) {
+    if agent.sharing.is_shared() {
         let copied = (pages - zeros) as u64;
         agent.process().counters.pages_written_shared.fetch_add(copied, Ordering::Relaxed);
         count(agent, copied * PAGE_SIZE as u64);
@@ -202,7 +210,7 @@ pub fn let_write(
 pub fn count_copied(agent: &Agent, active: &Active) {
     let bytes = active.store.take_copied_bytes() as u64;
     // Who shares nothing any more makes no copies.
-    if bytes > 0 && agent.shares_memory.load(Ordering::Relaxed) {
+    if bytes > 0 && agent.sharing.is_shared() {
         count(agent, bytes);
     }
 }

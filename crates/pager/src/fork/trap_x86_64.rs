@@ -395,7 +395,7 @@ extern "C" fn copy_process(request: *mut ()) {
     if result == 0 {
         ARMED.in_child.store(true, Ordering::Relaxed);
         if filled {
-            agent.abandoned.store(true, Ordering::Relaxed);
+            agent.presence.abandon();
         } else {
             super::begin_child(agent);
         }

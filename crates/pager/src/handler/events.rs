@@ -30,7 +30,7 @@ pub fn handle(context: &mut Context<'_>, event: Event) {
             counters.events_unmap.fetch_add(1, Ordering::Relaxed);
             drop_content(active, context.core, &range);
             let registered = context.core.regions.bytes_in(&range) as u64;
-            agent.released_bytes.fetch_add(registered, Ordering::Relaxed);
+            agent.announcements.note_released(registered);
             context.core.regions.remove(&range);
             agent.ends.remove(&range);
             // A mapping that was replaced leaves the total as it was.

@@ -139,7 +139,6 @@ impl Monitor {
     fn publish(&mut self) {
         let (agent, session, process) = (self.agent, self.agent.session(), self.agent.process());
         let cost = self.cost_bytes();
-        process.cost_bytes_max.fetch_max(cost, Ordering::Relaxed);
         let mut total = session.cost_bytes();
         if total > session.cost_bytes_max.load(Ordering::Relaxed) && total > cost {
             session.bury_the_dead(process.pid.load(Ordering::Relaxed));

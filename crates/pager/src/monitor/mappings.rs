@@ -74,8 +74,7 @@ impl Monitor {
         let Some(active) = agent.active() else { return };
         let started = time::monotonic_ns();
         // Before the mappings are looked at: what is made meanwhile counts as unknown.
-        agent.released_bytes.store(0, Ordering::Relaxed);
-        while agent.announcements.take_fresh().is_some() {}
+        agent.announcements.begin_scan();
         self.note_announced();
         self.announced.since_scan = 0;
         self.ask();
@@ -143,7 +142,7 @@ impl Monitor {
         self.note_announced();
         self.announced.since_scan = self.announced.since_scan.saturating_sub(known);
         let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
-        let most = writable + agent.released_bytes.load(Ordering::Relaxed);
+        let most = writable + agent.announcements.released();
         self.mappings.writable_bytes =
             (self.mappings.writable_bytes + known).min(most).max(self.mappings.writable_bytes);
     }

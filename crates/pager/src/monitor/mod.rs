@@ -78,7 +78,7 @@ pub struct Monitor {
     recompresses: bool,
     published_ns: u64,
     /// Reclaim found nothing more to take: it is not tried again for a while, unless the cost reaches
-    /// [`Agent::retry_cost_bytes`].
+    /// what [`Agent::hints`] has.
     back_off: BackOff,
     spilling: Spilling,
     compaction: Compaction,

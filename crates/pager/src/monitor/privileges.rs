@@ -4,8 +4,6 @@
 //! write to its memory, the agent's stacks included, and must not find a thread there that is root
 //! still. So the agent's threads follow the program's first thread.
 
-use core::sync::atomic::Ordering;
-
 use ramfold_sys::credentials::{self, Credentials};
 use ramfold_sys::{Errno, proc};
 
@@ -21,11 +19,10 @@ pub fn follow_before_fork(agent: &Agent) {
     }
     let own = credentials::digest_of_this_thread();
     for _ in 0..FORK_LOOKS {
-        let followed = agent.privileges_digest.load(Ordering::Acquire);
-        if followed == own || followed == 0 {
+        if agent.privileges.digest().is_none_or(|followed| followed == own) {
             return;
         }
-        agent.privileges_wanted.store(true, Ordering::Relaxed);
+        agent.privileges.ask();
         agent.process().wake_agent();
         agent.pause_briefly();
     }
@@ -47,12 +44,12 @@ impl Privileges {
     /// The same for the first thread of the agent's process, as which others see it: also when the program
     /// waits for it to.
     pub fn follow_first(&mut self, agent: &Agent, now_ns: u64) {
-        if agent.privileges_wanted.swap(false, Ordering::Relaxed) {
+        if agent.privileges.take_ask() {
             self.looked_ns = 0;
         }
         self.follow(agent, now_ns);
         if let Some(followed) = &self.followed {
-            agent.privileges_digest.store(followed.digest(), Ordering::Release);
+            agent.privileges.note(followed.digest());
         }
     }
 

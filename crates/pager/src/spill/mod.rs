@@ -126,7 +126,7 @@ pub fn fd_of(active: &Active) -> Option<i32> {
 /// them.
 pub fn leaving_bytes(agent: &Agent) -> u64 {
     match agent.active() {
-        Some(active) if agent.spill_works.load(Ordering::Relaxed) => {
+        Some(active) if agent.spill_work.works() => {
             (active.store.raw_bytes() as u64).saturating_sub(kept_raw_bytes(agent))
         }
         _ => 0,
@@ -137,7 +137,7 @@ pub fn leaving_bytes(agent: &Agent) -> u64 {
 /// asked for again soon comes back without the disk, and those that are not are told from it by that.
 /// The fewer they are among what is taken, the longer they stay.
 fn kept_raw_bytes(agent: &Agent) -> u64 {
-    if agent.outruns.load(Ordering::Relaxed) {
+    if agent.hints.outruns() {
         return 0;
     }
     let counters = &agent.process().counters;

@@ -63,11 +63,10 @@ pub unsafe fn make(agent: &'static Agent, active: &'static Active) -> Writer {
 /// Is there something to write, and the thread asleep: then it is woken.
 pub fn wake_if_wanted(agent: &Agent, active: &Active) {
     if active.spill.is_some()
-        && agent.spill_sleep.is_seen()
+        && agent.spill_work.is_seen_asleep()
         && wanted(agent, active).is_some()
-        && agent.spill_sleep.take()
     {
-        agent.spill_wake.raise();
+        agent.spill_work.wake();
     }
 }
 
@@ -81,7 +80,7 @@ fn wanted(agent: &Agent, active: &Active) -> Option<Choose> {
     let limit = match session.spill.pool_bytes.load(Ordering::Relaxed) {
         // It grows, and pages are compressed faster than they are written: better now than when there
         // is no room left.
-        limit if agent.outruns.load(Ordering::Relaxed) => limit / 2,
+        limit if agent.hints.outruns() => limit / 2,
         limit => limit,
     };
     let own = active.store.cost_bytes() as u64;
@@ -101,9 +100,9 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
     // Since when a few pages wait for more.
     let mut gathering = None;
     let mut privileges = Privileges::default();
-    agent.spill_works.store(true, Ordering::Relaxed);
+    agent.spill_work.set_works(true);
     loop {
-        let seen = agent.spill_wake.seen();
+        let seen = agent.spill_work.seen();
         let choose = wanted(agent, active);
         let now = time::monotonic_ns();
         privileges.follow(agent, now);
@@ -134,12 +133,12 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
             }
             Err(error) => {
                 tell(agent, &error);
-                agent.spill_works.store(false, Ordering::Relaxed);
+                agent.spill_work.set_works(false);
                 agent.process().counters.spill_errors.fetch_add(1, Ordering::Relaxed);
                 publish(agent, spill);
                 pause(agent, &mut privileges, retry_ns);
                 retry_ns = (retry_ns * 2).min(RETRY_NS_MAX);
-                agent.spill_works.store(true, Ordering::Relaxed);
+                agent.spill_work.set_works(true);
             }
         }
     }
@@ -243,11 +242,7 @@ fn reason(errno: Errno) -> &'static str {
 
 /// Sleeps until woken, or for so long; not where there is more to write by now than `choose`.
 fn sleep(agent: &Agent, active: &Active, choose: Option<Choose>, seen: u32, ns: u64) {
-    agent.spill_sleep.begin();
-    if wanted(agent, active) == choose {
-        agent.spill_wake.wait(seen, ns);
-    }
-    agent.spill_sleep.end();
+    agent.spill_work.sleep(seen, ns, || wanted(agent, active) == choose);
 }
 
 /// Sleeps for so long, whoever wants what.

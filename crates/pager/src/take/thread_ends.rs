@@ -19,6 +19,10 @@ const PAGES_MAX: usize = 1024;
 const PLACES: usize = 8;
 
 /// A set of pages. All zero is none: there is no page zero.
+///
+/// | word | written by | read by | orders |
+/// |---|---|---|---|
+/// | a place | threads of the program, Release, after they have mapped a stack; the handler clears it, in one step, if it is that page still | the sweep, the handler, who guards memory; Acquire | nothing more: a place is one word, and a page that is missed is like any other |
 pub struct EndPages {
     places: [AtomicU64; PAGES_MAX],
 }
