@@ -1,10 +1,10 @@
 //! Growth that announces itself.
 //!
-//! Memory that is mapped and not registered can be touched without the agent's knowing, at gigabytes
-//! a second, and while the machine keeps the agent waiting. So the program may have only so much of it
-//! as there is room for, its *allowance*: each call that makes writable memory (`crate::calls`) takes
-//! from that, and where it is used up the calling thread waits until the agent has looked, and has
-//! registered what is too much.
+//! Memory that is mapped and not registered can be touched without the agent's knowing, at
+//! gigabytes a second, and while the machine keeps the agent waiting. So the program may have only
+//! so much of it as there is room for, its *allowance*: each call that makes writable memory
+//! (`crate::calls`) takes from that, and where it is used up the calling thread waits until the
+//! agent has looked, and has registered what is too much.
 //!
 //! [`crate::protocols::announcements`] has the words that both sides use.
 
@@ -14,8 +14,8 @@ use ramfold_sys::time;
 
 use crate::protocols::announcements;
 
-/// An agent that does not answer for so long is not waited for: what it is kept by is worse than a cap
-/// that is passed.
+/// An agent that does not answer for so long is not waited for: what it is kept by is worse than a
+/// cap that is passed.
 const PATIENCE_NS: u64 = 5_000_000_000;
 const LOOK_AGAIN_NS: u64 = 100_000_000;
 
@@ -23,11 +23,11 @@ const LOOK_AGAIN_NS: u64 = 100_000_000;
 const FRESH_MAX: usize = 64;
 
 /// The agent's.
-pub type Announcements = announcements::Announcements<FRESH_MAX>;
+pub(crate) type Announcements = announcements::Announcements<FRESH_MAX>;
 
-/// For a thread of the program: it has just made this memory, or made it writable. Where that was not
-/// allowed it waits for a look; `wake` wakes the monitor.
-pub fn announce(announcements: &Announcements, range: &Range<usize>, wake: impl Fn()) {
+/// For a thread of the program: it has just made this memory, or made it writable. Where that was
+/// not allowed it waits for a look; `wake` wakes the monitor.
+pub(crate) fn announce(announcements: &Announcements, range: &Range<usize>, wake: impl Fn()) {
     if announcements.grow(range) {
         return;
     }

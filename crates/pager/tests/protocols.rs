@@ -264,7 +264,7 @@ fn who_has_grown_is_answered_after_a_look_that_saw_the_mapping() {
 #[test]
 fn ranges_that_were_made_are_had_whole_and_once() {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(2);
     model.check(|| {
         let ranges = Arc::new(Ranges::<1>::default());
         let wake = Arc::new(Futex::default());

@@ -19,7 +19,7 @@ const WAKE_OTHER_NS: u64 = 1_000_000;
 /// | `process`, `turn` | who starts the agent; in a forked child its one thread, before it starts the agent's process | all | by the start of the agent's process |
 /// | `child` | the forking thread, before the clone, with the lock that one fork at a time holds; after it both processes take it, each in its own copy | the same | by the clone |
 #[repr(C)]
-pub struct OwnPlace {
+pub(super) struct OwnPlace {
     process: AtomicPtr<Process>,
     /// See [`Process::turn`].
     turn: AtomicU32,
@@ -38,8 +38,8 @@ impl OwnPlace {
 
     #[inline]
     pub(super) fn process(&self) -> &'static Process {
-        // SAFETY: set at start to a place in a mapping that is never removed, or to the one here, in an
-        // agent that is never freed.
+        // SAFETY: set at start to a place in a mapping that is never removed, or to the one here,
+        // in an agent that is never freed.
         unsafe { &*self.process.load(Ordering::Relaxed) }
     }
 
@@ -62,13 +62,13 @@ impl OwnPlace {
 impl Agent {
     /// The account of this process in the session.
     #[inline]
-    pub fn process(&self) -> &'static Process {
+    pub(crate) fn process(&self) -> &'static Process {
         self.place.process()
     }
 
     /// Gives a forked child an account of its own. Where the session has no place for it nobody
     /// counts what it costs, but its memory is looked after: parts of it are missing.
-    pub fn begin_account(&'static self) {
+    pub(crate) fn begin_account(&'static self) {
         let pid = self.pid();
         let session = self.session();
         let process = match self.place.take_child() {
@@ -86,15 +86,16 @@ impl Agent {
         self.place.begin(process);
     }
 
-    /// Before a fork: the child will have what this process has in the spill file, and others must know.
-    pub fn prepare_child(&self) {
+    /// Before a fork: the child will have what this process has in the spill file, and others must
+    /// know.
+    pub(crate) fn prepare_child(&self) {
         if self.spills() {
             self.place.set_child(self.session().prepare_child(self.process()));
         }
     }
 
     /// After a fork, in the parent: the child has its place, or there is none.
-    pub fn child_was_made(&self, was_made: bool) {
+    pub(crate) fn child_was_made(&self, was_made: bool) {
         if let Some(place) = self.place.take_child()
             && !was_made
         {
@@ -103,7 +104,7 @@ impl Agent {
     }
 
     /// This process now shares its memory with a child.
-    pub fn note_child(&self) {
+    pub(crate) fn note_child(&self) {
         self.sharing.begin();
         self.subtract_cost(self.copies.begin_sharing());
         if let Some(active) = self.active() {
@@ -113,7 +114,7 @@ impl Agent {
     }
 
     /// In a forked child: it shares its memory with its parent.
-    pub fn note_parent(&self) {
+    pub(crate) fn note_parent(&self) {
         self.sharing.begin();
         self.ask_to_measure();
     }
@@ -126,21 +127,21 @@ impl Agent {
     }
 
     /// What the process costs now, as far as known.
-    pub fn cost(&self) -> u64 {
+    pub(crate) fn cost(&self) -> u64 {
         self.process().cost_bytes.load(Ordering::Relaxed)
     }
 
     /// The other processes of the session that cost something.
-    pub fn others(&self) -> impl Iterator<Item = &'static Process> + '_ {
+    pub(crate) fn others(&self) -> impl Iterator<Item = &'static Process> + '_ {
         let own = self.process();
         self.session().used_processes().filter(move |process| {
             !ptr::eq(*process, own) && process.cost_bytes.load(Ordering::Relaxed) > 0
         })
     }
 
-    /// Makes the agents of the other processes look whether they can make room, but for those that have just
-    /// found that they cannot. That takes each a while, so many are asked less often.
-    pub fn wake_others(&self) {
+    /// Makes the agents of the other processes look whether they can make room, but for those that
+    /// have just found that they cannot. That takes each a while, so many are asked less often.
+    pub(crate) fn wake_others(&self) {
         let may_have_room = |process: &&Process| !process.stuck.load(Ordering::Relaxed);
         let others = self.others().filter(may_have_room).count() as u64;
         if others > 0 && self.session().may_wake_all(others * WAKE_OTHER_NS) {
@@ -149,18 +150,18 @@ impl Agent {
     }
 
     /// Does this process have a spill file?
-    pub fn spills(&self) -> bool {
+    pub(crate) fn spills(&self) -> bool {
         self.active().is_some_and(|active| active.spill.is_some())
     }
 
     /// Has reclaim found nothing more to take here?
-    pub fn is_stuck(&self) -> bool {
+    pub(crate) fn is_stuck(&self) -> bool {
         self.process().stuck.load(Ordering::Relaxed)
     }
 
     /// Adds to what the process is thought to cost, and wakes the monitor when that runs into
     /// the watermark.
-    pub fn add_cost(&self, bytes: u64) {
+    pub(crate) fn add_cost(&self, bytes: u64) {
         let cost = self.process().cost_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // A monitor that has just begun to sleep is seen at the next fault.
         if self.monitor_sleep.is_seen()
@@ -172,7 +173,7 @@ impl Agent {
     }
 
     /// Memory was freed.
-    pub fn subtract_cost(&self, bytes: u64) {
+    pub(crate) fn subtract_cost(&self, bytes: u64) {
         let cost = &self.process().cost_bytes;
         let _ = cost.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |cost| {
             Some(cost.saturating_sub(bytes))

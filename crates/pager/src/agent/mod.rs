@@ -54,17 +54,17 @@ use crate::session::Once;
 use crate::session::{Process, Session};
 use crate::take::thread_ends::EndPages;
 
-pub use self::active::{Active, PROGRAM_MODE, STAGING_MODE};
-pub use self::home::{CompressScratch, Stack};
-pub use self::locked::{Context, Core, LOCK_PATIENCE_NS};
+pub(crate) use self::active::{Active, PROGRAM_MODE, STAGING_MODE};
+pub(crate) use self::home::{CompressScratch, Stack};
+pub(crate) use self::locked::{Context, Core, LOCK_PATIENCE_NS};
 
-/// All of the agent. Zeroed memory is a valid start, which [`Agent::lay_out`] goes on from; there is one
-/// for each process.
+/// All of the agent. Zeroed memory is a valid start, which [`Agent::lay_out`] goes on from; there
+/// is one for each process.
 ///
-/// What is no atomic, and not in a cell, is written before anybody else knows of the agent. Of each of
-/// the others its own type says who writes and who reads it.
+/// What is no atomic, and not in a cell, is written before anybody else knows of the agent. Of each
+/// of the others its own type says who writes and who reads it.
 #[repr(C)]
-pub struct Agent {
+pub(crate) struct Agent {
     session: *const Session,
     home_start: usize,
     home_end: usize,
@@ -112,8 +112,8 @@ pub struct Agent {
     pub handler_buffers: UnsafeCell<HandlerBuffers>,
 }
 
-// SAFETY: the cells are each touched by one thread (monitor, handler); the pointers are to what is shared
-// between threads itself, and are not changed once a second thread knows of the agent.
+// SAFETY: the cells are each touched by one thread (monitor, handler); the pointers are to what is
+// shared between threads itself, and are not changed once a second thread knows of the agent.
 unsafe impl Sync for Agent {}
 
 /// The agent of this process, once there is one.
@@ -121,17 +121,17 @@ static AGENT: AtomicPtr<Agent> = AtomicPtr::new(ptr::null_mut());
 
 impl Agent {
     /// The agent of this process.
-    pub fn get() -> Option<&'static Agent> {
+    pub(crate) fn get() -> Option<&'static Agent> {
         // SAFETY: set once to an agent that is never freed.
         unsafe { AGENT.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Makes the agent of this process, asleep, and starts its process. `announces`: the program's calls
-    /// pass through it.
+    /// Makes the agent of this process, asleep, and starts its process. `announces`: the program's
+    /// calls pass through it.
     ///
     /// # Errors
     /// What the kernel says when there is no address space or no process to be had.
-    pub fn start(
+    pub(crate) fn start(
         session: &'static Session,
         process: &'static Process,
         announces: bool,
@@ -193,8 +193,8 @@ impl Agent {
         Ok((agent, home))
     }
 
-    /// Before the program begins: where it has been given more memory than it may touch unasked, the
-    /// agent looks first.
+    /// Before the program begins: where it has been given more memory than it may touch unasked,
+    /// the agent looks first.
     fn announce_what_there_is(&self) {
         let memory = proc::Statm::open().and_then(|statm| statm.read());
         let Ok(memory) = memory else { return };
@@ -207,46 +207,46 @@ impl Agent {
     }
 
     /// The path of the agent's library, as the loader was asked for it.
-    pub fn library(&self) -> Option<&'static CStr> {
+    pub(crate) fn library(&self) -> Option<&'static CStr> {
         // SAFETY: set at start to a string of the loader's that is never freed.
         Some(unsafe { CStr::from_ptr(self.library) }).filter(|path| !path.is_empty())
     }
 
     /// Is there an agent's process to announce growth to?
-    pub fn listens(&self) -> bool {
+    pub(crate) fn listens(&self) -> bool {
         self.presence.is_here() && !self.activation.has_given_up()
     }
 
     /// For a thread of the program: it has just made this memory, or made it writable.
-    pub fn announce(&self, range: &Range<usize>) {
+    pub(crate) fn announce(&self, range: &Range<usize>) {
         announce::announce(&self.announcements, range, || self.process().wake_agent());
     }
 
     /// Do the program's calls pass through the agent?
-    pub fn announces(&self) -> bool {
+    pub(crate) fn announces(&self) -> bool {
         self.announces
     }
 
     /// What the agent shares with the others of the run.
     #[inline]
-    pub fn session(&self) -> &'static Session {
+    pub(crate) fn session(&self) -> &'static Session {
         // SAFETY: set at start to a mapping that is never removed.
         unsafe { &*self.session }
     }
 
     /// Could not become active, and said why: it is not tried again.
-    pub fn gave_up(&self) -> bool {
+    pub(crate) fn gave_up(&self) -> bool {
         self.activation.has_given_up()
     }
 
     /// For the monitor, which says why.
-    pub fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         self.activation.give_up();
     }
 
     /// Something happened that must not happen. The program must not go on with wrong data, nor
     /// hang: it is ended.
-    pub fn fail(&self, what: core::fmt::Arguments<'_>) -> ! {
+    pub(crate) fn fail(&self, what: core::fmt::Arguments<'_>) -> ! {
         // A simulation, in the test's own process.
         #[cfg(test)]
         panic!("{what}");

@@ -59,8 +59,8 @@ pub(super) struct ProgramProcess {
 pub(super) struct OwnProcess {
     /// Of the first thread.
     robust_list: RobustList,
-    /// `/dev/userfaultfd` and `/proc/self/pagemap` in the table of the process, and one more; zero where
-    /// they are not open.
+    /// `/dev/userfaultfd` and `/proc/self/pagemap` in the table of the process, and one more; zero
+    /// where they are not open.
     device: AtomicU32,
     pagemap: AtomicU32,
     monitor_thread: AtomicU32,
@@ -72,7 +72,7 @@ impl Agent {
     ///
     /// # Errors
     /// What open(2) says where it cannot be reached in any way.
-    pub fn session_for_execution(&self) -> Result<(SessionPlace, Option<OwnedFd>), Errno> {
+    pub(crate) fn session_for_execution(&self) -> Result<(SessionPlace, Option<OwnedFd>), Errno> {
         let holders = &self.session_holders;
         for _ in 0..EXECUTION_LOOKS {
             if let Ok(found) = holders.for_execution() {
@@ -82,8 +82,8 @@ impl Agent {
             if self.changed_user_namespace() {
                 break;
             }
-            // The agent's process may be as young as this one, and about to open it; or be permitted more
-            // than this one is any more, until it has noticed.
+            // The agent's process may be as young as this one, and about to open it; or be
+            // permitted more than this one is any more, until it has noticed.
             self.privileges.ask();
             self.process().wake_agent();
             self.pause_briefly();
@@ -92,15 +92,15 @@ impl Agent {
     }
 
     /// For a thread of the program that waits for the agent's process.
-    pub fn pause_briefly(&self) {
+    pub(crate) fn pause_briefly(&self) {
         let never = AtomicU32::new(0);
         let _ = futex::wait(&never, futex::Flags::PRIVATE, 0, Some(&EXECUTION_LOOK));
     }
 
-    /// For the program's thread that the agent's process is started from. `true` for a forked child that
-    /// is the first in another namespace of processes: it is about to put its own /proc in the place of
-    /// the one by which the session is found.
-    pub fn note_program(&self) -> bool {
+    /// For the program's thread that the agent's process is started from. `true` for a forked child
+    /// that is the first in another namespace of processes: it is about to put its own /proc in the
+    /// place of the one by which the session is found.
+    pub(crate) fn note_program(&self) -> bool {
         let namespace = proc::pid_namespace();
         let is_new = self.program.pid_namespace.swap(namespace, Ordering::Relaxed) != namespace;
         self.program.pid.store(proc::own_pid(), Ordering::Relaxed);
@@ -109,35 +109,35 @@ impl Agent {
     }
 
     /// The program's process.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.program.pid.load(Ordering::Relaxed)
     }
 
     /// The program, as the agent's process sees it.
-    pub fn program(&self) -> Program {
+    pub(crate) fn program(&self) -> Program {
         let word = self.program.end_word.load(Ordering::Relaxed);
         // SAFETY: a word of the program's first thread, whose memory is the C library's for ever.
         unsafe { Program::open(self.pid(), (word != 0).then_some(word)) }
     }
 
-    /// The page that the program's first thread is watched by stays in memory: the kernel does not wait
-    /// for a missing one when a thread ends.
-    pub fn watched_page(&self) -> PageNumber {
+    /// The page that the program's first thread is watched by stays in memory: the kernel does not
+    /// wait for a missing one when a thread ends.
+    pub(crate) fn watched_page(&self) -> PageNumber {
         page::number_of(self.program.end_word.load(Ordering::Relaxed))
     }
 
     /// Does a page stay in memory, for the kernel to write to when a thread ends?
-    pub fn stays(&self, page: PageNumber) -> bool {
+    pub(crate) fn stays(&self, page: PageNumber) -> bool {
         page == self.watched_page() || self.ends.contains(page)
     }
 
-    /// Called by the first thread of the agent's process: makes it known to the others of the session. What
-    /// is opened in /proc is opened before: once it is known, the program may move that out of sight
-    /// (pivot_root(2)).
+    /// Called by the first thread of the agent's process: makes it known to the others of the
+    /// session. What is opened in /proc is opened before: once it is known, the program may move
+    /// that out of sight (pivot_root(2)).
     ///
     /// # Errors
     /// What open(2) says of the account of this process's memory.
-    pub fn begin_process(&self) -> Result<proc::Statm, Errno> {
+    pub(crate) fn begin_process(&self) -> Result<proc::Statm, Errno> {
         if !self.place.is_current() {
             // The place is that of the program which this one has executed.
             ramfold_sys::raw::exit_group(0);
@@ -158,15 +158,15 @@ impl Agent {
         pid.store(proc::own_pid(), Ordering::Release);
         let _ = futex::wake(pid, futex::Flags::empty(), u32::MAX);
         let _ = rustix::thread::set_name(AGENT_NAME);
-        // What is sent to the program's group is not for this one; nor does it keep a folder in use.
-        // The session stays the program's: the scheduler weighs sessions against each other.
+        // What is sent to the program's group is not for this one; nor does it keep a folder in
+        // use. The session stays the program's: the scheduler weighs sessions against each other.
         let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(c"/");
         statm
     }
 
     /// What makes userfaultfds, for the agent's process.
-    pub fn userfaultfd_device(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn userfaultfd_device(&self) -> Option<BorrowedFd<'_>> {
         let number = self.own_process.device.load(Ordering::Relaxed).checked_sub(1)?;
         // SAFETY: opened by this process, which never closes it.
         Some(unsafe { BorrowedFd::borrow_raw(number as i32) })
@@ -176,7 +176,7 @@ impl Agent {
     ///
     /// # Errors
     /// As [`Pagemap::open_undumpable`].
-    pub fn take_pagemap(&self) -> Result<Pagemap, Errno> {
+    pub(crate) fn take_pagemap(&self) -> Result<Pagemap, Errno> {
         match self.own_process.pagemap.swap(0, Ordering::Relaxed).checked_sub(1) {
             // SAFETY: opened by this process, and nobody else's any more.
             Some(number) => Pagemap::from_file(unsafe { OwnedFd::from_raw_fd(number as i32) }),
@@ -185,7 +185,7 @@ impl Agent {
     }
 
     /// The program is gone: ends the agent's process.
-    pub fn leave(&self) -> ! {
+    pub(crate) fn leave(&self) -> ! {
         if self.place.is_current() {
             self.process().agent_lives.leave();
         }
@@ -196,10 +196,10 @@ impl Agent {
     ///
     /// # Errors
     /// What clone(2) says.
-    pub fn spawn_process(&'static self, entry: thread::Entry) -> Result<u32, Errno> {
+    pub(crate) fn spawn_process(&'static self, entry: thread::Entry) -> Result<u32, Errno> {
         let argument = ptr::from_ref(self).cast_mut().cast();
-        // The far half of a stack that the caller may be on. Not one of those that the new process starts
-        // threads on: it may be quicker than the one in between is in ending.
+        // The far half of a stack that the caller may be on. Not one of those that the new process
+        // starts threads on: it may be quicker than the one in between is in ending.
         let fork = self.stack(Stack::Fork);
         let between = fork.start..fork.start.wrapping_add(STACK_BYTES / 2);
         let stack = self.stack(Stack::Monitor);
@@ -208,7 +208,7 @@ impl Agent {
     }
 
     /// Waits for the agent's process, just started, to have what it needs.
-    pub fn wait_for_process(&self, agent_pid: u32) {
+    pub(crate) fn wait_for_process(&self, agent_pid: u32) {
         for _ in 0..EXECUTION_LOOKS {
             let pid = &self.process().agent_pid;
             let seen = pid.load(Ordering::Acquire);
@@ -219,24 +219,24 @@ impl Agent {
         }
     }
 
-    /// Is the calling thread in another namespace of users than the agent was started in? Not where /proc
-    /// does not tell.
-    pub fn changed_user_namespace(&self) -> bool {
+    /// Is the calling thread in another namespace of users than the agent was started in? Not where
+    /// /proc does not tell.
+    pub(crate) fn changed_user_namespace(&self) -> bool {
         let now = proc::user_namespace();
         now != 0 && now != self.started_as.user_namespace
     }
 
     /// Is the calling thread somebody else than the agent was started as?
-    pub fn changed_user(&self) -> bool {
+    pub(crate) fn changed_user(&self) -> bool {
         rustix::process::geteuid().as_raw() != self.started_as.user
     }
 
     /// Called by the monitor when it starts.
-    pub fn set_monitor_thread(&self) {
+    pub(crate) fn set_monitor_thread(&self) {
         self.own_process.monitor_thread.store(proc::own_thread(), Ordering::Relaxed);
     }
 
-    pub fn monitor_thread(&self) -> Option<Pid> {
+    pub(crate) fn monitor_thread(&self) -> Option<Pid> {
         Pid::from_raw(self.own_process.monitor_thread.load(Ordering::Relaxed) as i32)
     }
 }

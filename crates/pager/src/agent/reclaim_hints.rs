@@ -9,8 +9,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 ///
 /// That reclaim rests is in the session ([`Process::stuck`](crate::session::Process::stuck)): the
 /// agents of other processes ask for it too. Memory of zeros: reclaim has not rested yet.
-pub struct ReclaimHints {
-    /// What the process must cost before it is tried again to take something, where there was nothing.
+pub(crate) struct ReclaimHints {
+    /// What the process must cost before it is tried again to take something, where there was
+    /// nothing.
     retry_cost_bytes: AtomicU64,
     /// The program grows faster than reclaim follows, in memory not registered yet.
     outruns: AtomicBool,
@@ -18,22 +19,22 @@ pub struct ReclaimHints {
 
 impl ReclaimHints {
     /// Reclaim found nothing more to take: it rests until the process costs so much.
-    pub fn rest_until(&self, cost_bytes: u64) {
+    pub(crate) fn rest_until(&self, cost_bytes: u64) {
         self.retry_cost_bytes.store(cost_bytes, Ordering::Relaxed);
     }
 
     /// Does the process cost so much that reclaim is tried again?
-    pub fn is_retried_at(&self, cost_bytes: u64) -> bool {
+    pub(crate) fn is_retried_at(&self, cost_bytes: u64) -> bool {
         cost_bytes >= self.retry_cost_bytes.load(Ordering::Relaxed)
     }
 
     /// Does the program grow faster than reclaim follows?
-    pub fn outruns(&self) -> bool {
+    pub(crate) fn outruns(&self) -> bool {
         self.outruns.load(Ordering::Relaxed)
     }
 
     /// The monitor has looked.
-    pub fn set_outruns(&self, outruns: bool) {
+    pub(crate) fn set_outruns(&self, outruns: bool) {
         self.outruns.store(outruns, Ordering::Relaxed);
     }
 }

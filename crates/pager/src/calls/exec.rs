@@ -31,13 +31,13 @@ const STRINGS_BYTES_LEAST: u64 = 128 << 10;
 const STRINGS_BYTES_MOST: u64 = 6 << 20;
 
 #[inline(never)]
-pub fn on_execve(call: &Call) -> Answer {
+pub(super) fn on_execve(call: &Call) -> Answer {
     let [path, _, environment, ..] = call.arguments;
     along(call, Some(CWD), path, AtFlags::empty(), environment, 2)
 }
 
 #[inline(never)]
-pub fn on_execveat(call: &Call) -> Answer {
+pub(super) fn on_execveat(call: &Call) -> Answer {
     let [folder, path, _, environment, flags, _] = call.arguments;
     let flags = AtFlags::from_bits_retain(flags as u32);
     // Others ask for something else than an execution, or are refused.

@@ -12,11 +12,11 @@
 //! the fork in the same way (`calls/`). Or it clones without libc at all. With `CAP_SYS_PTRACE` the
 //! kernel reports that (`EVENT_FORK`), and the child is given all of its evicted pages uncompressed.
 
-pub mod copies;
+pub(crate) mod copies;
 mod fill;
 #[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
 #[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
-pub mod trap;
+pub(crate) mod trap;
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -33,8 +33,8 @@ use crate::monitor::Monitor;
 use crate::monitor::privileges;
 use crate::page;
 
-pub use fill::fill_child;
-pub use trap::{CAN_TAKE_OVER, Trap};
+pub(crate) use fill::fill_child;
+pub(crate) use trap::{CAN_TAKE_OVER, Trap};
 
 /// How long a fork waits for room.
 const ROOM_NS_MAX: u64 = 1_000_000_000;
@@ -48,7 +48,7 @@ const TAKE_OVER_NS: u64 = 100_000_000;
 const HAND_OVER_NS: u64 = 30_000_000_000;
 
 /// Runs in the forking thread before libc forks (`pthread_atfork`).
-pub extern "C" fn before_fork() {
+pub(crate) extern "C" fn before_fork() {
     let Some(agent) = Agent::get() else { return };
     // A clone that bypassed libc made this process. It was given all of its memory, and has no
     // agent; nor will its children.
@@ -88,7 +88,7 @@ fn make_room(agent: &Agent) {
 }
 
 /// Runs in the parent after libc forked, or failed to.
-pub extern "C" fn after_fork_in_parent() {
+pub(crate) extern "C" fn after_fork_in_parent() {
     let Some(agent) = Agent::get() else { return };
     if agent.presence.is_abandoned() {
         return;
@@ -103,7 +103,7 @@ pub extern "C" fn after_fork_in_parent() {
 }
 
 /// Runs in the child after libc forked.
-pub extern "C" fn after_fork_in_child() {
+pub(crate) extern "C" fn after_fork_in_child() {
     let Some(agent) = Agent::get() else { return };
     if agent.presence.is_abandoned() {
         return;
@@ -182,7 +182,7 @@ pub(super) fn begin_child(agent: &'static Agent) {
 }
 
 /// In the child's monitor: registers the memory again, with a descriptor of the child's own.
-pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
+pub(crate) fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     let (kernel, told_of_forks) = match Host::open(agent) {
         Ok(opened) => opened,
         Err(error) => agent.fail(format_args!("a forked child: {error:?}")),

@@ -128,7 +128,7 @@ impl Monitor {
     }
 
     /// Starts the fault handler and makes the reclaimer ready, when the agent is active.
-    pub fn start_handler(&mut self) {
+    pub(crate) fn start_handler(&mut self) {
         let agent = self.agent;
         // Should this process be killed, the program's faults must not be answered by the kernel with
         // zeros before the launcher ends it.

@@ -69,7 +69,7 @@ impl Monitor {
     }
 
     /// Registers every private anonymous mapping that is large enough.
-    pub fn scan_mappings(&mut self) {
+    pub(crate) fn scan_mappings(&mut self) {
         let agent = self.agent;
         let Some(active) = agent.active() else { return };
         let started = time::monotonic_ns();
@@ -152,7 +152,7 @@ impl Monitor {
 ///
 /// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has changed
 /// since the look is registered as what it has become, or not.
-pub fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+pub(crate) fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
     if range.len() < MAPPING_BYTES_MIN {
         return false;
     }

@@ -12,7 +12,7 @@ use crate::session::Once;
 
 /// What a forked child has its session from is its parent's agent, which must not be permitted more than
 /// the child is. So the agent follows before the fork.
-pub fn follow_before_fork(agent: &Agent) {
+pub(crate) fn follow_before_fork(agent: &Agent) {
     let is_first = proc::own_thread() == agent.pid();
     if !is_first || !agent.listens() {
         return;
@@ -35,7 +35,7 @@ const LOOK_NS: u64 = 1_000_000_000;
 
 /// What one of the agent's threads knows of the first.
 #[derive(Default)]
-pub struct Privileges {
+pub(crate) struct Privileges {
     looked_ns: u64,
     followed: Option<Credentials>,
 }
@@ -43,7 +43,7 @@ pub struct Privileges {
 impl Privileges {
     /// The same for the first thread of the agent's process, as which others see it: also when the program
     /// waits for it to.
-    pub fn follow_first(&mut self, agent: &Agent, now_ns: u64) {
+    pub(crate) fn follow_first(&mut self, agent: &Agent, now_ns: u64) {
         if agent.privileges.take_ask() {
             self.looked_ns = 0;
         }
@@ -55,7 +55,7 @@ impl Privileges {
 
     /// Looks, when it is time to, whether the first thread's credentials have changed, and takes
     /// them on.
-    pub fn follow(&mut self, agent: &Agent, now_ns: u64) {
+    pub(crate) fn follow(&mut self, agent: &Agent, now_ns: u64) {
         if now_ns - self.looked_ns < LOOK_NS {
             return;
         }

@@ -96,7 +96,7 @@ impl Monitor {
     }
 
     /// In a forked child: what it shares is not measured yet.
-    pub fn begin_sharing(&mut self) {
+    pub(crate) fn begin_sharing(&mut self) {
         let cost = self.agent.copies.child_bytes();
         self.agent.copies.set_saved_bytes(self.memory.anonymous_bytes.saturating_sub(cost));
         // As usual for a process of 20 MiB.

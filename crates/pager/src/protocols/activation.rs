@@ -1,5 +1,5 @@
-//! The step from asleep to active, or to giving up: what exists once the agent looks after memory is
-//! made by the monitor, and used by all from then on.
+//! The step from asleep to active, or to giving up: what exists once the agent looks after memory
+//! is made by the monitor, and used by all from then on.
 //!
 //! | word | written by | read by | orders |
 //! |---|---|---|---|
@@ -16,13 +16,13 @@ const ACTIVE: u32 = 1;
 const GAVE_UP: u32 = 2;
 
 /// Memory of zeros: asleep.
-pub struct Activation<T> {
+pub(crate) struct Activation<T> {
     state: AtomicU32,
     parts: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: who has a reference to the parts has seen that they are there; nobody changes them then but
-// by the word of the caller of an unsafe method.
+// SAFETY: who has a reference to the parts has seen that they are there; nobody changes them then
+// but by the word of the caller of an unsafe method.
 unsafe impl<T: Send + Sync> Sync for Activation<T> {}
 
 impl<T> Default for Activation<T> {
@@ -35,7 +35,7 @@ impl<T> Default for Activation<T> {
 impl<T> Activation<T> {
     /// The parts, once the agent is active.
     #[inline]
-    pub fn parts(&self) -> Option<&T> {
+    pub(crate) fn parts(&self) -> Option<&T> {
         let is_active = self.state.load(Ordering::Acquire) == ACTIVE;
         // SAFETY: written before the word, and not moved while it stands.
         is_active.then(|| self.parts.with(|parts| unsafe { (*parts).assume_init_ref() }))
@@ -45,19 +45,20 @@ impl<T> Activation<T> {
     ///
     /// # Safety
     /// The caller alone changes the state, and it is asleep.
-    pub unsafe fn activate(&self, parts: T) {
+    pub(crate) unsafe fn activate(&self, parts: T) {
         // SAFETY: nobody reads them while the agent is asleep.
         self.parts.with_mut(|place| unsafe { (*place).write(parts) });
         self.state.store(ACTIVE, Ordering::Release);
     }
 
-    /// For the monitor, while it is asleep: it could not become active, and has said why. It is not tried again.
-    pub fn give_up(&self) {
+    /// For the monitor, while it is asleep: it could not become active, and has said why. It is not
+    /// tried again.
+    pub(crate) fn give_up(&self) {
         self.state.store(GAVE_UP, Ordering::Release);
     }
 
     /// Will the agent never be active?
-    pub fn has_given_up(&self) -> bool {
+    pub(crate) fn has_given_up(&self) -> bool {
         self.state.load(Ordering::Relaxed) == GAVE_UP
     }
 
@@ -65,7 +66,7 @@ impl<T> Activation<T> {
     ///
     /// # Safety
     /// The agent is active, nobody else uses the parts, and what is written is valid.
-    pub unsafe fn change(&self, change: impl FnOnce(*mut T)) {
+    pub(crate) unsafe fn change(&self, change: impl FnOnce(*mut T)) {
         self.parts.with_mut(|parts| change(parts.cast()));
     }
 
@@ -74,7 +75,7 @@ impl<T> Activation<T> {
     /// # Safety
     /// Nobody uses the parts any more.
     #[cfg(test)]
-    pub unsafe fn end(&self) {
+    pub(crate) unsafe fn end(&self) {
         if self.state.swap(ASLEEP, Ordering::AcqRel) == ACTIVE {
             // SAFETY: written when the agent became active.
             self.parts.with_mut(|parts| unsafe { (*parts).assume_init_drop() });

@@ -17,8 +17,8 @@ use core::ops::Range;
 
 use super::sync::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Futex, Ordering};
 
-/// Ranges that were made, so that the monitor need not look at all mappings for them. Any thread puts
-/// them here, in handlers of signals too; the monitor takes them out. Memory of zeros is none.
+/// Ranges that were made, so that the monitor need not look at all mappings for them. Any thread
+/// puts them here, in handlers of signals too; the monitor takes them out. Memory of zeros is none.
 ///
 /// | word | written by | read by | orders |
 /// |---|---|---|---|
@@ -26,7 +26,7 @@ use super::sync::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Futex, Ordering}
 /// | `end` of a place | its caller, Release; the monitor (clears), when it has seen that | the monitor, Acquire | `start` before it |
 /// | `taken` | the monitor, Release, after it has cleared `end` | callers, Acquire | a place is empty before it is given again |
 #[repr(C)]
-pub struct Ranges<const PLACES: usize> {
+pub(crate) struct Ranges<const PLACES: usize> {
     places: [Place; PLACES],
     /// How many were put here, and taken out.
     put: AtomicUsize,
@@ -50,7 +50,7 @@ impl<const PLACES: usize> Default for Ranges<PLACES> {
 
 impl<const PLACES: usize> Ranges<PLACES> {
     /// Where there is no room for it, it is left out.
-    pub fn put(&self, range: &Range<usize>) {
+    pub(crate) fn put(&self, range: &Range<usize>) {
         let mut put = self.put.load(Ordering::Relaxed);
         loop {
             if put.wrapping_sub(self.taken.load(Ordering::Acquire)) >= PLACES {
@@ -68,7 +68,7 @@ impl<const PLACES: usize> Ranges<PLACES> {
     }
 
     /// For the monitor: the next, in the order in which they were put.
-    pub fn take(&self) -> Option<Range<usize>> {
+    pub(crate) fn take(&self) -> Option<Range<usize>> {
         let taken = self.taken.load(Ordering::Relaxed);
         if taken == self.put.load(Ordering::Relaxed) {
             return None;
@@ -97,13 +97,13 @@ impl<const PLACES: usize> Ranges<PLACES> {
 /// Memory of zeros: nothing is allowed unasked.
 #[derive(Default)]
 #[repr(C)]
-pub struct Announcements<const PLACES: usize> {
+pub(crate) struct Announcements<const PLACES: usize> {
     fresh: Ranges<PLACES>,
     allowance: AtomicI64,
     /// Bytes announced since the monitor looked.
     announced: AtomicU64,
-    /// Bytes that the fault handler has let go, or the program unmapped, since the monitor looked at the
-    /// mappings: so much of what the program has may be new.
+    /// Bytes that the fault handler has let go, or the program unmapped, since the monitor looked
+    /// at the mappings: so much of what the program has may be new.
     released: AtomicU64,
     asked: AtomicU32,
     answered: Futex,
@@ -112,7 +112,7 @@ pub struct Announcements<const PLACES: usize> {
 impl<const PLACES: usize> Announcements<PLACES> {
     /// For a thread of the program: it has just made this memory, or made it writable. `true`: that
     /// was allowed. Otherwise it asks, and waits for an answer.
-    pub fn grow(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn grow(&self, range: &Range<usize>) -> bool {
         let bytes = i64::try_from(range.len()).unwrap_or(i64::MAX);
         self.announced.fetch_add(bytes as u64, Ordering::Relaxed);
         if bytes > 0 {
@@ -122,35 +122,35 @@ impl<const PLACES: usize> Announcements<PLACES> {
         bytes > 0 && before >= bytes
     }
 
-    /// For a thread that was not allowed what it has made: asks for a look. It wakes the monitor then,
-    /// and waits for the answer to the number that this returns.
-    pub fn ask(&self) -> u32 {
+    /// For a thread that was not allowed what it has made: asks for a look. It wakes the monitor
+    /// then, and waits for the answer to the number that this returns.
+    pub(crate) fn ask(&self) -> u32 {
         self.asked.fetch_add(1, Ordering::Release).wrapping_add(1)
     }
 
     /// What was answered so far, for [`Announcements::is_answered`] and [`Announcements::wait`].
-    pub fn answered(&self) -> u32 {
+    pub(crate) fn answered(&self) -> u32 {
         self.answered.seen()
     }
 
     /// Is `asked` among what was `answered`? The numbers go round.
-    pub fn is_answered(asked: u32, answered: u32) -> bool {
+    pub(crate) fn is_answered(asked: u32, answered: u32) -> bool {
         answered.wrapping_sub(asked) < u32::MAX / 2
     }
 
     /// Waits until more was answered, for `ns` at most.
-    pub fn wait(&self, answered: u32, ns: u64) {
+    pub(crate) fn wait(&self, answered: u32, ns: u64) {
         self.answered.wait(answered, ns);
     }
 
     /// Would so much be too much to be touched at once?
-    pub fn exceeds(&self, bytes: usize) -> bool {
+    pub(crate) fn exceeds(&self, bytes: usize) -> bool {
         i64::try_from(bytes).map_or(true, |bytes| self.allowance.load(Ordering::Relaxed) < bytes)
     }
 
-    /// For the fault handler, which lets memory go that was registered: takes so much of what may be
-    /// touched unasked, `share` of it at most.
-    pub fn take(&self, share: i64, least: i64, most: i64) -> Option<i64> {
+    /// For the fault handler, which lets memory go that was registered: takes so much of what may
+    /// be touched unasked, `share` of it at most.
+    pub(crate) fn take(&self, share: i64, least: i64, most: i64) -> Option<i64> {
         let mut taken = 0;
         let took = self.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |allowance| {
             taken = (allowance / share).min(most);
@@ -160,55 +160,55 @@ impl<const PLACES: usize> Announcements<PLACES> {
     }
 
     /// For the fault handler: so much is registered no more.
-    pub fn note_released(&self, bytes: u64) {
+    pub(crate) fn note_released(&self, bytes: u64) {
         self.released.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// For the monitor: what was released since it looked at all mappings.
-    pub fn released(&self) -> u64 {
+    pub(crate) fn released(&self) -> u64 {
         self.released.load(Ordering::Relaxed)
     }
 
     /// For the monitor, which is about to look at all mappings: what is made meanwhile counts as
     /// unknown.
-    pub fn begin_scan(&self) {
+    pub(crate) fn begin_scan(&self) {
         self.released.store(0, Ordering::Relaxed);
         while self.fresh.take().is_some() {}
     }
 
     /// For the monitor, before it looks: what it will have answered.
-    pub fn asked(&self) -> u32 {
+    pub(crate) fn asked(&self) -> u32 {
         self.asked.load(Ordering::Acquire)
     }
 
     /// For the monitor: does somebody wait for it to look?
-    pub fn is_waited_for(&self) -> bool {
+    pub(crate) fn is_waited_for(&self) -> bool {
         self.asked.load(Ordering::Acquire) != self.answered.seen()
     }
 
-    /// The next range that was announced, in the order in which they were. Where there was no room for
-    /// it, it counts in [`Announcements::take_announced`] alone.
-    pub fn take_fresh(&self) -> Option<Range<usize>> {
+    /// The next range that was announced, in the order in which they were. Where there was no room
+    /// for it, it counts in [`Announcements::take_announced`] alone.
+    pub(crate) fn take_fresh(&self) -> Option<Range<usize>> {
         self.fresh.take()
     }
 
     /// What was announced since this was asked last.
-    pub fn take_announced(&self) -> u64 {
+    pub(crate) fn take_announced(&self) -> u64 {
         self.announced.swap(0, Ordering::Relaxed)
     }
 
     /// What may be touched unasked from now on.
-    pub fn allow(&self, bytes: u64) {
+    pub(crate) fn allow(&self, bytes: u64) {
         self.allowance.store(i64::try_from(bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
     /// For the monitor, after it has looked.
-    pub fn answer(&self, asked: u32) {
+    pub(crate) fn answer(&self, asked: u32) {
         self.answered.replace(asked);
     }
 
     /// In a forked child, before it has an agent: nobody waits.
-    pub fn begin_child(&self) {
+    pub(crate) fn begin_child(&self) {
         self.answered.replace(self.asked.load(Ordering::Relaxed));
         self.fresh.begin_child();
         self.allow(0);

@@ -10,7 +10,7 @@ use super::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// Memory of zeros: nobody waits, and nothing is known.
 #[derive(Default)]
-pub struct FollowedPrivileges {
+pub(crate) struct FollowedPrivileges {
     wanted: AtomicBool,
     /// What the agent's process is permitted, or has tried to be
     /// (`credentials::digest_of_this_thread`). Zero before that is known.
@@ -19,33 +19,33 @@ pub struct FollowedPrivileges {
 
 impl FollowedPrivileges {
     /// For a thread of the program, which wakes the monitor then: asks for a look.
-    pub fn ask(&self) {
+    pub(crate) fn ask(&self) {
         // In one step, as in `SleepFlag::begin`: it comes before a taking or after it.
         self.wanted.swap(true, Ordering::Release);
     }
 
     /// For a thread of the program: what the agent's process is permitted, once that is known.
-    pub fn digest(&self) -> Option<u64> {
+    pub(crate) fn digest(&self) -> Option<u64> {
         Some(self.digest.load(Ordering::Acquire)).filter(|&digest| digest != 0)
     }
 
     /// For the monitor, before it sleeps: is it to look?
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
     /// For the monitor: is it to look at once? It does so then.
-    pub fn take_ask(&self) -> bool {
+    pub(crate) fn take_ask(&self) -> bool {
         self.wanted.swap(false, Ordering::Acquire)
     }
 
     /// For the monitor, after it has looked.
-    pub fn note(&self, digest: u64) {
+    pub(crate) fn note(&self, digest: u64) {
         self.digest.store(digest, Ordering::Release);
     }
 
     /// In a forked child, which has no agent yet.
-    pub fn begin_child(&self) {
+    pub(crate) fn begin_child(&self) {
         self.digest.store(0, Ordering::Relaxed);
     }
 }

@@ -1,8 +1,8 @@
 //! Memory may be shared with a relative by fork, so that a page may cost less than a page, and an
 //! object is kept though its page is in memory again: the relative may have it for nothing.
 //!
-//! Forks begin it, at any time; the monitor ends it, when it has measured that nothing is shared any
-//! more. A fork that comes after that measurement must not be forgotten.
+//! Forks begin it, at any time; the monitor ends it, when it has measured that nothing is shared
+//! any more. A fork that comes after that measurement must not be forgotten.
 //!
 //! | word | written by | read by | orders |
 //! |---|---|---|---|
@@ -21,7 +21,7 @@ const FORK: u32 = 2;
 
 /// Memory of zeros: nothing is shared.
 #[derive(Default)]
-pub struct Sharing {
+pub(crate) struct Sharing {
     forks: AtomicU32,
     /// Objects were kept for pages that are in memory.
     keeps_objects: AtomicBool,
@@ -29,11 +29,11 @@ pub struct Sharing {
 
 /// The forks that there were before something was measured.
 #[derive(Clone, Copy)]
-pub struct ForksSeen(u32);
+pub(crate) struct ForksSeen(u32);
 
 impl Sharing {
     /// There was a fork, before the store is told: something is shared, in either process.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         let add = |forks: u32| Some(forks.wrapping_add(FORK) | SHARES);
         let _ = self.forks.fetch_update(Ordering::Release, Ordering::Relaxed, add);
         fence(Ordering::SeqCst);
@@ -41,39 +41,39 @@ impl Sharing {
 
     /// May something be shared?
     #[inline]
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.forks.load(Ordering::Relaxed) & SHARES != 0
     }
 
     /// For the monitor, before it measures what is shared: for [`Sharing::end`].
-    pub fn seen(&self) -> ForksSeen {
+    pub(crate) fn seen(&self) -> ForksSeen {
         ForksSeen(self.forks.load(Ordering::Acquire))
     }
 
-    /// For the monitor, which has measured that nothing is shared: `true`: that stands, and the store is
-    /// told. `false`: there was a fork since.
-    pub fn end(&self, seen: ForksSeen) -> bool {
+    /// For the monitor, which has measured that nothing is shared: `true`: that stands, and the
+    /// store is told. `false`: there was a fork since.
+    pub(crate) fn end(&self, seen: ForksSeen) -> bool {
         let ended = seen.0 & !SHARES;
         let end = self.forks.compare_exchange(seen.0, ended, Ordering::AcqRel, Ordering::Relaxed);
         end.is_ok()
     }
 
-    /// For the monitor, after it has told the store of the end: was there a fork since, which may have
-    /// told the store before?
-    pub fn has_begun_again(&self) -> bool {
+    /// For the monitor, after it has told the store of the end: was there a fork since, which may
+    /// have told the store before?
+    pub(crate) fn has_begun_again(&self) -> bool {
         fence(Ordering::SeqCst);
         self.is_shared()
     }
 
     /// For the handler, with the agent's lock held: an object is kept, because something is shared.
-    pub fn note_kept(&self) {
+    pub(crate) fn note_kept(&self) {
         // In one step, as in `SleepFlag::begin`: it comes before a taking or after it.
         self.keeps_objects.swap(true, Ordering::Relaxed);
     }
 
-    /// For the monitor: are there objects that were kept, and nothing shared any more? It looks at all
-    /// that there are then.
-    pub fn take_kept(&self) -> bool {
+    /// For the monitor: are there objects that were kept, and nothing shared any more? It looks at
+    /// all that there are then.
+    pub(crate) fn take_kept(&self) -> bool {
         !self.is_shared() && self.keeps_objects.swap(false, Ordering::Relaxed)
     }
 }

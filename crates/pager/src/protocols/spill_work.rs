@@ -12,7 +12,7 @@ use super::sync::{AtomicBool, Futex, Ordering};
 
 /// Memory of zeros: the writer is awake, or there is none; nothing goes to the spill file.
 #[derive(Default)]
-pub struct SpillWork {
+pub(crate) struct SpillWork {
     sleep: SleepFlag,
     wake: Futex,
     /// What is to go to the spill file will get there, as far as one can know.
@@ -21,13 +21,13 @@ pub struct SpillWork {
 
 impl SpillWork {
     /// For the writer, before it looks for work: for [`SpillWork::sleep`].
-    pub fn seen(&self) -> u32 {
+    pub(crate) fn seen(&self) -> u32 {
         self.wake.seen()
     }
 
-    /// For the writer, which has found no work and has looked at [`SpillWork::seen`] before. It sleeps
-    /// where there `is_none` still, until work is made, for `ns` at most.
-    pub fn sleep(&self, seen: u32, ns: u64, is_none: impl FnOnce() -> bool) {
+    /// For the writer, which has found no work and has looked at [`SpillWork::seen`] before. It
+    /// sleeps where there `is_none` still, until work is made, for `ns` at most.
+    pub(crate) fn sleep(&self, seen: u32, ns: u64, is_none: impl FnOnce() -> bool) {
         self.sleep.begin();
         if is_none() {
             self.wake.wait(seen, ns);
@@ -36,24 +36,24 @@ impl SpillWork {
     }
 
     /// Does the writer seem to sleep? A hint that costs nothing.
-    pub fn is_seen_asleep(&self) -> bool {
+    pub(crate) fn is_seen_asleep(&self) -> bool {
         self.sleep.is_seen()
     }
 
     /// For who has made work: wakes the writer where it sleeps.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if self.sleep.take() {
             self.wake.raise();
         }
     }
 
     /// Does what is to go to the spill file get there?
-    pub fn works(&self) -> bool {
+    pub(crate) fn works(&self) -> bool {
         self.works.load(Ordering::Relaxed)
     }
 
     /// The writer has begun, has failed, or tries again; or there is none yet.
-    pub fn set_works(&self, works: bool) {
+    pub(crate) fn set_works(&self, works: bool) {
         self.works.store(works, Ordering::Relaxed);
     }
 }

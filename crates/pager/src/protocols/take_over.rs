@@ -10,23 +10,23 @@ use super::sync::Futex;
 
 /// Memory of zeros: nothing was taken over yet.
 #[derive(Default)]
-pub struct TakeOver {
+pub(crate) struct TakeOver {
     is_finished: Futex,
 }
 
 impl TakeOver {
     /// For the thread, before it starts the agent.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.is_finished.replace(0);
     }
 
     /// For the monitor: pages that are missing are brought back from now on.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.is_finished.replace(1);
     }
 
     /// For the thread: is that so? If not, it waits until it is, for `ns` at most, and asks again.
-    pub fn is_finished_within(&self, ns: u64) -> bool {
+    pub(crate) fn is_finished_within(&self, ns: u64) -> bool {
         if self.is_finished.seen() == 0 {
             self.is_finished.wait(0, ns);
         }

@@ -18,7 +18,7 @@ use crate::monitor::privileges::Privileges;
 use crate::session::Once;
 
 /// Writes the store's objects to the session's file.
-pub type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;
+pub(crate) type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;
 
 /// A few pages that do not compress wait so long for more: a write takes a segment, full or not.
 const GATHER_NS: u64 = 5_000_000;
@@ -30,7 +30,7 @@ const RETRY_NS_MAX: u64 = 60_000_000_000;
 const REST_NS: u64 = 1_000_000_000;
 
 /// Entry of the thread.
-pub extern "C" fn thread_main(agent: *mut ()) -> ! {
+pub(crate) extern "C" fn thread_main(agent: *mut ()) -> ! {
     // SAFETY: the monitor passes the agent, which lives for ever.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
     let Some(active) = agent.active() else {
@@ -44,7 +44,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
 ///
 /// # Safety
 /// There is one.
-pub unsafe fn make(agent: &'static Agent, active: &'static Active) -> Writer {
+pub(crate) unsafe fn make(agent: &'static Agent, active: &'static Active) -> Writer {
     let Some(access) = &active.spill else {
         agent.fail(format_args!("the spill writer started without a file"));
     };
@@ -61,7 +61,7 @@ pub unsafe fn make(agent: &'static Agent, active: &'static Active) -> Writer {
 }
 
 /// Is there something to write, and the thread asleep: then it is woken.
-pub fn wake_if_wanted(agent: &Agent, active: &Active) {
+pub(crate) fn wake_if_wanted(agent: &Agent, active: &Active) {
     if active.spill.is_some()
         && agent.spill_work.is_seen_asleep()
         && wanted(agent, active).is_some()
@@ -152,7 +152,7 @@ fn is_little(agent: &Agent, spill: &Writer) -> bool {
 }
 
 /// Begins to write a batch, once the one before is done. `false` if nothing has come of it.
-pub fn write(
+pub(crate) fn write(
     agent: &Agent,
     active: &Active,
     spill: &mut Writer,

@@ -20,7 +20,7 @@ const RUNS_MAX: usize = 32;
 
 /// A page is in memory again: its object is kept or becomes a ghost, which remembers that the page
 /// was used.
-pub fn note_loaded(agent: &Agent, active: &Active, page: PageNumber, mark: Reuse) {
+pub(crate) fn note_loaded(agent: &Agent, active: &Active, page: PageNumber, mark: Reuse) {
     if agent.sharing.is_shared() {
         agent.sharing.note_kept();
         active.store.set_mark(page, mark.0);
@@ -31,7 +31,7 @@ pub fn note_loaded(agent: &Agent, active: &Active, page: PageNumber, mark: Reuse
 }
 
 /// Frees the objects of all pages that are in memory, once nothing is shared any more.
-pub fn drop_unneeded(agent: &Agent, active: &Active) {
+pub(crate) fn drop_unneeded(agent: &Agent, active: &Active) {
     if !agent.sharing.take_kept() {
         return;
     }
