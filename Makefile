@@ -26,6 +26,8 @@ demo:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	# As it is preloaded: otherwise much of it is not used.
+	$(CARGO) clippy -p ramfold-pager --lib --features preload --quiet -- -D warnings
 	scripts/links
 
 test:

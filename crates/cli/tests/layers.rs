@@ -89,7 +89,7 @@ const CRATES: &[Rules] = &[
             "ramfold-store",
             "ramfold-sys",
         ],
-        has_unsafe: &["src"],
+        has_unsafe: &["src", "tests/protocols.rs"],
     },
     Rules {
         name: "ramfold-launch",

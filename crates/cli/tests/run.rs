@@ -852,6 +852,34 @@ print('right')
     assert_eq!(text(&output.stdout), "right\n", "{}", text(&output.stderr));
 }
 
+/// The first process in each of these namespaces has the number 1, as its parent has.
+#[test]
+fn children_in_namespaces_within_each_other_find_their_memory() {
+    needs_userfaultfd!();
+    if !is_root() {
+        eprintln!("needs root: skipped");
+        return;
+    }
+    const SCRIPT: &str = "
+import ctypes, os
+pages = [bytes([i % 7]) * 4000 for i in range(15000)]
+def nested(depth):
+    assert all(page == bytes([i % 7]) * 4000 for i, page in enumerate(pages)), depth
+    if depth == 8:
+        return 7
+    CLONE_NEWPID = 0x20000000
+    assert ctypes.CDLL(None).unshare(CLONE_NEWPID) == 0
+    child = os.fork()
+    if child == 0:
+        os._exit(nested(depth + 1))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(nested(0))
+";
+    let (ended, stats) = run_python("24M", SCRIPT);
+    assert_eq!(text(&ended.output.stdout), "7\n", "{}", text(&ended.output.stderr));
+    assert!(number(&stats, "pages_swapped_out") > 0 && number(&stats, "forks_taken_over") == 8);
+}
+
 /// Becomes nobody as a server does, forks, and says what its threads may do.
 const DROPS_PRIVILEGES: &str = "
 import os, time

@@ -68,7 +68,7 @@ pub use launch::Launch;
 pub use message::{Message, Reason};
 pub use object_trace::{TraceError, TraceOutcome};
 pub use ramfold_codec::Choice;
-pub use ramfold_pager::monitor::run_soon;
+pub use ramfold_pager::run_soon;
 pub use ramfold_session::{Metric, MetricKind, Quantiles, Statistics, Unit, Value, metrics};
 pub use ramfold_sys::size::{Size, SizeError};
 pub use ramfold_sys::uffd::OpenError;

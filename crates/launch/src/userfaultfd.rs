@@ -1,6 +1,6 @@
 //! Whether agents can look after memory here: what they need of userfaultfd(2).
 
-use ramfold_pager::monitor::NEEDED_FEATURES;
+use ramfold_pager::NEEDED_FEATURES;
 use ramfold_sys::Errno;
 use ramfold_sys::uffd::{OpenError, Uffd, feature};
 

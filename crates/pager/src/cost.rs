@@ -13,7 +13,7 @@ use crate::agent::Agent;
 use crate::session::{Process, Session};
 
 /// The watermarks that hold now.
-pub fn watermarks(session: &Session) -> Watermarks {
+pub(crate) fn watermarks(session: &Session) -> Watermarks {
     if session.brings_back.load(Ordering::Relaxed) {
         return Watermarks::without_cap();
     }
@@ -22,24 +22,24 @@ pub fn watermarks(session: &Session) -> Watermarks {
 
 /// The same for this process alone, with its cost as estimated: what others cost and what is kept
 /// for pools is taken off.
-pub fn own_watermarks(agent: &Agent) -> Watermarks {
+pub(crate) fn own_watermarks(agent: &Agent) -> Watermarks {
     let session = agent.session();
     let others_bytes = others_cost(agent) + session.unused_pool_bytes();
-    watermarks(session).beside(others_bytes, agent.outruns.load(Ordering::Relaxed))
+    watermarks(session).beside(others_bytes, agent.hints.outruns())
 }
 
 /// What the other processes of the session cost.
-pub fn others_cost(agent: &Agent) -> u64 {
+pub(crate) fn others_cost(agent: &Agent) -> u64 {
     agent.others().map(|process| process.cost_bytes.load(Ordering::Relaxed)).sum()
 }
 
 /// What all processes of the session cost.
-pub fn total(agent: &Agent) -> u64 {
+pub(crate) fn total(agent: &Agent) -> u64 {
     others_cost(agent) + agent.cost()
 }
 
 /// What the other processes of the session cost, or could come to without asking.
-pub fn others_claim(agent: &Agent) -> u64 {
+pub(crate) fn others_claim(agent: &Agent) -> u64 {
     let others = |process: &&Process| !ptr::eq(*process, agent.process());
     let claim = |process: &Process| {
         let cost = process.cost_bytes.load(Ordering::Relaxed);

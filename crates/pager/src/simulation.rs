@@ -58,7 +58,7 @@ impl Simulation {
         // SAFETY: the box lives as long as the simulation.
         let shared: &'static Session = unsafe { &*ptr::from_ref(&**session) };
         let process: &'static Process = shared.claim(std::process::id()).unwrap();
-        let (agent, home) = Agent::lay_out(shared, process).unwrap();
+        let (agent, home) = Agent::lay_out(shared, process, false, c"").unwrap();
         let bytes = CHUNKS * CHUNK_PAGES * PAGE_SIZE;
         let staging_memory = Reservation::new(bytes).unwrap();
         staging_memory.commit(0, bytes).unwrap();
@@ -83,9 +83,11 @@ impl Simulation {
         agent.lock_core().staging.set_size(CHUNKS, CHUNK_PAGES_USED);
         // SAFETY: there is one of each.
         let writer = spills.then(|| unsafe { spill::make(agent, active) });
-        agent.spill_works.store(spills, Ordering::Relaxed);
+        agent.spill_work.set_works(spills);
         // Objects are kept while their pages are in memory.
-        agent.shares_memory.store(seed % 4 == 3, Ordering::Relaxed);
+        if seed % 4 == 3 {
+            agent.sharing.begin();
+        }
         // SAFETY: as above.
         let (handler, reclaimer) =
             unsafe { (Handler::of(agent), Reclaimer::make(agent, By::Monitor)) };

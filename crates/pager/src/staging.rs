@@ -13,18 +13,18 @@
 use crate::page::PageNumber;
 
 /// Slots in a chunk: one bit each in a word. A small staging area uses fewer of them.
-pub const CHUNK_PAGES: usize = 64;
+pub(crate) const CHUNK_PAGES: usize = 64;
 /// Chunks there can be: 16 MiB of frames.
-pub const CHUNKS_MAX: usize = 64;
+pub(crate) const CHUNKS_MAX: usize = 64;
 /// Slots there can be.
-pub const SLOTS_MAX: usize = CHUNK_PAGES * CHUNKS_MAX;
+pub(crate) const SLOTS_MAX: usize = CHUNK_PAGES * CHUNKS_MAX;
 
 /// Number of a slot, counted over all chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot(pub u16);
+pub(crate) struct Slot(pub u16);
 
 impl Slot {
-    pub fn chunk(self) -> usize {
+    pub(crate) fn chunk(self) -> usize {
         self.0 as usize / CHUNK_PAGES
     }
 
@@ -35,7 +35,7 @@ impl Slot {
 
 /// Where each staged page is. All zero is an empty staging area of no chunks.
 #[repr(C)]
-pub struct Staging {
+pub(crate) struct Staging {
     /// Chunks in use as a ring.
     chunks: usize,
     /// Slots in use of each.
@@ -61,7 +61,7 @@ pub struct Staging {
 impl Staging {
     /// Sets how many chunks to use, and how many slots of each. To be called once, before anything is
     /// staged.
-    pub fn set_size(&mut self, chunks: usize, chunk_pages: usize) {
+    pub(crate) fn set_size(&mut self, chunks: usize, chunk_pages: usize) {
         assert!((2..=CHUNKS_MAX).contains(&chunks) && self.chunks == 0);
         assert!((1..=CHUNK_PAGES).contains(&chunk_pages));
         self.chunks = chunks;
@@ -71,13 +71,13 @@ impl Staging {
 
     /// Are as many chunks queued as should be? The pages in them have their second chance; the
     /// other chunks are for what comes while those are compressed.
-    pub fn holds_enough(&self) -> bool {
+    pub(crate) fn holds_enough(&self) -> bool {
         self.queued * 2 >= self.chunks
     }
 
     /// The free slots of the chunk being filled, in a row: where the next pages can go. Empty
     /// when every chunk is queued.
-    pub fn free_slots(&self) -> core::ops::Range<u16> {
+    pub(crate) fn free_slots(&self) -> core::ops::Range<u16> {
         if self.queued == self.chunks {
             return 0..0;
         }
@@ -86,7 +86,7 @@ impl Staging {
     }
 
     /// Notes that `page` is in the first free slot. What an older slot holds of it is outdated.
-    pub fn push(&mut self, page: PageNumber) -> Slot {
+    pub(crate) fn push(&mut self, page: PageNumber) -> Slot {
         if let Some(outdated) = self.find(page) {
             self.kill(outdated);
         }
@@ -99,7 +99,7 @@ impl Staging {
     }
 
     /// Leaves the first free slot unused until its chunk comes round again.
-    pub fn skip_slot(&mut self) {
+    pub(crate) fn skip_slot(&mut self) {
         assert!(!self.free_slots().is_empty(), "a free slot");
         self.filled += 1;
         if self.filled == self.chunk_pages {
@@ -108,7 +108,7 @@ impl Staging {
     }
 
     /// Queues the chunk that is being filled as it is, if it holds anything.
-    pub fn seal_chunk(&mut self) {
+    pub(crate) fn seal_chunk(&mut self) {
         if self.filled > 0 {
             self.frames[(self.head + self.queued) % self.chunks] = self.filled as u8;
             self.filled = 0;
@@ -117,41 +117,41 @@ impl Staging {
     }
 
     /// Chunks that are being compressed or wait for that.
-    pub fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.queued
     }
 
     /// Chunks that wait for somebody to compress them.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.queued - self.claimed.count_ones() as usize
     }
 
     /// The chunk to be compressed next.
-    pub fn oldest(&self) -> Option<usize> {
+    pub(crate) fn oldest(&self) -> Option<usize> {
         let in_order = (0..self.queued).map(|place| (self.head + place) % self.chunks);
         { in_order }.find(|&chunk| self.claimed & 1 << chunk == 0)
     }
 
     /// The chunk to be compressed next, which is the caller's until it is retired or released.
-    pub fn claim_oldest(&mut self) -> Option<usize> {
+    pub(crate) fn claim_oldest(&mut self) -> Option<usize> {
         let chunk = self.oldest()?;
         self.claimed |= 1 << chunk;
         Some(chunk)
     }
 
     /// Who claimed this chunk cannot go on with it: it is somebody else's.
-    pub fn release(&mut self, chunk: usize) {
+    pub(crate) fn release(&mut self, chunk: usize) {
         self.claimed &= !(1 << chunk);
     }
 
     /// Nobody is compressing anything any more (in a forked child).
-    pub fn release_all(&mut self) {
+    pub(crate) fn release_all(&mut self) {
         self.claimed = self.done;
     }
 
     /// A claimed chunk holds no live page any more and its frames are freed: it can be filled again
     /// once those before it can. Returns how many frames that were.
-    pub fn retire(&mut self, chunk: usize) -> usize {
+    pub(crate) fn retire(&mut self, chunk: usize) -> usize {
         assert!(self.claimed & 1 << chunk != 0 && self.live[chunk] == 0, "a claimed, empty chunk");
         self.done |= 1 << chunk;
         while self.done & 1 << self.head != 0 {
@@ -164,7 +164,7 @@ impl Staging {
     }
 
     /// First live slot of a chunk at or behind a slot number within it.
-    pub fn next_live(&self, chunk: usize, from: usize) -> Option<Slot> {
+    pub(crate) fn next_live(&self, chunk: usize, from: usize) -> Option<Slot> {
         if from >= CHUNK_PAGES {
             return None;
         }
@@ -172,28 +172,28 @@ impl Staging {
         (rest != 0).then(|| Slot((chunk * CHUNK_PAGES) as u16 + rest.trailing_zeros() as u16))
     }
 
-    pub fn is_live(&self, slot: Slot) -> bool {
+    pub(crate) fn is_live(&self, slot: Slot) -> bool {
         self.live[slot.chunk()] & slot.bit() != 0
     }
 
     /// The page in a live slot.
-    pub fn page(&self, slot: Slot) -> PageNumber {
+    pub(crate) fn page(&self, slot: Slot) -> PageNumber {
         self.pages[slot.0 as usize]
     }
 
-    pub fn find(&self, page: PageNumber) -> Option<Slot> {
+    pub(crate) fn find(&self, page: PageNumber) -> Option<Slot> {
         self.index.find(page)
     }
 
     /// The page in this slot is wanted no more: it went back, was stored, or was dropped.
-    pub fn kill(&mut self, slot: Slot) {
+    pub(crate) fn kill(&mut self, slot: Slot) {
         debug_assert!(self.is_live(slot));
         self.live[slot.chunk()] &= !slot.bit();
         self.index.remove(self.pages[slot.0 as usize]);
     }
 
     /// Drops all pages of a range. Returns how many there were.
-    pub fn invalidate(&mut self, first: PageNumber, count: u64) -> usize {
+    pub(crate) fn invalidate(&mut self, first: PageNumber, count: u64) -> usize {
         let mut dropped = 0;
         self.for_each_in(first, count, |staging, slot| {
             staging.kill(slot);
@@ -203,7 +203,7 @@ impl Staging {
     }
 
     /// `mremap` moved a range: its pages go by new numbers.
-    pub fn renumber(&mut self, from: PageNumber, to: PageNumber, count: u64) {
+    pub(crate) fn renumber(&mut self, from: PageNumber, to: PageNumber, count: u64) {
         self.invalidate(to, count);
         self.for_each_in(from, count, |staging, slot| {
             let page = staging.page(slot);
@@ -215,12 +215,12 @@ impl Staging {
     }
 
     /// How many pages wait here.
-    pub fn live_pages(&self) -> u64 {
+    pub(crate) fn live_pages(&self) -> u64 {
         self.live.iter().map(|slots| u64::from(slots.count_ones())).sum()
     }
 
     /// Every live slot.
-    pub fn for_each_live(&self, mut f: impl FnMut(Slot, PageNumber)) {
+    pub(crate) fn for_each_live(&self, mut f: impl FnMut(Slot, PageNumber)) {
         for chunk in 0..self.chunks {
             let mut from = 0;
             while let Some(slot) = self.next_live(chunk, from) {

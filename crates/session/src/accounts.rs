@@ -43,7 +43,6 @@ impl Session {
         place.counters.drain_into(&self.retired);
         place.fault_ns.drain_into(&self.retired_fault_ns);
         place.active.store(0, Ordering::Relaxed);
-        place.cost_bytes_max.store(0, Ordering::Relaxed);
         place.clear_amounts();
     }
 }

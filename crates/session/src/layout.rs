@@ -22,7 +22,7 @@ pub(crate) use crate::schema::{Counters, Process, Session};
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x0b");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x0c");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -107,8 +107,6 @@ macro_rules! process {
             pub sharing_unknown: AtomicU32,
             /// What `cost_bytes` can come to before the process asks for more.
             pub claim_bytes: AtomicU64,
-            /// The largest `cost_bytes` of this process.
-            pub cost_bytes_max: AtomicU64,
             $(#[doc = $help] pub $gauge: AtomicU64,)*
             /// Segments of the spill file that this process has, alone or with relatives.
             pub(crate) segments: SegmentSet,

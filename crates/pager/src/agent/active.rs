@@ -2,7 +2,6 @@
 
 use core::ops::Range;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::Ordering;
 
 use ramfold_store::Store;
 use ramfold_sys::PAGE_SIZE;
@@ -16,7 +15,7 @@ use crate::spill::SpillAccess;
 use crate::staging::{CHUNK_PAGES, Slot};
 
 /// What exists once the agent looks after memory.
-pub struct Active {
+pub(crate) struct Active {
     pub kernel: Host,
     /// A child that bypasses libc's fork is reported, so that it can be given its memory.
     pub told_of_forks: bool,
@@ -28,29 +27,28 @@ pub struct Active {
 
 /// MOVE wants staging registered. A page that is missing there after all must not be reported:
 /// nobody could answer but the thread that touched it.
-pub const STAGING_MODE: u64 = register_mode::WP;
+pub(crate) const STAGING_MODE: u64 = register_mode::WP;
 
-/// The program's memory: first touches are reported, and writes to what is protected ([`crate::fork::copies`],
-/// [`crate::handler::zero_page`]). The same for all of it, so that mappings that could merge do.
-pub const PROGRAM_MODE: u64 = register_mode::MISSING | register_mode::WP;
+/// The program's memory: first touches are reported, and writes to what is protected
+/// ([`crate::fork::copies`], [`crate::handler::zero_page`]). The same for all of it, so that
+/// mappings that could merge do.
+pub(crate) const PROGRAM_MODE: u64 = register_mode::MISSING | register_mode::WP;
 
 impl Agent {
     /// What exists while the agent is active.
-    pub fn active(&self) -> Option<&'static Active> {
-        // SAFETY: written before the flag was set, never moved, and the agent lives for ever.
-        self.active
-            .load(Ordering::Acquire)
-            .then(|| unsafe { &*self.active_parts.get().cast::<Active>() })
+    #[inline]
+    pub(crate) fn active(&self) -> Option<&'static Active> {
+        // SAFETY: the agent lives for ever.
+        self.activation.parts().map(|parts| unsafe { &*ptr::from_ref(parts) })
     }
 
     /// Becomes active with these parts.
     ///
     /// # Safety
     /// Only the monitor calls this, and not while the agent is active.
-    pub unsafe fn set_active(&self, parts: Active) {
-        // SAFETY: nobody reads the parts while the flag is off.
-        unsafe { (*self.active_parts.get()).write(parts) };
-        self.active.store(true, Ordering::Release);
+    pub(crate) unsafe fn set_active(&self, parts: Active) {
+        // SAFETY: by the caller's word.
+        unsafe { self.activation.activate(parts) };
     }
 
     /// Ends what [`Agent::set_active`] began.
@@ -58,11 +56,9 @@ impl Agent {
     /// # Safety
     /// Nobody uses the parts any more.
     #[cfg(test)]
-    pub unsafe fn drop_active(&self) {
-        if self.active.swap(false, Ordering::AcqRel) {
-            // SAFETY: written when the agent became active.
-            unsafe { (*self.active_parts.get()).assume_init_drop() };
-        }
+    pub(crate) unsafe fn drop_active(&self) {
+        // SAFETY: by the caller's word.
+        unsafe { self.activation.end() };
     }
 
     /// In a forked child: the parent's descriptors are of no use here.
@@ -70,27 +66,28 @@ impl Agent {
     /// # Safety
     /// Only the monitor of the child calls this, before there is a handler. The old descriptors
     /// are forgotten, not closed: the monitor's table never had them.
-    pub unsafe fn replace_files(
+    pub(crate) unsafe fn replace_files(
         &self,
         kernel: Host,
         told_of_forks: bool,
         spill: Option<DirectFile>,
     ) {
-        let parts = self.active_parts.get().cast::<Active>();
-        // SAFETY: the caller is alone.
-        unsafe {
+        // SAFETY: the caller is alone, and all three are of their types.
+        let replace = |parts: *mut Active| unsafe {
             ptr::write(&raw mut (*parts).kernel, kernel);
             (*parts).told_of_forks = told_of_forks;
             if let (Some(access), Some(file)) = (&mut (*parts).spill, spill) {
                 ptr::write(&raw mut access.file, file);
             }
-        }
+        };
+        // SAFETY: by the caller's word; a child's agent is active when its parent's was.
+        unsafe { self.activation.change(replace) };
     }
 }
 
 impl Active {
     /// Address of a staging slot.
-    pub fn slot_address(&self, slot: Slot) -> usize {
+    pub(crate) fn slot_address(&self, slot: Slot) -> usize {
         self.staging_memory.as_ptr() as usize + slot.0 as usize * PAGE_SIZE
     }
 
@@ -99,7 +96,7 @@ impl Active {
     ///
     /// # Safety
     /// The slots must be registered, and nobody else may know of them yet.
-    pub unsafe fn keep_slots(&self, first: Slot, count: usize) {
+    pub(crate) unsafe fn keep_slots(&self, first: Slot, count: usize) {
         for slot in first.0..first.0 + count as u16 {
             // SAFETY: in bounds of the staging memory, and nobody else's.
             unsafe { mem::touch(self.slot_address(Slot(slot)) as *mut u8) };
@@ -110,18 +107,18 @@ impl Active {
     ///
     /// # Safety
     /// The slot must hold a page, which only the reclaimer takes out.
-    pub unsafe fn slot_page(&self, slot: Slot) -> &[u8; PAGE_SIZE] {
+    pub(crate) unsafe fn slot_page(&self, slot: Slot) -> &[u8; PAGE_SIZE] {
         // SAFETY: in bounds of the staging memory, present by the caller's word.
         unsafe { NonNull::new_unchecked(self.slot_address(slot) as *mut [u8; PAGE_SIZE]).as_ref() }
     }
 
     /// Address behind the last staging slot.
-    pub fn staging_end(&self) -> usize {
+    pub(crate) fn staging_end(&self) -> usize {
         self.staging_memory.as_ptr() as usize + self.staging_memory.len()
     }
 
     /// Byte range of a staging chunk.
-    pub fn chunk_range(&self, chunk: usize) -> Range<usize> {
+    pub(crate) fn chunk_range(&self, chunk: usize) -> Range<usize> {
         let start = self.slot_address(Slot((chunk * CHUNK_PAGES) as u16));
         start..start + CHUNK_PAGES * PAGE_SIZE
     }

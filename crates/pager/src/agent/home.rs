@@ -23,7 +23,7 @@ pub(super) const AGENT_OFFSET: usize = STACKS * STACK_STRIDE;
 
 /// One of the agent's stacks.
 #[derive(Clone, Copy)]
-pub enum Stack {
+pub(crate) enum Stack {
     Monitor = 0,
     Handler = 1,
     Fork = 2,
@@ -33,7 +33,7 @@ pub enum Stack {
 
 impl Agent {
     /// The stack for a purpose.
-    pub fn stack(&self, stack: Stack) -> Range<*mut u8> {
+    pub(crate) fn stack(&self, stack: Stack) -> Range<*mut u8> {
         let home = ptr::from_ref(self).cast::<u8>().cast_mut().wrapping_sub(AGENT_OFFSET);
         let start = home.wrapping_add(stack as usize * STACK_STRIDE);
         start..start.wrapping_add(STACK_BYTES)
@@ -43,7 +43,7 @@ impl Agent {
     ///
     /// # Safety
     /// Each part is for one user at a time.
-    pub unsafe fn codec_scratch(&self) -> CodecScratch {
+    pub(crate) unsafe fn codec_scratch(&self) -> CodecScratch {
         let mut start = ptr::from_ref(self)
             .cast::<u8>()
             .cast_mut()
@@ -67,9 +67,9 @@ impl Agent {
         }
     }
 
-    /// Gives the pages of a range back to the system: from then on they are zeros. The range lies in the
-    /// agent's own memory, and nobody relies on what it holds.
-    pub fn give_back(&self, range: Range<usize>) {
+    /// Gives the pages of a range back to the system: from then on they are zeros. The range lies
+    /// in the agent's own memory, and nobody relies on what it holds.
+    pub(crate) fn give_back(&self, range: Range<usize>) {
         let start = range.start.next_multiple_of(PAGE_SIZE);
         let end = range.end & !(PAGE_SIZE - 1);
         if start < end {
@@ -81,10 +81,10 @@ impl Agent {
         }
     }
 
-    /// The same for what the calling thread's stack has held below its present end. Not inlined: the frame
-    /// that is looked at must be the lowest.
+    /// The same for what the calling thread's stack has held below its present end. Not inlined:
+    /// the frame that is looked at must be the lowest.
     #[inline(never)]
-    pub fn give_back_stack(&self, stack: Stack) {
+    pub(crate) fn give_back_stack(&self, stack: Stack) {
         let here = 0u8;
         let end = (&raw const here as usize).saturating_sub(STACK_KEPT_BYTES);
         let stack = self.stack(stack);
@@ -94,7 +94,7 @@ impl Agent {
     }
 
     /// Is this mapping the agent's own? Such memory is never registered.
-    pub fn owns(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn owns(&self, range: &Range<usize>) -> bool {
         let overlaps = |own: &Range<usize>| range.start < own.end && own.start < range.end;
         overlaps(&(self.home_start..self.home_end))
             || overlaps(&crate::entry::library_range())
@@ -108,21 +108,21 @@ impl Agent {
     }
 
     /// Address ranges of the agent outside pool and staging: what counts as metadata.
-    pub fn home_range(&self) -> Range<usize> {
+    pub(crate) fn home_range(&self) -> Range<usize> {
         self.home_start + PAGE_SIZE..self.home_end - PAGE_SIZE
     }
 }
 
-/// Working memory for what the monitor reclaims with, for what the handler does in direct reclaim, and
-/// for what it decompresses with.
-pub struct CodecScratch {
+/// Working memory for what the monitor reclaims with, for what the handler does in direct reclaim,
+/// and for what it decompresses with.
+pub(crate) struct CodecScratch {
     pub monitor: CompressScratch,
     pub direct: CompressScratch,
     pub decompress: &'static mut [u8],
 }
 
 /// Working memory for compression, and for decompressing what is only compared.
-pub struct CompressScratch {
+pub(crate) struct CompressScratch {
     pub compress: &'static mut [u8],
     pub decompress: &'static mut [u8],
 }

@@ -18,7 +18,7 @@ use crate::take::sweep::Sweep;
 ///
 /// Lock order: `core` before any lock of the store.
 #[repr(C)]
-pub struct Core {
+pub(crate) struct Core {
     pub regions: Regions,
     pub staging: Staging,
     pub probation: Probation,
@@ -32,21 +32,21 @@ pub struct Core {
     pub has_taken: bool,
 }
 
-/// What a message is acted upon with, and pages are taken with: the agent, and all that is under its
-/// lock.
-pub struct Context<'a> {
+/// What a message is acted upon with, and pages are taken with: the agent, and all that is under
+/// its lock.
+pub(crate) struct Context<'a> {
     pub agent: &'static Agent,
     pub active: &'static Active,
     pub core: &'a mut Core,
 }
 
 /// How long the handler waits for the lock before it looks whether a fork holds it.
-pub const LOCK_PATIENCE_NS: u32 = 200_000;
+pub(crate) const LOCK_PATIENCE_NS: u32 = 200_000;
 
 impl Agent {
     /// Locks `core` with every message that was read also acted upon: what all but the handler
     /// itself must use.
-    pub fn lock_core(&self) -> MutexGuard<'_, Core> {
+    pub(crate) fn lock_core(&self) -> MutexGuard<'_, Core> {
         loop {
             let core = self.core.lock();
             if self.fork_copy.is_settled() {
@@ -58,7 +58,7 @@ impl Agent {
     }
 
     /// Locks `core` like [`Agent::lock_core`], if that can be had at once.
-    pub fn try_lock_core(&self) -> Option<MutexGuard<'_, Core>> {
+    pub(crate) fn try_lock_core(&self) -> Option<MutexGuard<'_, Core>> {
         self.core.try_lock().filter(|_| self.fork_copy.is_settled())
     }
 }

@@ -9,16 +9,16 @@ mod active;
 mod home;
 mod locked;
 mod own_process;
+mod presence;
+mod reclaim_hints;
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
-use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr::{self};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use ramfold_sys::mem::Reservation;
-use ramfold_sys::robust::RobustList;
 use ramfold_sys::sync::Mutex;
 use ramfold_sys::{Errno, PAGE_SIZE, proc};
 use rustix::fd::OwnedFd;
@@ -26,128 +26,94 @@ use rustix::mm::{Advice, madvise};
 #[cfg(not(test))]
 use rustix::thread::Pid;
 
+use self::account::OwnPlace;
 use self::home::{
     AGENT_OFFSET, DECOMPRESS_SCRATCH_BYTES, STACK_BYTES, STACK_STRIDE, STACKS,
     compress_scratch_bytes,
 };
-use crate::announce::Announcements;
+use self::own_process::{OwnProcess, ProgramProcess, StartedAs};
+use self::presence::Presence;
+use self::reclaim_hints::ReclaimHints;
+use crate::announce::{self, Announcements};
 use crate::cost;
 use crate::entry::session_place::{SessionHolders, SessionPlace};
 use crate::fork::copies::Copies;
 use crate::handler::HandlerBuffers;
+use crate::protocols::activation::Activation;
 use crate::protocols::fork_copy::ForkCopy;
 use crate::protocols::fork_gate::ForkGate;
+use crate::protocols::privileges::FollowedPrivileges;
 use crate::protocols::progress::Progress;
+use crate::protocols::sharing::Sharing;
 use crate::protocols::sleep_flag::SleepFlag;
-use crate::protocols::sync::Futex;
+use crate::protocols::spill_work::SpillWork;
+use crate::protocols::take_over::TakeOver;
 use crate::reclaim::ReclaimBuffers;
 #[cfg(not(test))]
 use crate::session::Once;
 use crate::session::{Process, Session};
 use crate::take::thread_ends::EndPages;
 
-pub use self::active::{Active, PROGRAM_MODE, STAGING_MODE};
-pub use self::home::{CompressScratch, Stack};
-pub use self::locked::{Context, Core, LOCK_PATIENCE_NS};
+pub(crate) use self::active::{Active, PROGRAM_MODE, STAGING_MODE};
+pub(crate) use self::home::{CompressScratch, Stack};
+pub(crate) use self::locked::{Context, Core, LOCK_PATIENCE_NS};
 
-/// All of the agent. Zeroed memory is a valid start; there is one for each process.
+/// All of the agent. Zeroed memory is a valid start, which [`Agent::lay_out`] goes on from; there
+/// is one for each process.
+///
+/// What is no atomic, and not in a cell, is written before anybody else knows of the agent. Of each
+/// of the others its own type says who writes and who reads it.
 #[repr(C)]
-pub struct Agent {
-    session: AtomicPtr<Session>,
-    process: AtomicPtr<Process>,
-    /// See [`Process::turn`].
-    turn: AtomicU32,
+pub(crate) struct Agent {
+    session: *const Session,
     home_start: usize,
     home_end: usize,
-    /// The program's process.
-    pid: AtomicU32,
-    /// In which its number counts.
-    pid_namespace: AtomicU64,
-    /// See [`process::end_word`], of the program's first thread; zero where it is not known.
-    end_word: AtomicUsize,
-    /// Of the first thread of the agent's process.
-    robust_list: RobustList,
-    /// As whom the agent was started, and in which namespace of users.
-    user: AtomicU32,
-    user_namespace: AtomicU64,
-    /// The account of a process for which the session has no place.
-    unlisted: Process,
-    /// One word, 1 in the address space that the agent's threads run in. The kernel clears it in
-    /// every copy of that (MADV_WIPEONFORK): so a process that was cloned behind libc's back finds
-    /// out that its agent is but a relic.
-    alive: AtomicPtr<AtomicU32>,
-    /// This process is such a copy, or descends from one.
-    pub abandoned: AtomicBool,
-    /// Ranges are registered, and pages may be missing that only the agent can bring back.
-    active: AtomicBool,
-    /// Could not become active, and said why: not tried again.
-    pub gave_up: AtomicBool,
+    started_as: StartedAs,
+    /// The path of the agent's library, empty where it is not known.
+    library: *const c_char,
+    /// The C library's calls pass through the agent, so that growth announces itself.
+    announces: bool,
+    place: OwnPlace,
+    program: ProgramProcess,
+    own_process: OwnProcess,
+    pub presence: Presence,
+    activation: Activation<Active>,
     /// Which way forks go.
     pub fork_gate: ForkGate,
     /// A fork that copies the process.
     pub fork_copy: ForkCopy,
-    /// Who waits for room.
-    pub progress: Progress,
-    pub monitor_sleep: SleepFlag,
-    /// Of the thread that writes the spill file, and what it sleeps on.
-    pub spill_sleep: SleepFlag,
-    pub spill_wake: Futex,
     /// One fork at a time goes through the agent; its state is here.
     pub trap: Mutex<crate::fork::Trap>,
-    /// Memory may be shared with a relative by fork, so that a page may cost less than a page.
-    pub shares_memory: AtomicBool,
-    /// Objects were kept for pages that are in memory: see [`crate::take::retained`].
-    pub keeps_objects: AtomicBool,
+    /// In a forked child: its memory is looked after.
+    pub take_over: TakeOver,
+    /// Is memory shared with a relative?
+    pub sharing: Sharing,
     /// What forks have made shared.
     pub copies: Copies,
+    /// Who waits for room.
+    pub progress: Progress,
+    /// What the monitor sleeps on is in the session: [`Process::wake`].
+    pub monitor_sleep: SleepFlag,
+    pub spill_work: SpillWork,
+    pub hints: ReclaimHints,
     /// Where the kernel writes when threads end.
     pub ends: EndPages,
     /// Writable memory that the program makes.
     pub announcements: Announcements,
-    /// Memory that the fault handler has let go, or the program unmapped, since the monitor looked at the
-    /// mappings: so much of what it has may be new.
-    pub released_bytes: AtomicU64,
-    /// `/dev/userfaultfd` and `/proc/self/pagemap` in the table of the agent's process, and one more; zero
-    /// where they are not open.
-    device: AtomicU32,
-    pagemap: AtomicU32,
     /// From whom the session can be had.
     pub session_holders: SessionHolders,
-    /// The program waits for the agent's process to be permitted no more than it is.
-    pub privileges_wanted: AtomicBool,
-    /// What it is permitted, or has tried to be: [`credentials::digest_of_this_thread`]. Zero before that
-    /// is known.
-    ///
-    /// [`credentials::digest_of_this_thread`]: ramfold_sys::credentials::digest_of_this_thread
-    pub privileges_digest: AtomicU64,
-    /// The path of the agent's library, or null.
-    library: AtomicPtr<c_char>,
-    /// The C library's calls pass through the agent, so that growth announces itself.
-    pub announces: AtomicBool,
-    /// What the process must cost before it is tried again to take something, where there was nothing.
-    pub retry_cost_bytes: AtomicU64,
-    /// The program grows faster than reclaim follows, in memory not registered yet.
-    pub outruns: AtomicBool,
-    /// What is to go to the spill file will get there, as far as one can know.
-    pub spill_works: AtomicBool,
-    /// A place in the session for the child of the fork that is under way.
-    child_place: AtomicPtr<Process>,
-    /// Thread number of the monitor.
-    monitor_thread: AtomicU32,
-    /// Futex: the number of the process whose memory the agent's threads look after, in a forked
-    /// child.
-    pub taken_over: AtomicU32,
+    /// What the agent's process may do.
+    pub privileges: FollowedPrivileges,
     /// Use [`Agent::lock_core`].
     pub core: Mutex<Core>,
-    active_parts: UnsafeCell<MaybeUninit<Active>>,
     pub monitor_buffers: UnsafeCell<ReclaimBuffers>,
     /// What the handler reclaims with when the monitor does not keep up.
     pub direct_buffers: UnsafeCell<ReclaimBuffers>,
     pub handler_buffers: UnsafeCell<HandlerBuffers>,
 }
 
-// SAFETY: the cells are each touched by one thread (monitor, handler) or written before the
-// `active` flag is set and only read after it was seen set.
+// SAFETY: the cells are each touched by one thread (monitor, handler); the pointers are to what is
+// shared between threads itself, and are not changed once a second thread knows of the agent.
 unsafe impl Sync for Agent {}
 
 /// The agent of this process, once there is one.
@@ -155,17 +121,17 @@ static AGENT: AtomicPtr<Agent> = AtomicPtr::new(ptr::null_mut());
 
 impl Agent {
     /// The agent of this process.
-    pub fn get() -> Option<&'static Agent> {
+    pub(crate) fn get() -> Option<&'static Agent> {
         // SAFETY: set once to an agent that is never freed.
         unsafe { AGENT.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Makes the agent of this process, asleep, and starts its process. `announces`: the program's calls
-    /// pass through it.
+    /// Makes the agent of this process, asleep, and starts its process. `announces`: the program's
+    /// calls pass through it.
     ///
     /// # Errors
     /// What the kernel says when there is no address space or no process to be had.
-    pub fn start(
+    pub(crate) fn start(
         session: &'static Session,
         process: &'static Process,
         announces: bool,
@@ -173,11 +139,9 @@ impl Agent {
         file: OwnedFd,
         library: &'static CStr,
     ) -> Result<(), Errno> {
-        let (agent, home) = Self::lay_out(session, process)?;
+        let (agent, home) = Self::lay_out(session, process, announces, library)?;
         core::mem::forget(home);
-        agent.announces.store(announces, Ordering::Relaxed);
         agent.session_holders.begin(place, &file);
-        agent.library.store(library.as_ptr().cast_mut(), Ordering::Relaxed);
         agent.note_program();
         let agent_pid = agent.spawn_process(crate::monitor::process_main)?;
         if agent.session_holders.handed_down().is_some() {
@@ -198,6 +162,8 @@ impl Agent {
     pub(crate) fn lay_out(
         session: &'static Session,
         process: &'static Process,
+        announces: bool,
+        library: &'static CStr,
     ) -> Result<(&'static Agent, Reservation), Errno> {
         let bytes = AGENT_OFFSET
             + size_of::<Agent>().next_multiple_of(PAGE_SIZE)
@@ -210,25 +176,25 @@ impl Agent {
         }
         home.commit(AGENT_OFFSET, home.len() - AGENT_OFFSET)?;
         let guarded = home.guarded_range();
-        let alive = home.as_ptr().wrapping_add(home.len() - PAGE_SIZE);
+        let here = home.as_ptr().wrapping_add(home.len() - PAGE_SIZE);
         // SAFETY: a committed page that holds nothing else.
-        unsafe { madvise(alive.cast(), PAGE_SIZE, Advice::LinuxWipeOnFork) }?;
+        unsafe { madvise(here.cast(), PAGE_SIZE, Advice::LinuxWipeOnFork) }?;
         // SAFETY: committed above, page-aligned and zeroed; zeroed memory is a valid agent.
         let agent = unsafe { &mut *home.as_ptr().add(AGENT_OFFSET).cast::<Agent>() };
         agent.home_start = guarded.start;
         agent.home_end = guarded.end;
-        agent.user.store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
-        agent.user_namespace.store(proc::user_namespace(), Ordering::Relaxed);
-        agent.session.store(ptr::from_ref(session).cast_mut(), Ordering::Relaxed);
-        agent.process.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
-        agent.turn.store(process.turn(), Ordering::Relaxed);
-        agent.alive.store(alive.cast(), Ordering::Relaxed);
-        agent.set_alive();
+        agent.started_as = StartedAs::now();
+        agent.library = library.as_ptr();
+        agent.announces = announces;
+        agent.session = session;
+        agent.place.begin(process);
+        // SAFETY: that page, whose kernel's mark stands, in memory that the agent lies in itself.
+        unsafe { agent.presence.lay_out(here.cast()) };
         Ok((agent, home))
     }
 
-    /// Before the program begins: where it has been given more memory than it may touch unasked, the
-    /// agent looks first.
+    /// Before the program begins: where it has been given more memory than it may touch unasked,
+    /// the agent looks first.
     fn announce_what_there_is(&self) {
         let memory = proc::Statm::open().and_then(|statm| statm.read());
         let Ok(memory) = memory else { return };
@@ -241,38 +207,46 @@ impl Agent {
     }
 
     /// The path of the agent's library, as the loader was asked for it.
-    pub fn library(&self) -> Option<&'static CStr> {
-        let path = self.library.load(Ordering::Relaxed);
+    pub(crate) fn library(&self) -> Option<&'static CStr> {
         // SAFETY: set at start to a string of the loader's that is never freed.
-        (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }).filter(|path| !path.is_empty())
+        Some(unsafe { CStr::from_ptr(self.library) }).filter(|path| !path.is_empty())
     }
 
     /// Is there an agent's process to announce growth to?
-    pub fn listens(&self) -> bool {
-        self.is_alive()
-            && !self.gave_up.load(Ordering::Relaxed)
-            && !self.abandoned.load(Ordering::Relaxed)
+    pub(crate) fn listens(&self) -> bool {
+        self.presence.is_here() && !self.activation.has_given_up()
     }
 
     /// For a thread of the program: it has just made this memory, or made it writable.
-    pub fn announce(&self, range: &Range<usize>) {
-        self.announcements.grow(range, || self.process().wake_agent());
+    pub(crate) fn announce(&self, range: &Range<usize>) {
+        announce::announce(&self.announcements, range, || self.process().wake_agent());
     }
 
-    pub fn session(&self) -> &'static Session {
+    /// Do the program's calls pass through the agent?
+    pub(crate) fn announces(&self) -> bool {
+        self.announces
+    }
+
+    /// What the agent shares with the others of the run.
+    #[inline]
+    pub(crate) fn session(&self) -> &'static Session {
         // SAFETY: set at start to a mapping that is never removed.
-        unsafe { &*self.session.load(Ordering::Relaxed) }
+        unsafe { &*self.session }
     }
 
-    /// The account of this process in the session.
-    pub fn process(&self) -> &'static Process {
-        // SAFETY: as above.
-        unsafe { &*self.process.load(Ordering::Relaxed) }
+    /// Could not become active, and said why: it is not tried again.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.activation.has_given_up()
+    }
+
+    /// For the monitor, which says why.
+    pub(crate) fn give_up(&self) {
+        self.activation.give_up();
     }
 
     /// Something happened that must not happen. The program must not go on with wrong data, nor
     /// hang: it is ended.
-    pub fn fail(&self, what: core::fmt::Arguments<'_>) -> ! {
+    pub(crate) fn fail(&self, what: core::fmt::Arguments<'_>) -> ! {
         // A simulation, in the test's own process.
         #[cfg(test)]
         panic!("{what}");

@@ -38,7 +38,7 @@ const FUNCTIONS: [(&CStr, usize, unsafe extern "C" fn()); 7] = [
 
 /// Diverts the system calls of this C library; `true` when all are. What is not found in it as expected
 /// stays as it is.
-pub fn divert(library: &CLibrary) -> bool {
+pub(crate) fn divert(library: &CLibrary) -> bool {
     if let Some(function) = library.function(c"syscall")
         && let Some(site) = find(function, LOAD_SIXTH)
     {

@@ -31,13 +31,13 @@ const STRINGS_BYTES_LEAST: u64 = 128 << 10;
 const STRINGS_BYTES_MOST: u64 = 6 << 20;
 
 #[inline(never)]
-pub fn on_execve(call: &Call) -> Answer {
+pub(super) fn on_execve(call: &Call) -> Answer {
     let [path, _, environment, ..] = call.arguments;
     along(call, Some(CWD), path, AtFlags::empty(), environment, 2)
 }
 
 #[inline(never)]
-pub fn on_execveat(call: &Call) -> Answer {
+pub(super) fn on_execveat(call: &Call) -> Answer {
     let [folder, path, _, environment, flags, _] = call.arguments;
     let flags = AtFlags::from_bits_retain(flags as u32);
     // Others ask for something else than an execution, or are refused.
@@ -240,8 +240,8 @@ fn fits(call: &Call, place: usize, path: &CStr) -> bool {
         for at in (list..).step_by(size_of::<usize>()).take_while(|_| list != 0) {
             match reader.word(at)? {
                 0 => break,
-                // SAFETY: it is the program's, which has passed it to a call.
                 string => {
+                    // SAFETY: it is the program's, which has passed it to a call.
                     let string = unsafe { reader.string(string, 32 * PAGE_SIZE - 1) }?;
                     bytes += string.count_bytes() + 1 + size_of::<usize>();
                 }

@@ -8,7 +8,7 @@ use crate::fork::{after_fork_in_child, after_fork_in_parent, before_fork, trap};
 
 /// Makes the call if it copies the process. Returns in parent and child.
 #[inline(never)]
-pub fn on_clone(call: &Call) -> Answer {
+pub(super) fn on_clone(call: &Call) -> Answer {
     let Call { number, arguments } = *call;
     if !trap::copies_memory(number, &arguments) {
         return Answer::AS_IT_IS;

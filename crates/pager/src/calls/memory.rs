@@ -38,14 +38,14 @@ fn pages_of(start: usize, bytes: usize) -> Range<usize> {
     (start & !(PAGE_SIZE - 1))..(start + bytes).next_multiple_of(PAGE_SIZE)
 }
 
-pub fn is_error(result: isize) -> bool {
+pub(super) fn is_error(result: isize) -> bool {
     (-4095..0).contains(&result)
 }
 
 /// What is populated at once is announced in between: the fault handler then fills it, with room made
 /// for it.
 #[inline(never)]
-pub fn on_mmap(call: &Call) -> Answer {
+pub(super) fn on_mmap(call: &Call) -> Answer {
     let [_, bytes, access, flags, ..] = call.arguments;
     if flags & (MAP_TYPE | MAP_STACK) == MAP_PRIVATE | MAP_STACK {
         return map_stack(call);
@@ -94,7 +94,7 @@ fn map_stack(call: &Call) -> Answer {
 }
 
 #[inline(never)]
-pub fn on_mprotect(call: &Call) -> Answer {
+pub(super) fn on_mprotect(call: &Call) -> Answer {
     let [start, bytes, access, ..] = call.arguments;
     let Some(agent) = listener().filter(|_| access & PROT_WRITE != 0) else {
         return Answer::AS_IT_IS;
@@ -107,7 +107,7 @@ pub fn on_mprotect(call: &Call) -> Answer {
 }
 
 #[inline(never)]
-pub fn on_mremap(call: &Call) -> Answer {
+pub(super) fn on_mremap(call: &Call) -> Answer {
     let Some(agent) = listener() else { return Answer::AS_IT_IS };
     let [old, old_bytes, new_bytes, flags, new, _] = call.arguments;
     let result = Mremap { old, old_bytes, new_bytes, flags, new }.make(agent);
@@ -117,13 +117,13 @@ pub fn on_mremap(call: &Call) -> Answer {
     Answer::made(result)
 }
 
-pub fn make_mremap(call: &Mremap) -> isize {
+pub(super) fn make_mremap(call: &Mremap) -> isize {
     let Mremap { old, old_bytes, new_bytes, flags, new } = *call;
     make(nr::MREMAP, [old, old_bytes, new_bytes, flags, new, 0])
 }
 
 #[inline(never)]
-pub fn on_brk(call: &Call) -> Answer {
+pub(super) fn on_brk(call: &Call) -> Answer {
     let Some(agent) = listener() else { return Answer::AS_IT_IS };
     let mut before = PROGRAM_BREAK.load(Ordering::Relaxed);
     if before == 0 {

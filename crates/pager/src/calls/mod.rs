@@ -19,26 +19,26 @@ mod memory;
 mod pieces;
 mod stubs;
 
-pub use divert::divert;
+pub(crate) use divert::divert;
 
 /// What is too large for the program's stack.
 static SCRATCHES: Scratches = Scratches::new();
 
 /// In a forked child, before it goes on.
-pub fn begin_child() {
+pub(crate) fn begin_child() {
     SCRATCHES.begin_child();
 }
 
 /// A system call that the program asks for, as the stubs put it on the stack.
 #[repr(C)]
-pub struct Call {
+pub(crate) struct Call {
     number: usize,
     arguments: [usize; 6],
 }
 
 /// In the two registers that a result is returned in.
 #[repr(C)]
-pub struct Answer {
+pub(crate) struct Answer {
     result: isize,
     /// 0: the call was not made, and is to be made as it is.
     is_made: usize,

@@ -22,7 +22,7 @@ const LOOKS_MAX: usize = 16;
 
 /// The arguments of mremap(2).
 #[derive(Clone, Copy)]
-pub struct Mremap {
+pub(super) struct Mremap {
     pub old: usize,
     pub old_bytes: usize,
     pub new_bytes: usize,
@@ -33,7 +33,7 @@ pub struct Mremap {
 impl Mremap {
     /// The call, made by the kernel or piece by piece. What the kernel answers, or an error as it gives
     /// them.
-    pub fn make(&self, agent: &Agent) -> isize {
+    pub(super) fn make(&self, agent: &Agent) -> isize {
         if agent.active().is_none() {
             return make_mremap(self);
         }

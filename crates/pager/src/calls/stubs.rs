@@ -12,14 +12,14 @@ use ramfold_sys::raw::nr;
 use super::on_call;
 
 /// Behind the instruction by which `syscall` of the C library enters the kernel.
-pub static RETURN_FROM_SYSCALL: AtomicUsize = AtomicUsize::new(0);
+pub(super) static RETURN_FROM_SYSCALL: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
     /// In the place of the last two instructions of `syscall`: the load of its last argument and
     /// the entry. It uses no stack for a call that it makes as it is, because some return on
     /// another.
     #[link_name = "ramfold_stub_syscall"]
-    pub fn stub_syscall();
+    pub(super) fn stub_syscall();
 }
 
 /// The call and its arguments go into an array on the stack, [`on_call`] is called with it, and the
@@ -117,7 +117,7 @@ macro_rules! stub {
     ($name:literal, $function:ident, $number:expr) => {
         unsafe extern "C" {
             #[link_name = $name]
-            pub fn $function();
+            pub(super) fn $function();
         }
 
         global_asm!(

@@ -8,11 +8,11 @@ use ramfold_sys::loaded::{self, Object};
 type Callback = extern "C" fn();
 
 /// The C library of this process.
-pub struct CLibrary(Object);
+pub(crate) struct CLibrary(Object);
 
 impl CLibrary {
     /// `None` in a program without one that is known.
-    pub fn find() -> Option<CLibrary> {
+    pub(crate) fn find() -> Option<CLibrary> {
         let known = |name: &CStr| {
             let name = name.to_bytes();
             name.starts_with(b"libc.so") || name.starts_with(b"libc.musl")
@@ -23,12 +23,12 @@ impl CLibrary {
     }
 
     /// Where a function of it is.
-    pub fn function(&self, name: &CStr) -> Option<Range<usize>> {
+    pub(crate) fn function(&self, name: &CStr) -> Option<Range<usize>> {
         self.0.symbol(name)
     }
 
     /// The program's environment, where the library passes none to constructors (musl).
-    pub fn environment(&self) -> Option<*const *const c_char> {
+    pub(crate) fn environment(&self) -> Option<*const *const c_char> {
         let is_glibc = self.function(c"gnu_get_libc_version").is_some();
         let variable = self.function(c"environ").filter(|_| !is_glibc)?;
         // SAFETY: a variable of that type.
@@ -36,7 +36,12 @@ impl CLibrary {
     }
 
     /// Asks to be told of forks. `false` where it cannot be asked.
-    pub fn follow_forks(&self, before: Callback, in_parent: Callback, in_child: Callback) -> bool {
+    pub(crate) fn follow_forks(
+        &self,
+        before: Callback,
+        in_parent: Callback,
+        in_child: Callback,
+    ) -> bool {
         if let Some(register) = self.function(c"__register_atfork") {
             // SAFETY: glibc's function, which is what pthread_atfork calls. The last argument
             // names the library whose unloading would take the callbacks away; this one stays.
@@ -56,7 +61,7 @@ impl CLibrary {
 
 /// Where libc keeps the area that the kernel writes the processor's number to (rseq(2)), from the
 /// thread pointer; zero where it does not say.
-pub fn find_rseq_offset() -> isize {
+pub(super) fn find_rseq_offset() -> isize {
     // SAFETY: as in `find`.
     let Ok(mut objects) = (unsafe { loaded::objects() }) else { return 0 };
     let found = objects.find_map(|object| object.symbol(c"__rseq_offset"));

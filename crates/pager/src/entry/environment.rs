@@ -17,15 +17,15 @@ use ramfold_sys::careful::CarefulReader;
 use super::session_place::SessionPlace;
 use crate::session::SESSION_VARIABLE;
 
-pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+pub(crate) const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 const PAD_VARIABLE: &str = "RAMFOLD_PAD";
 const PAD: &CStr = c"RAMFOLD_PAD=";
 
 /// A list of strings that ends with null: an environment, or null for none.
-pub type Strings = *const *const c_char;
+pub(crate) type Strings = *const *const c_char;
 
 /// The strings of an environment. The caller vouches for the list.
-pub fn strings(environment: Strings) -> impl Iterator<Item = &'static CStr> {
+pub(crate) fn strings(environment: Strings) -> impl Iterator<Item = &'static CStr> {
     let mut at = environment;
     core::iter::from_fn(move || {
         // SAFETY: a list of strings that ends with null, by the caller's word.
@@ -38,7 +38,7 @@ pub fn strings(environment: Strings) -> impl Iterator<Item = &'static CStr> {
 }
 
 /// The value of a variable in a string like `NAME=VALUE`.
-pub fn value_of<'a>(string: &'a CStr, name: &str) -> Option<&'a [u8]> {
+pub(crate) fn value_of<'a>(string: &'a CStr, name: &str) -> Option<&'a [u8]> {
     string.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }
 
@@ -47,7 +47,7 @@ const STRING_BYTES_MAX: usize = 32 << 12;
 
 /// What matters here of the environment that a program gives to another.
 #[derive(Clone, Copy, Debug)]
-pub struct Variables<'a> {
+pub(crate) struct Variables<'a> {
     list: Strings,
     pub count: usize,
     session: Option<&'a [u8]>,
@@ -59,7 +59,7 @@ impl Variables<'_> {
     ///
     /// # Safety
     /// What can be read must stay so, and as it is, while the variables are used.
-    pub unsafe fn find(list: Strings, reader: &mut CarefulReader) -> Option<Self> {
+    pub(crate) unsafe fn find(list: Strings, reader: &mut CarefulReader) -> Option<Self> {
         let mut found = Variables { list, count: 0, session: None, preload: None };
         if list.is_null() {
             return Some(found);
@@ -92,7 +92,7 @@ impl Variables<'_> {
 
 /// Why an environment stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unchanged {
+pub(crate) enum Unchanged {
     /// It leads to the agent.
     Leads,
     /// Its variable for the loader is as long as the kernel permits, or nearly.
@@ -101,7 +101,7 @@ pub enum Unchanged {
 
 /// What has to be different in an environment for the agent to come along.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Changes<'a> {
+pub(crate) struct Changes<'a> {
     session: &'a CStr,
     preload: Option<&'a CStr>,
     adds_session: bool,
@@ -110,7 +110,11 @@ pub struct Changes<'a> {
 
 impl<'a> Changes<'a> {
     /// How much text [`Self::new`] makes at most, with a name so long before all others.
-    pub fn text_bytes(variables: &Variables<'_>, library: &CStr, first_bytes: usize) -> usize {
+    pub(crate) fn text_bytes(
+        variables: &Variables<'_>,
+        library: &CStr,
+        first_bytes: usize,
+    ) -> usize {
         const OTHERS: usize = 256;
         let given = [variables.session, variables.preload];
         let given: usize = given.iter().flatten().map(|value| value.len()).sum();
@@ -122,7 +126,7 @@ impl<'a> Changes<'a> {
     ///
     /// # Errors
     /// Where nothing is to be different.
-    pub fn new(
+    pub(crate) fn new(
         place: &SessionPlace,
         library: &CStr,
         variables: &Variables<'_>,
@@ -174,13 +178,13 @@ impl<'a> Changes<'a> {
     }
 
     /// Variables more than there were, and the null at the end.
-    pub const MORE: usize = 3;
+    pub(crate) const MORE: usize = 3;
 
     /// Writes the changed environment: `list` has room for [`Changes::MORE`] more than there are.
     ///
     /// # Safety
     /// The environment must be as it was when the variables were found.
-    pub unsafe fn apply(&self, variables: &Variables<'_>, list: &mut [*const c_char]) {
+    pub(crate) unsafe fn apply(&self, variables: &Variables<'_>, list: &mut [*const c_char]) {
         let mut places = list.iter_mut();
         let mut put = |string: *const c_char| {
             if let Some(place) = places.next() {
@@ -215,7 +219,7 @@ impl<'a> Changes<'a> {
 
 /// An environment without what leads to the agent.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Without<'a> {
+pub(crate) struct Without<'a> {
     /// What is left of the variable for the loader.
     preload: Option<&'a CStr>,
 }
@@ -223,7 +227,11 @@ pub struct Without<'a> {
 impl<'a> Without<'a> {
     /// `None` where the environment does not lead there. As much text as [`Changes::text_bytes`] says is
     /// enough.
-    pub fn new(library: &CStr, variables: &Variables<'_>, text: &'a mut [u8]) -> Option<Self> {
+    pub(crate) fn new(
+        library: &CStr,
+        variables: &Variables<'_>,
+        text: &'a mut [u8],
+    ) -> Option<Self> {
         let list = variables.preload?;
         let library = library.to_bytes();
         if !list.split(splits).any(|name| name == library) {
@@ -250,7 +258,7 @@ impl<'a> Without<'a> {
     ///
     /// # Safety
     /// As of [`Changes::apply`].
-    pub unsafe fn apply(&self, variables: &Variables<'_>, list: &mut [*const c_char]) {
+    pub(crate) unsafe fn apply(&self, variables: &Variables<'_>, list: &mut [*const c_char]) {
         let strings = (0..variables.count).filter_map(|index| {
             // SAFETY: within the list, which is of strings, by the caller's word.
             let string = unsafe { variables.list.add(index).read_unaligned() };
@@ -321,7 +329,7 @@ unsafe fn is_variable(string: *const c_char, name: &str) -> bool {
 /// # Safety
 /// It must be the environment as the kernel put it on the stack, with the auxiliary vector behind it, and
 /// nobody may use it meanwhile.
-pub unsafe fn restore(environment: Strings) {
+pub(crate) unsafe fn restore(environment: Strings) {
     let find =
         |name: &str| strings(environment).position(|string| value_of(string, name).is_some());
     let Some(place) = find(SESSION_VARIABLE) else { return };

@@ -6,14 +6,14 @@ use core::ops::Range;
 
 /// Addresses of this library. What it keeps in its writable parts must stay in memory.
 #[cfg(not(feature = "preload"))]
-pub fn library_range() -> Range<usize> {
+pub(crate) fn library_range() -> Range<usize> {
     0..0
 }
 
 /// Where libc keeps the area that the kernel writes the processor's number to (rseq(2)), from the
 /// thread pointer.
 #[cfg(not(feature = "preload"))]
-pub fn rseq_offset() -> isize {
+pub(crate) fn rseq_offset() -> isize {
     0
 }
 
@@ -22,13 +22,15 @@ mod builtins;
 #[cfg(feature = "preload")]
 mod c_library;
 #[cfg(any(test, feature = "preload"))]
-pub mod environment;
-pub mod session_place;
+pub(crate) mod environment;
+pub(crate) mod session_place;
 
+#[cfg(all(feature = "preload", target_arch = "x86_64"))]
+pub(crate) use c_library::CLibrary;
 #[cfg(feature = "preload")]
-pub use c_library::CLibrary;
-#[cfg(feature = "preload")]
-pub use preload::{library_range, rseq_offset};
+pub(crate) use preload::library_range;
+#[cfg(all(feature = "preload", target_arch = "x86_64"))]
+pub(crate) use preload::rseq_offset;
 
 #[cfg(feature = "preload")]
 mod preload {
@@ -54,7 +56,7 @@ mod preload {
         static _end: u8;
     }
 
-    pub fn library_range() -> Range<usize> {
+    pub(crate) fn library_range() -> Range<usize> {
         let start = (&raw const __ehdr_start) as usize;
         let end = (&raw const _end) as usize;
         start..end.next_multiple_of(PAGE_SIZE)
@@ -68,7 +70,7 @@ mod preload {
 
     static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
 
-    pub fn rseq_offset() -> isize {
+    pub(crate) fn rseq_offset() -> isize {
         RSEQ_OFFSET.load(Ordering::Relaxed)
     }
 

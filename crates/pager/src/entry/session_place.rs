@@ -1,17 +1,17 @@
 //! Where a session is found: in the launcher, or in whoever else has it open.
 
 use core::fmt;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::path::Path;
 use ramfold_sys::{Errno, credentials, proc};
 use rustix::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use rustix::fs::{Access, Mode, OFlags, access, open};
 
-/// The value of the session's variable: `PID:FD:KEY`, or `fd:FD:KEY` for a descriptor that was handed
-/// down.
+/// The value of the session's variable: `PID:FD:KEY`, or `fd:FD:KEY` for a descriptor that was
+/// handed down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SessionPlace {
+pub(crate) struct SessionPlace {
     /// Zero: the descriptor is this process's.
     pub pid: u32,
     pub fd: i32,
@@ -21,7 +21,7 @@ pub struct SessionPlace {
 const HANDED_DOWN: &str = "fd";
 
 impl SessionPlace {
-    pub fn parse(value: &[u8]) -> Option<SessionPlace> {
+    pub(crate) fn parse(value: &[u8]) -> Option<SessionPlace> {
         let mut parts = core::str::from_utf8(value).ok()?.split(':');
         let pid = parts.next()?;
         Some(SessionPlace {
@@ -33,7 +33,7 @@ impl SessionPlace {
 
     /// # Errors
     /// What open(2) says. What was handed down is the caller's from now on.
-    pub fn open(&self) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
         if self.pid == 0 {
             // SAFETY: opened for this process by the one before it in it, and known to nobody else.
             return Ok(unsafe { OwnedFd::from_raw_fd(self.fd) });
@@ -69,51 +69,62 @@ impl fmt::Display for SessionPlace {
     }
 }
 
-/// Whom a process can have the session from: the launcher, or its own agent's process, which keeps it
-/// open. The first may be out of sight, in another namespace of processes or behind chroot(2). Zeroed
-/// memory: nobody.
+/// Whom a process can have the session from: the launcher, or its own agent's process, which keeps
+/// it open. The first may be out of sight, in another namespace of processes or behind chroot(2).
+/// Zeroed memory: nobody.
+///
+/// | word | written by | read by | orders |
+/// |---|---|---|---|
+/// | `launcher`, `key` | who starts the agent | all | by the start of the agent's process |
+/// | `handed_down` | who starts the agent; again when the agent's process has the descriptor | the agent's process | by its start, and by [`Process::agent_pid`](crate::session::Process::agent_pid), which it writes after it has read this |
+/// | `agent` | the agent's process | threads of the program | nothing: number and descriptor are one word; a forked child finds its parent's until then |
 #[repr(C)]
-pub struct SessionHolders {
+pub(crate) struct SessionHolders {
     launcher: Holder,
     agent: Holder,
     key: AtomicU64,
-    /// The descriptor that was handed down to this process, and one more, until the agent's process has it.
+    /// The descriptor that was handed down to this process, and one more, until the agent's process
+    /// has it.
     handed_down: AtomicU32,
 }
 
-#[repr(C)]
-struct Holder {
-    pid: AtomicU32,
-    fd: AtomicI32,
+/// The number of a process, and a descriptor of it.
+struct Holder(AtomicU64);
+
+impl Holder {
+    fn set(&self, pid: u32, fd: i32) {
+        self.0.store(u64::from(pid) << 32 | u64::from(fd as u32), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (u32, i32) {
+        let word = self.0.load(Ordering::Relaxed);
+        ((word >> 32) as u32, word as i32)
+    }
 }
 
 impl SessionHolders {
     /// At the start of the agent, when the session is open.
-    pub fn begin(&self, place: &SessionPlace, file: &OwnedFd) {
+    pub(crate) fn begin(&self, place: &SessionPlace, file: &OwnedFd) {
         if place.pid == 0 {
             self.handed_down.store(file.as_raw_fd() as u32 + 1, Ordering::Relaxed);
         }
-        self.launcher.pid.store(place.pid, Ordering::Relaxed);
-        self.launcher.fd.store(place.fd, Ordering::Relaxed);
+        self.launcher.set(place.pid, place.fd);
         self.key.store(place.key, Ordering::Relaxed);
     }
 
     /// What the agent's process must keep of the program's descriptors.
-    pub fn handed_down(&self) -> Option<i32> {
+    pub(crate) fn handed_down(&self) -> Option<i32> {
         Some(self.handed_down.load(Ordering::Relaxed).checked_sub(1)? as i32)
     }
 
     /// The agent's process has it.
-    pub fn note_handed_on(&self) {
+    pub(crate) fn note_handed_on(&self) {
         self.handed_down.store(0, Ordering::Relaxed);
     }
 
     fn of(&self, holder: &Holder) -> SessionPlace {
-        SessionPlace {
-            pid: holder.pid.load(Ordering::Relaxed),
-            fd: holder.fd.load(Ordering::Relaxed),
-            key: self.key.load(Ordering::Relaxed),
-        }
+        let (pid, fd) = holder.get();
+        SessionPlace { pid, fd, key: self.key.load(Ordering::Relaxed) }
     }
 
     fn open_any(&self) -> Result<OwnedFd, Errno> {
@@ -123,26 +134,27 @@ impl SessionHolders {
         held.find_map(|place| place.open().ok()).ok_or(Errno::NOENT)
     }
 
-    /// For the agent's process: keeps the session open, if it does not yet. A forked child has it from its
-    /// parent's.
-    pub fn hold(&self) {
-        if self.agent.pid.load(Ordering::Relaxed) == proc::own_pid() {
+    /// For the agent's process: keeps the session open, if it does not yet. A forked child has it
+    /// from its parent's.
+    pub(crate) fn hold(&self) {
+        let pid = proc::own_pid();
+        if self.agent.get().0 == pid {
             return;
         }
         let open = || self.open_any().map(IntoRawFd::into_raw_fd);
         if let Ok(file) = self.handed_down().map_or_else(open, Ok) {
             // As long as this process lives.
-            self.agent.fd.store(file, Ordering::Relaxed);
-            self.agent.pid.store(proc::own_pid(), Ordering::Release);
+            self.agent.set(pid, file);
         }
     }
 
-    /// Where a program finds the session that is about to be executed in this process. The descriptor, if
-    /// one is returned, is for that program, and is to be closed if it is not executed after all.
+    /// Where a program finds the session that is about to be executed in this process. The
+    /// descriptor, if one is returned, is for that program, and is to be closed if it is not
+    /// executed after all.
     ///
     /// # Errors
     /// What open(2) says where it cannot be reached in any way.
-    pub fn for_execution(&self) -> Result<(SessionPlace, Option<OwnedFd>), Errno> {
+    pub(crate) fn for_execution(&self) -> Result<(SessionPlace, Option<OwnedFd>), Errno> {
         let launcher = self.of(&self.launcher);
         let is_reachable = launcher.is_reachable();
         // What is executed may find less than the caller.

@@ -17,9 +17,17 @@ use crate::kernel::Kernel;
 use crate::page;
 use crate::session::Process;
 
+/// | word | written by | read by | orders |
+/// |---|---|---|---|
+/// | `saved_bytes`, `copied_bytes`, `owed_bytes`, `owed_lately_bytes` | the monitor, as measured; forking threads, and who notices copies, add to them | the monitor, who measures room | nothing: estimates until the next measurement |
+/// | `owed_ns` | the monitor | the monitor | nothing |
+/// | `forked_bytes`, `working_bytes` | the forking thread, before the clone | the same, and in the child its copy | by the clone |
+/// | `is_guarded` | who guards memory or leaves it, with the agent's lock; the forking thread, after the clone | the monitor | nothing: memory is guarded twice, or the next look guards it |
+/// | `open` | the forking thread, before it brings the pages in | who guards memory, after it has protected them | in an order that all see: it is let through there, or the pages come in after |
+///
 /// All zero: nothing is shared.
 #[repr(C)]
-pub struct Copies {
+pub(crate) struct Copies {
     /// What this process's part of what it shares makes less than all of that.
     saved_bytes: AtomicU64,
     /// What was copied since that was measured.
@@ -39,29 +47,29 @@ pub struct Copies {
 }
 
 /// Addresses that the kernel may write to while a fork is made.
-pub const WRITTEN_IN_FORK: usize = 6;
+pub(crate) const WRITTEN_IN_FORK: usize = 6;
 
 impl Copies {
-    pub fn saved_bytes(&self) -> u64 {
+    pub(crate) fn saved_bytes(&self) -> u64 {
         self.saved_bytes.load(Ordering::Relaxed)
     }
 
     /// As measured. A copy was counted in full here, but a part of that the relatives pay, for what is
     /// left to them.
-    pub fn set_saved_bytes(&self, bytes: u64) {
+    pub(crate) fn set_saved_bytes(&self, bytes: u64) {
         let before = self.saved_bytes.swap(bytes, Ordering::Relaxed);
         let copied = self.copied_bytes.swap(0, Ordering::Relaxed);
         let owed = bytes.saturating_sub(before).min(copied);
         self.owed_lately_bytes.fetch_add(owed, Ordering::Relaxed);
     }
 
-    pub fn owed_bytes(&self) -> u64 {
+    pub(crate) fn owed_bytes(&self) -> u64 {
         let lately = self.owed_lately_bytes.load(Ordering::Relaxed);
         self.owed_bytes.load(Ordering::Relaxed) + lately
     }
 
     /// For the monitor: what these have measured is owed no more.
-    pub fn settle(&self, mut relatives: impl Iterator<Item = &'static Process>) {
+    pub(crate) fn settle(&self, mut relatives: impl Iterator<Item = &'static Process>) {
         if self.owed_bytes() == 0 {
             return;
         }
@@ -76,16 +84,16 @@ impl Copies {
     }
 
     /// What may be copied unasked.
-    pub fn unasked_bytes(&self) -> u64 {
+    pub(crate) fn unasked_bytes(&self) -> u64 {
         if self.is_guarded() { 0 } else { self.saved_bytes() }
     }
 
-    pub fn is_guarded(&self) -> bool {
+    pub(crate) fn is_guarded(&self) -> bool {
         self.is_guarded.load(Ordering::Relaxed)
     }
 
     /// In a forked child, before anything is registered.
-    pub fn begin_child(&self) {
+    pub(crate) fn begin_child(&self) {
         self.saved_bytes.store(0, Ordering::Relaxed);
         self.copied_bytes.store(0, Ordering::Relaxed);
         self.owed_bytes.store(0, Ordering::Relaxed);
@@ -95,14 +103,14 @@ impl Copies {
 
     /// Before a fork, and before these are brought in: what the kernel may write to meanwhile is not
     /// protected any more. Who forks would wait for the handler, and that for the end of the fork.
-    pub fn keep_open(&self, addresses: &[usize; WRITTEN_IN_FORK]) {
+    pub(crate) fn keep_open(&self, addresses: &[usize; WRITTEN_IN_FORK]) {
         for (place, &address) in self.open.iter().zip(addresses) {
             place.store(address, Ordering::SeqCst);
         }
     }
 
     /// Before a fork: what there is to share. Both agents write at once to what they work with.
-    pub fn begin_fork(&self, process: &Process) {
+    pub(crate) fn begin_fork(&self, process: &Process) {
         let working = process.metadata_bytes.load(Ordering::Relaxed)
             + process.staging_bytes.load(Ordering::Relaxed);
         self.forked_bytes.store(process.cost_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -116,12 +124,12 @@ impl Copies {
     }
 
     /// What the child of a fork costs, until that is measured.
-    pub fn child_bytes(&self) -> u64 {
+    pub(crate) fn child_bytes(&self) -> u64 {
         self.half_bytes() + self.working_bytes.load(Ordering::Relaxed)
     }
 
     /// After a fork, in the parent: all is shared anew. Returns how much less it costs.
-    pub fn begin_sharing(&self) -> u64 {
+    pub(crate) fn begin_sharing(&self) -> u64 {
         self.is_guarded.store(false, Ordering::Relaxed);
         let half = self.half_bytes();
         self.saved_bytes.fetch_add(half, Ordering::Relaxed);
@@ -140,7 +148,7 @@ impl Copies {
 
 /// Could the session pass its cap if this process copied what it shares, `shared_bytes` of the
 /// `anonymous_bytes` that it has? What a relative pays of these may not be known yet.
-pub fn must_be_guarded(agent: &Agent, anonymous_bytes: u64, shared_bytes: u64) -> bool {
+pub(crate) fn must_be_guarded(agent: &Agent, anonymous_bytes: u64, shared_bytes: u64) -> bool {
     let session = agent.session();
     let known = cost::others_claim(agent) + agent.cost();
     let total = known.max(anonymous_bytes) + session.unused_pool_bytes();
@@ -148,7 +156,7 @@ pub fn must_be_guarded(agent: &Agent, anonymous_bytes: u64, shared_bytes: u64) -
 }
 
 /// Protects all memory that is registered. Not now where an event waits to be read.
-pub fn guard(context: &Context<'_>) {
+pub(crate) fn guard(context: &Context<'_>) {
     let Context { agent, active, .. } = *context;
     let copies = &agent.copies;
     let ranges = || context.core.regions.as_slice().iter().map(|region| region.start..region.end);
@@ -166,7 +174,7 @@ pub fn guard(context: &Context<'_>) {
 }
 
 /// Nothing is shared any more.
-pub fn leave_unguarded(context: &Context<'_>) {
+pub(crate) fn leave_unguarded(context: &Context<'_>) {
     let Context { agent, active, .. } = *context;
     for region in context.core.regions.as_slice() {
         // What stays protected is asked for, and is a fault too many.
@@ -180,7 +188,7 @@ pub fn leave_unguarded(context: &Context<'_>) {
 ///
 /// # Errors
 /// `EAGAIN` while an event waits to be read; `ENOENT` where the memory is gone.
-pub fn let_write(
+pub(crate) fn let_write(
     agent: &Agent,
     active: &Active,
     address: usize,
@@ -190,7 +198,7 @@ pub fn let_write(
     let zeros = zero_page::count(active, range.clone());
     active.kernel.write_protect(range, false)?;
     agent.add_cost((zeros * PAGE_SIZE) as u64);
-    if agent.shares_memory.load(Ordering::Relaxed) {
+    if agent.sharing.is_shared() {
         let copied = (pages - zeros) as u64;
         agent.process().counters.pages_written_shared.fetch_add(copied, Ordering::Relaxed);
         count(agent, copied * PAGE_SIZE as u64);
@@ -199,10 +207,10 @@ pub fn let_write(
 }
 
 /// Counts what was copied of the pool, which the agent writes to itself.
-pub fn count_copied(agent: &Agent, active: &Active) {
+pub(crate) fn count_copied(agent: &Agent, active: &Active) {
     let bytes = active.store.take_copied_bytes() as u64;
     // Who shares nothing any more makes no copies.
-    if bytes > 0 && agent.shares_memory.load(Ordering::Relaxed) {
+    if bytes > 0 && agent.sharing.is_shared() {
         count(agent, bytes);
     }
 }

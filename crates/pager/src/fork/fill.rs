@@ -21,7 +21,7 @@ const FAMILY_MAX: usize = 32;
 const CHANGES_MAX: usize = 64;
 
 /// Gives `child`, and the children it makes meanwhile, every evicted page.
-pub fn fill_child(
+pub(crate) fn fill_child(
     context: &mut Context<'_>,
     child: Uffd,
     decompressor: &mut Decompressor<'_>,

@@ -12,18 +12,18 @@
 //! the fork in the same way (`calls/`). Or it clones without libc at all. With `CAP_SYS_PTRACE` the
 //! kernel reports that (`EVENT_FORK`), and the child is given all of its evicted pages uncompressed.
 
-pub mod copies;
+pub(crate) mod copies;
 mod fill;
 #[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
 #[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
-pub mod trap;
+pub(crate) mod trap;
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use ramfold_sys::file::DirectFile;
 use ramfold_sys::{Errno, PAGE_SIZE, maps, proc, time};
-use rustix::thread::{Timespec, futex, sched_yield};
+use rustix::thread::sched_yield;
 
 use crate::agent::{Active, Agent, Context, Core, PROGRAM_MODE, STAGING_MODE};
 use crate::cost;
@@ -33,8 +33,8 @@ use crate::monitor::Monitor;
 use crate::monitor::privileges;
 use crate::page;
 
-pub use fill::fill_child;
-pub use trap::{CAN_TAKE_OVER, Trap};
+pub(crate) use fill::fill_child;
+pub(crate) use trap::{CAN_TAKE_OVER, Trap};
 
 /// How long a fork waits for room.
 const ROOM_NS_MAX: u64 = 1_000_000_000;
@@ -43,19 +43,16 @@ const LOOK_NS: u64 = 1_000_000;
 /// Least reserve of a child's pool.
 const CHILD_RESERVE_MIN: usize = 64 << 10;
 /// Between two looks whether the agent of a child lives.
-const TAKE_OVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const TAKE_OVER_NS: u64 = 100_000_000;
 /// How long a child waits for its parent to let go of the child's registrations.
 const HAND_OVER_NS: u64 = 30_000_000_000;
 
 /// Runs in the forking thread before libc forks (`pthread_atfork`).
-pub extern "C" fn before_fork() {
+pub(crate) extern "C" fn before_fork() {
     let Some(agent) = Agent::get() else { return };
     // A clone that bypassed libc made this process. It was given all of its memory, and has no
     // agent; nor will its children.
-    if !agent.is_alive() {
-        agent.abandoned.store(true, Ordering::Relaxed);
-    }
-    if agent.abandoned.load(Ordering::Relaxed) {
+    if agent.presence.look_before_fork() {
         return;
     }
     privileges::follow_before_fork(agent);
@@ -76,7 +73,7 @@ fn make_room(agent: &Agent) {
     let mark = cost::watermarks(agent.session()).fork;
     let cost = || cost::total(agent);
     // What is shared already cannot be taken out.
-    let shares = agent.shares_memory.load(Ordering::Relaxed);
+    let shares = agent.sharing.is_shared();
     if agent.active().is_none() || shares || cost() <= mark {
         return;
     }
@@ -91,9 +88,9 @@ fn make_room(agent: &Agent) {
 }
 
 /// Runs in the parent after libc forked, or failed to.
-pub extern "C" fn after_fork_in_parent() {
+pub(crate) extern "C" fn after_fork_in_parent() {
     let Some(agent) = Agent::get() else { return };
-    if agent.abandoned.load(Ordering::Relaxed) {
+    if agent.presence.is_abandoned() {
         return;
     }
     if trap::disarm(trap::Side::Parent) {
@@ -106,9 +103,9 @@ pub extern "C" fn after_fork_in_parent() {
 }
 
 /// Runs in the child after libc forked.
-pub extern "C" fn after_fork_in_child() {
+pub(crate) extern "C" fn after_fork_in_child() {
     let Some(agent) = Agent::get() else { return };
-    if agent.abandoned.load(Ordering::Relaxed) {
+    if agent.presence.is_abandoned() {
         return;
     }
     let went_through_the_agent = trap::disarm(trap::Side::Child);
@@ -122,7 +119,7 @@ pub extern "C" fn after_fork_in_child() {
             agent.fail(format_args!("a fork got past the agent"));
         }
         // The kernel told the parent's handler, which gives this process what is missing.
-        agent.abandoned.store(true, Ordering::Relaxed);
+        agent.presence.abandon();
         return;
     }
     // SAFETY: as above; a monitor that was about to activate held it, and had done nothing yet.
@@ -144,17 +141,17 @@ fn start_asleep(agent: &'static Agent) {
 /// What a child's agent must not take from its parent's. Returns what [`Agent::note_program`] does.
 fn begin_process(agent: &'static Agent) -> bool {
     let is_in_new_namespace = agent.note_program();
-    agent.set_alive();
+    agent.presence.begin();
     agent.fork_gate.begin_child();
     agent.fork_copy.begin_child();
     agent.progress.begin_child();
     agent.announcements.begin_child();
     #[cfg(all(feature = "preload", target_arch = "x86_64"))]
     crate::calls::begin_child();
-    agent.privileges_digest.store(0, Ordering::Relaxed);
+    agent.privileges.begin_child();
     agent.begin_account();
     agent.copies.begin_child();
-    agent.note_sharing();
+    agent.note_parent();
     is_in_new_namespace
 }
 
@@ -170,18 +167,13 @@ pub(super) fn begin_child(agent: &'static Agent) {
     let processes = 1 + agent.others().count();
     let reserve = agent.session().reserve_bytes.load(Ordering::Relaxed) as usize / processes;
     active.store.set_reserve(reserve.max(CHILD_RESERVE_MIN));
+    agent.take_over.begin();
     let spawned = agent.spawn_process(crate::monitor::process_main_in_child);
     let process = match spawned {
         Ok(process) => process,
         Err(errno) => agent.fail(format_args!("cannot start the agent of a forked child: {errno}")),
     };
-    let pid = agent.pid();
-    loop {
-        let seen = agent.taken_over.load(Ordering::Acquire);
-        if seen == pid {
-            return;
-        }
-        let _ = futex::wait(&agent.taken_over, futex::Flags::PRIVATE, seen, Some(&TAKE_OVER));
+    while !agent.take_over.is_finished_within(TAKE_OVER_NS) {
         // A filter of the program's (seccomp) may have ended it.
         if proc::has_ended(process) == Ok(true) {
             agent.fail(format_args!("the agent of a forked child has ended"));
@@ -190,7 +182,7 @@ pub(super) fn begin_child(agent: &'static Agent) {
 }
 
 /// In the child's monitor: registers the memory again, with a descriptor of the child's own.
-pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
+pub(crate) fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     let (kernel, told_of_forks) = match Host::open(agent) {
         Ok(opened) => opened,
         Err(error) => agent.fail(format_args!("a forked child: {error:?}")),
@@ -244,8 +236,7 @@ pub fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
     // No fork is under way: this process has one thread, which waits.
     agent.fork_gate.close();
     agent.process().active.store(1, Ordering::Relaxed);
-    agent.taken_over.store(agent.pid(), Ordering::Release);
-    let _ = futex::wake(&agent.taken_over, futex::Flags::PRIVATE, 1);
+    agent.take_over.finish();
 }
 
 /// Opens the spill file, which this process has pages in. The parent's number for it is in the copy of

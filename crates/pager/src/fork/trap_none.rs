@@ -3,22 +3,22 @@
 use crate::agent::Agent;
 
 /// Can a child be given an agent of its own? Otherwise every fork is one that bypasses libc.
-pub const CAN_TAKE_OVER: bool = false;
+pub(crate) const CAN_TAKE_OVER: bool = false;
 
 /// What `Agent::trap` guards.
-pub struct Trap;
+pub(crate) struct Trap;
 
 /// Who asks for the trap to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     Parent,
     Child,
 }
 
 /// Never called.
-pub fn arm(_agent: &Agent) {}
+pub(crate) fn arm(_agent: &Agent) {}
 
 /// There was no trap.
-pub fn disarm(_side: Side) -> bool {
+pub(crate) fn disarm(_side: Side) -> bool {
     false
 }

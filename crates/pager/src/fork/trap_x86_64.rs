@@ -18,7 +18,7 @@ use crate::fork::copies::{self, WRITTEN_IN_FORK};
 use crate::page;
 
 /// Can a child be given an agent of its own?
-pub const CAN_TAKE_OVER: bool = true;
+pub(crate) const CAN_TAKE_OVER: bool = true;
 
 const CLONE_VM: usize = 0x100;
 /// The least that a kernel takes of `struct clone_args`.
@@ -46,11 +46,11 @@ struct KernelSigaction {
 }
 
 /// What `Agent::trap` guards: that one fork at a time goes through the agent.
-pub struct Trap;
+pub(crate) struct Trap;
 
 /// Who asks for the trap to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     Parent,
     Child,
 }
@@ -79,7 +79,7 @@ static ARMED: Armed = Armed {
 };
 
 /// Traps the system calls of the calling thread from here on.
-pub fn arm(agent: &Agent) {
+pub(crate) fn arm(agent: &Agent) {
     let action = KernelSigaction {
         handler: on_sigsys as *const () as usize,
         flags: SA_SIGINFO | SA_RESTORER,
@@ -128,13 +128,13 @@ pub fn arm(agent: &Agent) {
 }
 
 /// Has the calling thread armed the trap?
-pub fn is_armed() -> bool {
+pub(crate) fn is_armed() -> bool {
     ARMED.thread.load(Ordering::Relaxed) == proc::own_thread()
 }
 
 /// Ends the trapping where it has not ended with the clone. `false` when the calling thread (in
 /// the child: the thread it is a copy of) had no trap.
-pub fn disarm(side: Side) -> bool {
+pub(crate) fn disarm(side: Side) -> bool {
     let own = match side {
         Side::Parent => is_armed(),
         // In a child that was copied otherwise, the trap may be that of another thread's fork.
@@ -251,7 +251,7 @@ struct Context {
 }
 
 /// Does this clone, clone3 or fork make a process with a copy of the memory?
-pub fn copies_memory(number: usize, call: &[usize; 6]) -> bool {
+pub(crate) fn copies_memory(number: usize, call: &[usize; 6]) -> bool {
     match number {
         nr::CLONE => call[0] & CLONE_VM == 0,
         // What the kernel is going to refuse is not looked at.
@@ -305,7 +305,7 @@ struct Request {
 
 /// Makes the clone with the agent at rest, and returns what the kernel did. The calling thread has
 /// armed the trap.
-pub fn fork_from_agent_stack(number: usize, call: &[usize; 6]) -> isize {
+pub(crate) fn fork_from_agent_stack(number: usize, call: &[usize; 6]) -> isize {
     let Some(agent) = Agent::get() else { return -(Errno::AGAIN.raw_os_error() as isize) };
     let (child_tid, parent_tid) = match number {
         // flags, stack, parent_tid, child_tid, tls
@@ -395,7 +395,7 @@ extern "C" fn copy_process(request: *mut ()) {
     if result == 0 {
         ARMED.in_child.store(true, Ordering::Relaxed);
         if filled {
-            agent.abandoned.store(true, Ordering::Relaxed);
+            agent.presence.abandon();
         } else {
             super::begin_child(agent);
         }

@@ -9,7 +9,7 @@ use crate::spill;
 
 /// Where a page's content was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub(crate) enum Found {
     Nothing,
     /// In the buffer that was given.
     Here,
@@ -18,7 +18,7 @@ pub enum Found {
 }
 
 /// Makes a page of what the store has in memory.
-pub fn load(
+pub(crate) fn load(
     agent: &Agent,
     active: &Active,
     page: PageNumber,
@@ -49,7 +49,7 @@ pub fn load(
 ///
 /// # Errors
 /// If the object is none that this encoding has.
-pub fn expand(
+pub(crate) fn expand(
     encoding: u8,
     bytes: &[u8],
     decompressor: &mut Decompressor<'_>,
@@ -67,7 +67,7 @@ pub fn expand(
 }
 
 /// Makes a page of what the store has of it, wherever that is. `false` if it has nothing.
-pub fn load_now(
+pub(crate) fn load_now(
     agent: &Agent,
     active: &Active,
     page: PageNumber,
@@ -96,6 +96,6 @@ pub fn load_now(
 }
 
 /// The page is lost. The program must not go on without it.
-pub fn fail(agent: &Agent, page: PageNumber, error: &dyn core::fmt::Display) -> ! {
+pub(crate) fn fail(agent: &Agent, page: PageNumber, error: &dyn core::fmt::Display) -> ! {
     agent.fail(format_args!("page {:#x}: {error}", page::address_of(page)))
 }

@@ -17,7 +17,7 @@ use crate::page::pages_of;
 use crate::take::regions::Regions;
 
 /// Makes staging, store and regions agree with what happened.
-pub fn handle(context: &mut Context<'_>, event: Event) {
+pub(crate) fn handle(context: &mut Context<'_>, event: Event) {
     let Context { agent, active, .. } = *context;
     let counters = &agent.process().counters;
     match event {
@@ -30,7 +30,7 @@ pub fn handle(context: &mut Context<'_>, event: Event) {
             counters.events_unmap.fetch_add(1, Ordering::Relaxed);
             drop_content(active, context.core, &range);
             let registered = context.core.regions.bytes_in(&range) as u64;
-            agent.released_bytes.fetch_add(registered, Ordering::Relaxed);
+            agent.announcements.note_released(registered);
             context.core.regions.remove(&range);
             agent.ends.remove(&range);
             // A mapping that was replaced leaves the total as it was.
@@ -56,7 +56,7 @@ pub fn handle(context: &mut Context<'_>, event: Event) {
 
 /// Does this event move memory to where there is some already, as far as is known? Then the event
 /// that tells what became of that is still to come, and must be acted upon first.
-pub fn is_early(core: &Core, event: &Event) -> bool {
+pub(crate) fn is_early(core: &Core, event: &Event) -> bool {
     match event {
         Event::Remap { to, len, .. } => core.regions.overlaps(&(*to..to + len)),
         _ => false,
@@ -64,7 +64,7 @@ pub fn is_early(core: &Core, event: &Event) -> bool {
 }
 
 /// Is this the second event of the same move: its old place is unmapped?
-pub fn follows(event: &Event, of: &Event) -> bool {
+pub(crate) fn follows(event: &Event, of: &Event) -> bool {
     match (event, of) {
         (Event::Unmap(range), Event::Remap { from, len, .. }) => *range == (*from..*from + *len),
         _ => false,

@@ -88,7 +88,7 @@ fn let_go(context: &mut Context<'_>, address: usize) -> bool {
         return false;
     }
     context.core.regions.remove(&(start..end));
-    agent.released_bytes.fetch_add((end - start) as u64, Ordering::Relaxed);
+    agent.announcements.note_released((end - start) as u64);
     true
 }
 

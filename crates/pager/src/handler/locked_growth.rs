@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 
 /// Is this what the fault of this thread at this address is? Then it has been seen to, and the
 /// thread goes on.
-pub fn let_through(active: &Active, core: &mut Core, thread: u32, address: usize) -> bool {
+pub(crate) fn let_through(active: &Active, core: &mut Core, thread: u32, address: usize) -> bool {
     let Ok(Some((nr::MREMAP, [from, old_len, new_len, ..]))) = proc::system_call(thread) else {
         return false;
     };

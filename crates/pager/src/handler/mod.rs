@@ -4,16 +4,16 @@
 //! space goes on as soon as its message is read. It touches nothing that can be evicted, and
 //! waits for nothing that waits for it.
 
-pub mod content;
-pub mod events;
+pub(crate) mod content;
+pub(crate) mod events;
 mod first_touch;
-pub mod locked_growth;
+pub(crate) mod locked_growth;
 mod order;
 mod page_in;
-pub mod placement;
+pub(crate) mod placement;
 mod spill_in;
 mod stall;
-pub mod zero_page;
+pub(crate) mod zero_page;
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -41,7 +41,7 @@ use crate::page::{self};
 use crate::reclaim::Reclaimer;
 use crate::spill::Reads;
 
-pub use self::order::act_on_inherited;
+pub(crate) use self::order::act_on_inherited;
 
 /// A fault may come before the event that explains it so many times in a row.
 const AGAIN_USUAL: u32 = 32;
@@ -56,7 +56,7 @@ const KERNEL_NS: u64 = 5_000;
 /// Memory of the handler's thread that is too large for its stack, in the agent's own. Memory of
 /// zeros is a valid start.
 #[repr(C)]
-pub struct HandlerBuffers {
+pub(crate) struct HandlerBuffers {
     /// Pages to copy from: that of the fault first, behind it or (in a stream that goes down) from
     /// the end on those that come with it.
     pages: [Page; BATCH_PAGES + 1],
@@ -66,7 +66,7 @@ pub struct HandlerBuffers {
 }
 
 /// What the handler's thread alone uses.
-pub struct Handler {
+pub(crate) struct Handler {
     buffers: &'static mut HandlerBuffers,
     /// Faults that came during a fork.
     aside: Aside,
@@ -107,7 +107,7 @@ enum Served {
 }
 
 /// Entry of the handler's thread.
-pub extern "C" fn thread_main(agent: *mut ()) -> ! {
+pub(crate) extern "C" fn thread_main(agent: *mut ()) -> ! {
     // SAFETY: the monitor passes the agent, which lives for ever.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
     let Some(active) = agent.active() else {
@@ -122,7 +122,7 @@ impl Handler {
     ///
     /// # Safety
     /// There is one.
-    pub unsafe fn of(agent: &'static Agent) -> Handler {
+    pub(crate) unsafe fn of(agent: &'static Agent) -> Handler {
         // SAFETY: by the caller's word.
         Handler::new(unsafe { &mut *agent.handler_buffers.get() })
     }
@@ -154,7 +154,7 @@ impl Handler {
     }
 
     /// Waits for a message, makes room, and acts on the message.
-    pub fn turn(&mut self, agent: &'static Agent, active: &'static Active) {
+    pub(crate) fn turn(&mut self, agent: &'static Agent, active: &'static Active) {
         // Delayed messages are due at once: a forked child may wait for its descriptor to go.
         if !agent.fork_copy.has_delayed() {
             if !self.wait_for_message(active, IDLE) {

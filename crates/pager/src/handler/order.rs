@@ -59,7 +59,7 @@ impl Delayed {
 ///
 /// # Safety
 /// The handler's buffers must be a copy of a parent's, and nobody else may use them.
-pub unsafe fn act_on_inherited(context: &mut Context<'_>) {
+pub(crate) unsafe fn act_on_inherited(context: &mut Context<'_>) {
     let agent = context.agent;
     // SAFETY: by the caller's word.
     let buffers = unsafe { &mut *agent.handler_buffers.get() };

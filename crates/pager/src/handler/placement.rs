@@ -18,7 +18,7 @@ const NS_PER_LOOK_AT_ANOTHER: u64 = 80_000;
 
 /// Where the handler is and whom it follows.
 #[derive(Default)]
-pub struct Placement {
+pub(crate) struct Placement {
     /// Processors the process may use, as found at the first fault.
     allowed: Option<CpuSet>,
     thread: u32,
@@ -30,7 +30,7 @@ pub struct Placement {
 impl Placement {
     /// Takes note of a fault of this thread, which took so long, and moves after it when it is
     /// elsewhere; the monitor is sent away from there.
-    pub fn follow(&mut self, agent: &Agent, thread: u32, took_ns: u64) {
+    pub(crate) fn follow(&mut self, agent: &Agent, thread: u32, took_ns: u64) {
         self.fault_ns += took_ns;
         let patience = if thread == self.thread { NS_PER_LOOK } else { NS_PER_LOOK_AT_ANOTHER };
         if self.processor.is_some() && self.fault_ns < patience {

@@ -79,7 +79,7 @@ impl Handler {
         }
         let counters = &agent.process().counters;
         // A program that outruns reclaim is held until there is room to grow.
-        let (mark, longest) = if agent.outruns.load(Ordering::Relaxed) {
+        let (mark, longest) = if agent.hints.outruns() {
             (marks.low, STALL_OUTRUN_NS)
         } else {
             (marks.hard.saturating_sub((WINDOW_MAX * PAGE_SIZE) as u64), STALL_NS)
@@ -143,7 +143,7 @@ impl Handler {
         if agent.spills() {
             return false;
         }
-        if agent.cost() >= agent.retry_cost_bytes.load(Ordering::Relaxed) {
+        if agent.hints.is_retried_at(agent.cost()) {
             return true;
         }
         agent.wake_others();

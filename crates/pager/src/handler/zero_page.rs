@@ -19,7 +19,7 @@ const RUNS_MAX: usize = 16;
 ///
 /// # Errors
 /// As [`Uffd::copy`](ramfold_sys::uffd::Uffd::copy), where the first page could not be mapped.
-pub fn map(active: &Active, address: usize, pages: usize) -> Result<usize, Partial> {
+pub(crate) fn map(active: &Active, address: usize, pages: usize) -> Result<usize, Partial> {
     let mapped = match active.kernel.zeropage_without_wake(address, pages * PAGE_SIZE) {
         Err(partial) if partial.done == 0 => return Err(partial),
         Err(partial) => partial.done,
@@ -34,7 +34,7 @@ pub fn map(active: &Active, address: usize, pages: usize) -> Result<usize, Parti
 }
 
 /// Protects what the kernel has mapped so before the range was registered, or before a fork.
-pub fn protect(active: &Active, range: Range<usize>) {
+pub(crate) fn protect(active: &Active, range: Range<usize>) {
     let mut at = range.start;
     while at < range.end {
         let mut runs = [PageRegion::default(); RUNS_MAX];
@@ -51,7 +51,7 @@ pub fn protect(active: &Active, range: Range<usize>) {
 }
 
 /// At how many of these pages, few of them, the page of zeros is mapped.
-pub fn count(active: &Active, range: Range<usize>) -> usize {
+pub(crate) fn count(active: &Active, range: Range<usize>) -> usize {
     let mut runs = [PageRegion::default(); RUNS_MAX];
     let found = active.kernel.present(range, usize::MAX, &mut runs, Pages::Zeros);
     let runs = &runs[..found.map_or(0, |found| found.runs)];

@@ -23,7 +23,7 @@ pub const NEEDED_FEATURES: u64 = feature::EVENT_REMAP
     | feature::MOVE;
 
 /// A userfaultfd and the map of this process's pages.
-pub struct Linux {
+pub(crate) struct Linux {
     uffd: Uffd,
     pagemap: Pagemap,
 }

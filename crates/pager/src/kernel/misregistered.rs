@@ -10,7 +10,7 @@ use ramfold_sys::uffd::Uffd;
 
 /// Is the mapping at this address none of ours? Then it is not registered any more, and who waits
 /// there goes on.
-pub fn release(uffd: &Uffd, address: usize) -> bool {
+pub(super) fn release(uffd: &Uffd, address: usize) -> bool {
     let mut buffer = [0; 8192];
     let mut foreign = None;
     let looked = maps::for_each(&mut buffer, |mapping| {

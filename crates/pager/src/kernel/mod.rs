@@ -9,7 +9,7 @@
 mod linux;
 mod misregistered;
 #[cfg(test)]
-pub mod model;
+pub(crate) mod model;
 
 use core::ops::Range;
 
@@ -22,20 +22,20 @@ use rustix::thread::Timespec;
 use crate::agent::Agent;
 
 #[cfg(not(test))]
-pub use linux::Linux;
+pub(crate) use linux::Linux;
 pub use linux::NEEDED_FEATURES;
 
 /// The kernel that the agent runs on.
 #[cfg(not(test))]
-pub type Host = Linux;
+pub(crate) type Host = Linux;
 /// The kernel's model.
 #[cfg(test)]
-pub type Host = model::Model;
+pub(crate) type Host = model::Model;
 
 /// Why the program's memory cannot be looked after.
 #[derive(Debug)]
 #[cfg_attr(test, allow(dead_code, reason = "in tests the model takes its place"))]
-pub enum OpenError {
+pub(crate) enum OpenError {
     /// Neither way to open a userfaultfd is open to this user.
     Userfaultfd(ramfold_sys::uffd::OpenError),
     /// The kernel lacks these features.
@@ -47,7 +47,7 @@ pub enum OpenError {
 /// userfaultfd(2), PAGEMAP_SCAN and madvise(2), as far as the agent uses them for the program's
 /// memory. Addresses and lengths are in bytes, multiples of a page. Errors are those of
 /// [`ramfold_sys::uffd::Uffd`] and [`ramfold_sys::pagemap::Pagemap`].
-pub trait Kernel: Sized {
+pub(crate) trait Kernel: Sized {
     /// Opens what the agent needs, and says whether forks that bypass libc are told of.
     fn open(agent: &Agent) -> Result<(Self, bool), OpenError>;
 

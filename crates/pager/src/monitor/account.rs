@@ -31,14 +31,14 @@ const PUBLISH_NS: u64 = 10_000_000;
 pub(super) struct StoreSeen {
     /// The less of before and after the last look.
     bytes_before: u64,
-    /// Before the kernel was asked last, and [`Agent::progress`] then.
+    /// Before the kernel was asked last, and [`Agent::progress`](crate::agent::Agent::progress) then.
     bytes: u64,
     progress: u32,
 }
 
 impl Monitor {
     /// Asks the kernel what the process costs, and publishes it.
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         self.ask();
         self.notice_unannounced();
         self.measure_sharing();
@@ -139,7 +139,6 @@ impl Monitor {
     fn publish(&mut self) {
         let (agent, session, process) = (self.agent, self.agent.session(), self.agent.process());
         let cost = self.cost_bytes();
-        process.cost_bytes_max.fetch_max(cost, Ordering::Relaxed);
         let mut total = session.cost_bytes();
         if total > session.cost_bytes_max.load(Ordering::Relaxed) && total > cost {
             session.bury_the_dead(process.pid.load(Ordering::Relaxed));
@@ -225,7 +224,7 @@ impl Monitor {
     }
 
     /// All of the process's own memory that is in RAM, whoever else has it.
-    pub fn anonymous_bytes(&self) -> u64 {
+    pub(crate) fn anonymous_bytes(&self) -> u64 {
         self.memory.anonymous_bytes
     }
 }

@@ -62,7 +62,7 @@ impl Monitor {
         let total = cost::others_claim(self.agent) + own + kept;
         (total > marks.activation || self.cold_after_ns() > 0)
             && own > PROCESS_BYTES_MIN.min(marks.cap / 4)
-            && !self.agent.gave_up.load(Ordering::Relaxed)
+            && !self.agent.gave_up()
     }
 
     /// No fork may copy the process half-way between asleep and active: those that began before are let
@@ -128,7 +128,7 @@ impl Monitor {
     }
 
     /// Starts the fault handler and makes the reclaimer ready, when the agent is active.
-    pub fn start_handler(&mut self) {
+    pub(crate) fn start_handler(&mut self) {
         let agent = self.agent;
         // Should this process be killed, the program's faults must not be answered by the kernel with
         // zeros before the launcher ends it.
@@ -138,7 +138,7 @@ impl Monitor {
         self.start_thread(Stack::Watch, watch_main);
         self.program = None;
         self.start_thread(Stack::Handler, crate::handler::thread_main);
-        agent.spill_works.store(false, Ordering::Relaxed);
+        agent.spill_work.set_works(false);
         if self.writes_spill() {
             self.start_thread(Stack::Spill, spill::thread_main);
         }
@@ -162,7 +162,7 @@ impl Monitor {
 
     pub(super) fn give_up(&self, reason: &GiveUp) {
         let agent = self.agent;
-        agent.gave_up.store(true, Ordering::Relaxed);
+        agent.give_up();
         agent.fork_gate.open();
         let session = agent.session();
         let hint = "`ramfold doctor` says what works here";

@@ -58,7 +58,7 @@ impl Monitor {
     /// gone counts, and what was announced, which may take the place of what is not writable any more.
     fn fresh_bytes(&self) -> u64 {
         let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
-        let released = self.agent.released_bytes.load(Ordering::Relaxed);
+        let released = self.agent.announcements.released();
         let grown = (released + writable).saturating_sub(self.mappings.writable_bytes);
         grown.max(self.announced.since_scan)
     }
@@ -105,7 +105,7 @@ impl Monitor {
                 self.scan_mappings();
             }
         }
-        let allowance = if agent.gave_up.load(Ordering::Relaxed) {
+        let allowance = if agent.gave_up() {
             u64::MAX
         } else {
             // Others want their part of the room.

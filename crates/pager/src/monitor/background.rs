@@ -80,7 +80,7 @@ impl Monitor {
         let agent = self.agent;
         self.recompresses = false;
         // Relatives that share an object would both pay for what takes its place.
-        if agent.is_stuck() || agent.shares_memory.load(Ordering::Relaxed) {
+        if agent.is_stuck() || agent.sharing.is_shared() {
             return;
         }
         let Some(active) = agent.active() else { return };

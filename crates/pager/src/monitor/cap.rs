@@ -104,21 +104,20 @@ impl Monitor {
             self.turn_huge_pages_off();
         }
         // As long as there is room, what is new need not be known.
-        if is_near || self.cold_after_ns() > 0 || !agent.announces.load(Ordering::Relaxed) {
+        if is_near || self.cold_after_ns() > 0 || !agent.announces() {
             self.scan_mappings_if_changed();
         }
         if let Some(active) = agent.active() {
             retained::drop_unneeded(agent, active);
         }
-        agent.outruns.store(time::monotonic_ns() < self.growing_until_ns, Ordering::Relaxed);
+        agent.hints.set_outruns(time::monotonic_ns() < self.growing_until_ns);
     }
 
     /// Where reclaim found nothing more to take: is it tried again?
     fn tries_again(&mut self) -> bool {
         let agent = self.agent;
-        let retry_cost = agent.retry_cost_bytes.load(Ordering::Relaxed);
         let is_late = self.back_off.is_over(time::monotonic_ns(), self.quiet.is_quiet());
-        if !is_late && self.cost_bytes() < retry_cost {
+        if !is_late && !agent.hints.is_retried_at(self.cost_bytes()) {
             return false;
         }
         let sweep = &mut agent.lock_core().sweep;
@@ -158,7 +157,7 @@ impl Monitor {
             let processes = if spills { 1 } else { 1 + agent.others().count() as u64 };
             growth.min(marks.cap / RETRY_SHARE) / processes
         };
-        agent.retry_cost_bytes.store(self.cost_bytes() + growth, Ordering::Relaxed);
+        agent.hints.rest_until(self.cost_bytes() + growth);
     }
 
     /// There is nothing more to take: what is passed for long is said, once in a session.

@@ -69,13 +69,12 @@ impl Monitor {
     }
 
     /// Registers every private anonymous mapping that is large enough.
-    pub fn scan_mappings(&mut self) {
+    pub(crate) fn scan_mappings(&mut self) {
         let agent = self.agent;
         let Some(active) = agent.active() else { return };
         let started = time::monotonic_ns();
         // Before the mappings are looked at: what is made meanwhile counts as unknown.
-        agent.released_bytes.store(0, Ordering::Relaxed);
-        while agent.announcements.take_fresh().is_some() {}
+        agent.announcements.begin_scan();
         self.note_announced();
         self.announced.since_scan = 0;
         self.ask();
@@ -143,7 +142,7 @@ impl Monitor {
         self.note_announced();
         self.announced.since_scan = self.announced.since_scan.saturating_sub(known);
         let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
-        let most = writable + agent.released_bytes.load(Ordering::Relaxed);
+        let most = writable + agent.announcements.released();
         self.mappings.writable_bytes =
             (self.mappings.writable_bytes + known).min(most).max(self.mappings.writable_bytes);
     }
@@ -153,7 +152,7 @@ impl Monitor {
 ///
 /// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has changed
 /// since the look is registered as what it has become, or not.
-pub fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+pub(crate) fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
     if range.len() < MAPPING_BYTES_MIN {
         return false;
     }

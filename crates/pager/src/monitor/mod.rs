@@ -10,10 +10,10 @@ mod allowance;
 mod background;
 mod cap;
 mod mappings;
-pub mod privileges;
+pub(crate) mod privileges;
 mod sharing;
 mod sleep;
-pub mod unheld;
+pub(crate) mod unheld;
 
 use ramfold_policy::memory::back_off::BackOff;
 use ramfold_policy::memory::growth::Growth;
@@ -39,16 +39,15 @@ use crate::reclaim::recompress::Recompress;
 use crate::take::proactive::Proactive;
 
 #[cfg(test)]
-pub use self::mappings::register;
+pub(crate) use self::mappings::register;
 pub use self::sleep::run_soon;
-pub use crate::kernel::NEEDED_FEATURES;
 
 /// How long such a program is watched closely, and room is kept for what it grows by unnoticed. A
 /// program that fills blocks of 30 MB passed caps of 24 to 96 MB by 0 to 15 % with a tenth of this.
 const GROWING_NS: u64 = 500_000_000;
 
 /// What the monitor's thread alone uses.
-pub struct Monitor {
+pub(crate) struct Monitor {
     agent: &'static Agent,
     statm: Statm,
     /// While it does not rest.
@@ -78,7 +77,7 @@ pub struct Monitor {
     recompresses: bool,
     published_ns: u64,
     /// Reclaim found nothing more to take: it is not tried again for a while, unless the cost reaches
-    /// [`Agent::retry_cost_bytes`].
+    /// what [`Agent::hints`] has.
     back_off: BackOff,
     spilling: Spilling,
     compaction: Compaction,
@@ -93,7 +92,7 @@ pub struct Monitor {
 }
 
 /// Entry of the agent's process where nothing is registered yet.
-pub extern "C" fn process_main(agent: *mut ()) -> ! {
+pub(crate) extern "C" fn process_main(agent: *mut ()) -> ! {
     // SAFETY: whoever spawns it passes the agent, which lives for ever.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
     // Nothing depends on this process yet.
@@ -105,7 +104,7 @@ pub extern "C" fn process_main(agent: *mut ()) -> ! {
 }
 
 /// Entry of the agent's process for a forked child that inherited evicted pages.
-pub extern "C" fn process_main_in_child(agent: *mut ()) -> ! {
+pub(crate) extern "C" fn process_main_in_child(agent: *mut ()) -> ! {
     // SAFETY: as above.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
     if let Err(errno) = thread::leave_files(None) {

@@ -4,8 +4,6 @@
 //! write to its memory, the agent's stacks included, and must not find a thread there that is root
 //! still. So the agent's threads follow the program's first thread.
 
-use core::sync::atomic::Ordering;
-
 use ramfold_sys::credentials::{self, Credentials};
 use ramfold_sys::{Errno, proc};
 
@@ -14,18 +12,17 @@ use crate::session::Once;
 
 /// What a forked child has its session from is its parent's agent, which must not be permitted more than
 /// the child is. So the agent follows before the fork.
-pub fn follow_before_fork(agent: &Agent) {
+pub(crate) fn follow_before_fork(agent: &Agent) {
     let is_first = proc::own_thread() == agent.pid();
     if !is_first || !agent.listens() {
         return;
     }
     let own = credentials::digest_of_this_thread();
     for _ in 0..FORK_LOOKS {
-        let followed = agent.privileges_digest.load(Ordering::Acquire);
-        if followed == own || followed == 0 {
+        if agent.privileges.digest().is_none_or(|followed| followed == own) {
             return;
         }
-        agent.privileges_wanted.store(true, Ordering::Relaxed);
+        agent.privileges.ask();
         agent.process().wake_agent();
         agent.pause_briefly();
     }
@@ -38,7 +35,7 @@ const LOOK_NS: u64 = 1_000_000_000;
 
 /// What one of the agent's threads knows of the first.
 #[derive(Default)]
-pub struct Privileges {
+pub(crate) struct Privileges {
     looked_ns: u64,
     followed: Option<Credentials>,
 }
@@ -46,19 +43,19 @@ pub struct Privileges {
 impl Privileges {
     /// The same for the first thread of the agent's process, as which others see it: also when the program
     /// waits for it to.
-    pub fn follow_first(&mut self, agent: &Agent, now_ns: u64) {
-        if agent.privileges_wanted.swap(false, Ordering::Relaxed) {
+    pub(crate) fn follow_first(&mut self, agent: &Agent, now_ns: u64) {
+        if agent.privileges.take_ask() {
             self.looked_ns = 0;
         }
         self.follow(agent, now_ns);
         if let Some(followed) = &self.followed {
-            agent.privileges_digest.store(followed.digest(), Ordering::Release);
+            agent.privileges.note(followed.digest());
         }
     }
 
     /// Looks, when it is time to, whether the first thread's credentials have changed, and takes
     /// them on.
-    pub fn follow(&mut self, agent: &Agent, now_ns: u64) {
+    pub(crate) fn follow(&mut self, agent: &Agent, now_ns: u64) {
         if now_ns - self.looked_ns < LOOK_NS {
             return;
         }

@@ -9,6 +9,7 @@ use ramfold_sys::{PAGE_SIZE, time};
 use super::Monitor;
 use crate::agent::Context;
 use crate::fork::copies;
+use crate::protocols::sharing::ForksSeen;
 use crate::session::Process;
 
 /// Between two measurements of what is shared: at least this long, and this many times what one takes
@@ -27,6 +28,9 @@ const SHARING_NS_MAX: u64 = 64_000_000_000;
 /// And less than this is no change.
 const SHARING_CHANGE_BYTES: u64 = 256 << 10;
 
+/// Where less is saved, all relatives are gone, or share too little to matter.
+const SHARED_BYTES_MIN: u64 = 64 * PAGE_SIZE as u64;
+
 /// The last measurement of what is shared.
 #[derive(Default)]
 pub(super) struct Sharing {
@@ -44,16 +48,17 @@ impl Monitor {
     /// the page tables tells, so it is asked seldom.
     pub(super) fn measure_sharing(&mut self) {
         self.agent.copies.settle(self.agent.others());
-        if !self.agent.shares_memory.load(Ordering::Relaxed) {
+        if !self.agent.sharing.is_shared() {
             return;
         }
+        let seen = self.agent.sharing.seen();
         let (process, session) = (self.agent.process(), self.agent.session());
         let is_unknown = process.sharing_unknown.load(Ordering::Relaxed) == 1;
+        let started = time::monotonic_ns();
         if self.agent.others().next().is_none() && !is_unknown {
             // The last relative is gone.
-            return self.note_sharing(0, 0);
+            return self.note_sharing(0, started, seen);
         }
-        let started = time::monotonic_ns();
         // A fork changes it all at once, and so does a relative's end; and copies do. What else changes it
         // shows sooner or later.
         let measured = process.measured_ns.load(Ordering::Relaxed);
@@ -84,14 +89,14 @@ impl Monitor {
             } else {
                 (self.sharing.rest_ns.max(rest) * 2).min(SHARING_NS_MAX)
             };
-            self.note_sharing(saved, started);
+            self.note_sharing(saved, started, seen);
         }
         self.sharing.measured_ns = time::monotonic_ns();
         self.sharing.took_ns = self.sharing.measured_ns - started;
     }
 
     /// In a forked child: what it shares is not measured yet.
-    pub fn begin_sharing(&mut self) {
+    pub(crate) fn begin_sharing(&mut self) {
         let cost = self.agent.copies.child_bytes();
         self.agent.copies.set_saved_bytes(self.memory.anonymous_bytes.saturating_sub(cost));
         // As usual for a process of 20 MiB.
@@ -99,16 +104,31 @@ impl Monitor {
         self.sharing.took_ns = SHARING_NS_MIN / 4;
     }
 
-    fn note_sharing(&self, saved_bytes: u64, measured_ns: u64) {
-        // All relatives are gone, or share too little to matter.
-        let shares = saved_bytes >= PAGE_SIZE as u64 * 64;
+    /// So much is saved by what is shared, as measured after `seen`.
+    fn note_sharing(&self, saved_bytes: u64, measured_ns: u64, seen: ForksSeen) {
         let agent = self.agent;
-        agent.copies.set_saved_bytes(if shares { saved_bytes } else { 0 });
-        agent.shares_memory.store(shares, Ordering::Relaxed);
-        if let Some(active) = agent.active().filter(|_| !shares) {
+        let last_measured_ns = &agent.process().measured_ns;
+        if saved_bytes >= SHARED_BYTES_MIN {
+            agent.copies.set_saved_bytes(saved_bytes);
+            last_measured_ns.store(measured_ns, Ordering::Relaxed);
+            return;
+        }
+        // A fork since then has asked for another measurement.
+        if !agent.sharing.end(seen) {
+            return;
+        }
+        agent.copies.set_saved_bytes(0);
+        last_measured_ns.store(0, Ordering::Relaxed);
+        let active = agent.active();
+        if let Some(active) = active {
             active.store.end_sharing();
         }
-        agent.process().measured_ns.store(if shares { measured_ns } else { 0 }, Ordering::Relaxed);
+        if agent.sharing.has_begun_again() {
+            last_measured_ns.store(measured_ns, Ordering::Relaxed);
+            if let Some(active) = active {
+                active.store.begin_sharing(false);
+            }
+        }
     }
 
     /// What is shared may be copied as long as there is room for all copies.
@@ -119,11 +139,10 @@ impl Monitor {
         let is_unknown = agent.process().sharing_unknown.load(Ordering::Relaxed) == 1;
         let all = self.memory.anonymous_bytes;
         let shared = if is_unknown { all } else { agent.copies.saved_bytes() };
-        let guards = agent.shares_memory.load(Ordering::Relaxed)
-            && copies::must_be_guarded(agent, all, shared);
+        let guards = agent.sharing.is_shared() && copies::must_be_guarded(agent, all, shared);
         if guards && !is_guarded {
             copies::guard(&Context { agent, active, core: &mut agent.lock_core() });
-        } else if is_guarded && !agent.shares_memory.load(Ordering::Relaxed) {
+        } else if is_guarded && !agent.sharing.is_shared() {
             copies::leave_unguarded(&Context { agent, active, core: &mut agent.lock_core() });
         }
     }

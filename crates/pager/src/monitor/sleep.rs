@@ -70,7 +70,7 @@ impl Monitor {
         let agent = self.agent;
         let now = time::monotonic_ns();
         let is_active = self.is_active();
-        if agent.gave_up.load(Ordering::Relaxed) {
+        if agent.gave_up() {
             return SLEEP_US_MAX_LONG_QUIET;
         }
         let is_growing = now < self.growing_until_ns;
@@ -85,11 +85,8 @@ impl Monitor {
         // take longer from look to look.
         let is_long = self.quiet.lasts_ns(now) > LONG_QUIET_NS;
         let longest = if is_long { SLEEP_US_MAX_LONG_QUIET } else { SLEEP_US_MAX_QUIET };
-        let may_wait = if agent.announces.load(Ordering::Relaxed) {
-            now > self.announced.unannounced_until_ns
-        } else {
-            is_long
-        };
+        let may_wait =
+            if agent.announces() { now > self.announced.unannounced_until_ns } else { is_long };
         let most = if self.recompresses { recompress::INTERVAL_US } else { longest };
         match (may_wait, is_active) {
             (false, _) => usual,
@@ -120,6 +117,7 @@ impl Monitor {
         agent.monitor_sleep.begin();
         // What was asked after the last look, or staged by a handler that did not see this thread asleep.
         if agent.announcements.is_waited_for()
+            || agent.privileges.is_asked()
             || active && headroom == 0 && agent.lock_core().staging.oldest().is_some()
         {
             agent.monitor_sleep.end();

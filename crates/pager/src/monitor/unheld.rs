@@ -13,7 +13,7 @@ const NAMED_MAX: usize = 3;
 
 /// Memory in RAM of one process, in bytes.
 #[derive(Default)]
-pub struct Unheld {
+pub(crate) struct Unheld {
     /// mlock(2), mlockall(2).
     locked: u64,
     /// Executable, read-only or without access: what MOVE does not take to where it is compressed.
@@ -39,7 +39,7 @@ impl Unheld {
     ///
     /// # Errors
     /// What open(2) and read(2) say of `/proc/self/smaps`.
-    pub fn of_process(agent: &Agent) -> Result<Self, Errno> {
+    pub(crate) fn of_process(agent: &Agent) -> Result<Self, Errno> {
         let process = agent.process();
         let shared = process.shared_bytes.load(Ordering::Relaxed);
         let tables = process.page_table_bytes.load(Ordering::Relaxed);

@@ -13,7 +13,7 @@ use super::sync::{AtomicBool, AtomicU32, Futex, Ordering};
 
 /// Memory of zeros: nobody waits.
 #[derive(Default)]
-pub struct Progress {
+pub(crate) struct Progress {
     freed: Futex,
     faults: AtomicBool,
     forks: AtomicU32,
@@ -21,53 +21,53 @@ pub struct Progress {
 
 impl Progress {
     /// For [`Progress::wait`], and to tell whether memory was freed since.
-    pub fn seen(&self) -> u32 {
+    pub(crate) fn seen(&self) -> u32 {
         self.freed.seen()
     }
 
-    /// Memory is freed, and the cost about to be lowered: whoever compares the cost before and after
-    /// must not take the difference for the program's.
-    pub fn begin_free(&self) {
+    /// Memory is freed, and the cost about to be lowered: whoever compares the cost before and
+    /// after must not take the difference for the program's.
+    pub(crate) fn begin_free(&self) {
         self.freed.note();
     }
 
     /// The cost was lowered: who waits looks again.
-    pub fn end_free(&self) {
+    pub(crate) fn end_free(&self) {
         self.freed.raise();
     }
 
     /// Waits until memory is freed, if none was since `seen`, for `ns` at most.
-    pub fn wait(&self, seen: u32, ns: u64) {
+    pub(crate) fn wait(&self, seen: u32, ns: u64) {
         self.freed.wait(seen, ns);
     }
 
     /// The handler says whether a fault waits.
-    pub fn set_fault_waits(&self, waits: bool) {
+    pub(crate) fn set_fault_waits(&self, waits: bool) {
         self.faults.store(waits, Ordering::Relaxed);
     }
 
     /// Does a fault wait for memory to be freed?
-    pub fn fault_waits(&self) -> bool {
+    pub(crate) fn fault_waits(&self) -> bool {
         self.faults.load(Ordering::Relaxed)
     }
 
     /// A fork begins to wait for room.
-    pub fn begin_fork(&self) {
+    pub(crate) fn begin_fork(&self) {
         self.forks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A fork does not wait any more.
-    pub fn end_fork(&self) {
+    pub(crate) fn end_fork(&self) {
         self.forks.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Does a fork wait for room?
-    pub fn fork_waits(&self) -> bool {
+    pub(crate) fn fork_waits(&self) -> bool {
         self.forks.load(Ordering::Relaxed) > 0
     }
 
     /// In a forked child, which has one thread: nobody waits.
-    pub fn begin_child(&self) {
+    pub(crate) fn begin_child(&self) {
         self.faults.store(false, Ordering::Relaxed);
         self.forks.store(0, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! A thread of the agent that sleeps while it has nothing to do, and is woken when it has: the monitor
-//! and the spill writer.
+//! A thread of the agent that sleeps while it has nothing to do, and is woken when it has: the
+//! monitor and the spill writer.
 //!
 //! | word | written by | read by | orders |
 //! |---|---|---|---|
@@ -12,38 +12,38 @@ use super::sync::{AtomicBool, Ordering, fence};
 
 /// Memory of zeros: the thread is awake.
 #[derive(Default)]
-pub struct SleepFlag {
+pub(crate) struct SleepFlag {
     sleeps: AtomicBool,
 }
 
 impl SleepFlag {
     /// The thread is about to sleep: it looks for work once more, and then sleeps.
-    pub fn begin(&self) {
-        // Read and written in one step, so that it comes after every other thread's taking in an order
-        // that all see.
+    pub(crate) fn begin(&self) {
+        // Read and written in one step, so that it comes after every other thread's taking in an
+        // order that all see.
         self.sleeps.swap(true, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
     /// The thread is awake.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.sleeps.store(false, Ordering::Relaxed);
     }
 
     /// Does the thread seem to sleep? A hint that costs nothing.
-    pub fn is_seen(&self) -> bool {
+    pub(crate) fn is_seen(&self) -> bool {
         self.sleeps.load(Ordering::Relaxed)
     }
 
     /// For who has made work: must the thread be woken? `true` for one of several.
-    pub fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         fence(Ordering::SeqCst);
         self.take_if_seen()
     }
 
-    /// The same without the fence, for where it is asked again soon: the thread may be missed that has
-    /// just begun to sleep.
-    pub fn take_if_seen(&self) -> bool {
+    /// The same without the fence, for where it is asked again soon: the thread may be missed that
+    /// has just begun to sleep.
+    pub(crate) fn take_if_seen(&self) -> bool {
         self.is_seen() && self.sleeps.swap(false, Ordering::AcqRel)
     }
 }

@@ -22,7 +22,7 @@ const RECOMPRESSED_BYTES_MIN: usize = 128;
 #[derive(Clone, Copy)]
 pub(super) enum Compressed {
     SameFilled(u64),
-    /// Where it starts in [`Reclaimer::objects`], and its length.
+    /// Where it starts in the objects of [`ReclaimBuffers`](super::ReclaimBuffers), and its length.
     Object(Encoding, usize, usize),
     DoesNotFit,
 }

@@ -63,7 +63,7 @@ impl Reclaimer {
 
     /// Stores a page as it is, where there is a spill file for it to go to.
     fn store_raw(&self, active: &'static Active, slot: Slot, page: PageNumber) -> bool {
-        if !self.agent.spill_works.load(Ordering::Relaxed) {
+        if !self.agent.spill_work.works() {
             return false;
         }
         // SAFETY: the slot is live, and this thread's.

@@ -7,7 +7,7 @@
 
 mod compress;
 mod frames;
-pub mod recompress;
+pub(crate) mod recompress;
 mod workspace;
 
 use core::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ const WATCHED_PAGES: usize = 8;
 
 /// Whose reclaim it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub(crate) enum By {
     Monitor,
     /// Which may wait for nobody: what others wait for may be a message that it has to read.
     Handler,
@@ -38,7 +38,7 @@ pub enum By {
 
 /// Memory of a reclaiming thread that is too large for its stack, in the agent's own. Any bytes are a
 /// valid start; what is not touched costs nothing.
-pub struct ReclaimBuffers {
+pub(crate) struct ReclaimBuffers {
     /// Objects until they are stored, one behind the other. At the end a page is compressed for
     /// the other objective, to compare.
     objects: [u8; OTHER_START + OBJECT_BYTES_MAX],
@@ -47,7 +47,7 @@ pub struct ReclaimBuffers {
 }
 
 /// What one thread reclaims with.
-pub struct Reclaimer {
+pub(crate) struct Reclaimer {
     agent: &'static Agent,
     by: By,
     buffers: &'static mut ReclaimBuffers,
@@ -66,7 +66,7 @@ pub struct Reclaimer {
 
 /// What one step of reclaim came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Something was done, and there may be more to do.
     More,
     /// The fault handler goes on.
@@ -77,7 +77,7 @@ pub enum Step {
 
 /// What became of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chunk {
+pub(crate) enum Chunk {
     /// All pages of a chunk were dealt with, and its frames are free.
     Freed,
     /// No chunk is queued that is not somebody else's.
@@ -91,7 +91,7 @@ impl Reclaimer {
     /// handler is left to take pages, for which it needs this thread to sleep, as long as faults come.
     ///
     /// `watch` is called every few pages: the program may be growing meanwhile.
-    pub fn step(&mut self, active: &'static Active, watch: &mut dyn FnMut()) -> Step {
+    pub(crate) fn step(&mut self, active: &'static Active, watch: &mut dyn FnMut()) -> Step {
         let agent = self.agent;
         let counters = &agent.process().counters;
         match self.chunk(active, &mut || {
@@ -127,7 +127,7 @@ impl Reclaimer {
     }
 
     /// For the monitor, where there is time: compresses the chunks that are full, as densely as it can.
-    pub fn drain(&mut self, active: &'static Active) {
+    pub(crate) fn drain(&mut self, active: &'static Active) {
         self.dense = true;
         while self.chunk(active, &mut || true) == Chunk::Freed {}
         self.dense = false;
@@ -218,7 +218,11 @@ impl Reclaimer {
     /// pages, and to sleep until it is free and be woken on another processor costs 25 to 75 us.
     ///
     /// `watch` is called every few pages; when it says `false` the rest is left for later.
-    pub fn chunk(&mut self, active: &'static Active, watch: &mut dyn FnMut() -> bool) -> Chunk {
+    pub(crate) fn chunk(
+        &mut self,
+        active: &'static Active,
+        watch: &mut dyn FnMut() -> bool,
+    ) -> Chunk {
         let Some(mut core) = self.lock() else { return Chunk::Interrupted };
         let claim = self.claimed.or_else(|| core.staging.claim_oldest());
         let Some(chunk) = claim else { return Chunk::Nothing };
@@ -300,7 +304,7 @@ impl Reclaimer {
     }
 
     /// Leaves a chunk that this thread has not done with to others.
-    pub fn release(&mut self, core: &mut Core) {
+    pub(crate) fn release(&mut self, core: &mut Core) {
         if let Some(chunk) = self.claimed.take() {
             core.staging.release(chunk);
         }

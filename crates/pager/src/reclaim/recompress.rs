@@ -19,14 +19,14 @@ const SHARE: u64 = 10;
 /// The same while the program is quiet: the work disturbs nothing, and the process is idle sooner.
 const SHARE_QUIET: u64 = 2;
 /// After this time what is under way goes on.
-pub const INTERVAL_US: u64 = 50_000;
+pub(crate) const INTERVAL_US: u64 = 50_000;
 /// Not worth beginning with less.
 const CREDIT_NS_MIN: u64 = 200_000;
 /// Objects between two looks whether there is something else to do: 20 us each.
 const WATCHED_OBJECTS: u32 = 4;
 
 /// What the monitor knows of it.
-pub struct Recompress {
+pub(crate) struct Recompress {
     walk: Recompression,
     /// The round is over.
     over: bool,
@@ -37,7 +37,7 @@ pub struct Recompress {
 }
 
 impl Recompress {
-    pub const START: Recompress = Recompress {
+    pub(crate) const START: Recompress = Recompress {
         walk: Recompression::START,
         over: true,
         began_ns: 0,
@@ -46,7 +46,12 @@ impl Recompress {
     };
 
     /// Is there time to go on, and something to go on with?
-    pub fn is_due(&mut self, agent: &Agent, active: &'static Active, is_quiet: bool) -> bool {
+    pub(crate) fn is_due(
+        &mut self,
+        agent: &Agent,
+        active: &'static Active,
+        is_quiet: bool,
+    ) -> bool {
         let now = time::monotonic_ns();
         let share = if is_quiet { SHARE_QUIET } else { SHARE };
         let elapsed = now - core::mem::replace(&mut self.reckoned_ns, now);
@@ -69,7 +74,7 @@ impl Recompress {
     }
 
     /// Goes on for a while, as long as `go_on` says so. `true` where there is more to do.
-    pub fn go_on(
+    pub(crate) fn go_on(
         &mut self,
         agent: &Agent,
         active: &'static Active,

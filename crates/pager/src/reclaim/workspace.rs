@@ -12,7 +12,7 @@ impl Reclaimer {
     ///
     /// # Safety
     /// The caller is the thread that `by` names, and has none yet.
-    pub unsafe fn make(agent: &'static Agent, by: By) -> Reclaimer {
+    pub(crate) unsafe fn make(agent: &'static Agent, by: By) -> Reclaimer {
         // SAFETY: these parts are the thread's own.
         let (buffers, scratch) =
             unsafe { (&mut *Self::buffers(agent, by), Self::scratch(agent, by)) };
@@ -67,7 +67,7 @@ impl Reclaimer {
     }
 
     /// Gives back the memory that all this takes, unless a chunk is half done.
-    pub fn rest(self) -> Option<Reclaimer> {
+    pub(crate) fn rest(self) -> Option<Reclaimer> {
         if self.claimed.is_some() {
             return Some(self);
         }

@@ -7,7 +7,7 @@ use ramfold_store::Claims;
 use crate::agent::Agent;
 
 /// The session keeps a set of segments for each process: a segment is free when it is in none of them.
-pub struct SessionClaims(pub &'static Agent);
+pub(crate) struct SessionClaims(pub(super) &'static Agent);
 
 impl Claims for SessionClaims {
     fn claim(&mut self) -> Option<u32> {

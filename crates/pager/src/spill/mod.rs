@@ -21,13 +21,13 @@ use crate::agent::{Active, Agent};
 use crate::cost;
 use crate::session::{Once, Session};
 
-pub use reads::Reads;
+pub(crate) use reads::Reads;
 #[cfg(test)]
-pub use writer::{Writer, make, write};
-pub use writer::{thread_main, wake_if_wanted};
+pub(crate) use writer::{Writer, make, write};
+pub(crate) use writer::{thread_main, wake_if_wanted};
 
 /// The encoding of a page that is stored as it is.
-pub const RAW: u8 = ramfold_codec::encodings::RAW;
+pub(crate) const RAW: u8 = ramfold_codec::encodings::RAW;
 
 /// Pages that do not compress may wait in this part of the cap, 1 / this, where all others do; and in
 /// this part where no others do.
@@ -35,7 +35,7 @@ const RAW_SHARE_MOST: u64 = 16;
 const RAW_SHARE_LEAST: u64 = 64;
 
 /// What a process needs to use the spill file.
-pub struct SpillAccess {
+pub(crate) struct SpillAccess {
     pub file: DirectFile,
     cipher: SpillCipher,
     /// For the thread that writes.
@@ -47,7 +47,7 @@ pub struct SpillAccess {
 impl SpillAccess {
     /// Opens the session's spill file; `None` where there is none, or (which is said) where it cannot be
     /// had.
-    pub fn open(agent: &Agent) -> Option<SpillAccess> {
+    pub(crate) fn open(agent: &Agent) -> Option<SpillAccess> {
         let session = agent.session();
         let segment_bytes = shape(session)?.segment_bytes;
         // Others would not know what it has there.
@@ -73,12 +73,12 @@ impl SpillAccess {
     }
 
     /// Is this memory of its own?
-    pub fn owns(&self, overlaps: impl Fn(&core::ops::Range<usize>) -> bool) -> bool {
+    pub(crate) fn owns(&self, overlaps: impl Fn(&core::ops::Range<usize>) -> bool) -> bool {
         overlaps(&self.memory.range()) || overlaps(&self.buffers.guarded_range())
     }
 
     /// Addresses of what it has of its own, without the guard pages.
-    pub fn memory_ranges(&self) -> [core::ops::Range<usize>; 2] {
+    pub(crate) fn memory_ranges(&self) -> [core::ops::Range<usize>; 2] {
         [self.memory.range(), self.buffers.guarded_range()]
             .map(|range| range.start + PAGE_SIZE..range.end - PAGE_SIZE)
     }
@@ -86,7 +86,7 @@ impl SpillAccess {
 
 /// Why a page could not be read from the spill file.
 #[derive(Debug)]
-pub enum ReadError {
+pub(crate) enum ReadError {
     NotOpen,
     System(Errno),
     Spill(ramfold_store::SpillError),
@@ -103,7 +103,7 @@ impl core::fmt::Display for ReadError {
 }
 
 /// How the session's spill file is divided; `None` if it has none.
-pub fn shape(session: &Session) -> Option<SpillShape> {
+pub(crate) fn shape(session: &Session) -> Option<SpillShape> {
     let count = session.spill.segment_count.load(Ordering::Relaxed) as usize;
     let segment_bytes = session.spill.segment_bytes.load(Ordering::Relaxed) as usize;
     (count > 0).then_some(SpillShape { segment_bytes, segment_count_max: count })
@@ -113,20 +113,20 @@ pub fn shape(session: &Session) -> Option<SpillShape> {
 ///
 /// # Errors
 /// What open(2) says, or `ESTALE` if it is another file.
-pub fn open_file(agent: &Agent, parent: Option<(u32, i32)>) -> Result<DirectFile, Errno> {
+pub(crate) fn open_file(agent: &Agent, parent: Option<(u32, i32)>) -> Result<DirectFile, Errno> {
     agent.session().spill.file.open(parent)
 }
 
 /// By which number a thread of ours has the file open.
-pub fn fd_of(active: &Active) -> Option<i32> {
+pub(crate) fn fd_of(active: &Active) -> Option<i32> {
     active.spill.as_ref().map(|access| access.file.as_fd().as_raw_fd())
 }
 
 /// Bytes of the pool that are about to leave for the spill file, so that nothing need be taken out for
 /// them.
-pub fn leaving_bytes(agent: &Agent) -> u64 {
+pub(crate) fn leaving_bytes(agent: &Agent) -> u64 {
     match agent.active() {
-        Some(active) if agent.spill_works.load(Ordering::Relaxed) => {
+        Some(active) if agent.spill_work.works() => {
             (active.store.raw_bytes() as u64).saturating_sub(kept_raw_bytes(agent))
         }
         _ => 0,
@@ -137,7 +137,7 @@ pub fn leaving_bytes(agent: &Agent) -> u64 {
 /// asked for again soon comes back without the disk, and those that are not are told from it by that.
 /// The fewer they are among what is taken, the longer they stay.
 fn kept_raw_bytes(agent: &Agent) -> u64 {
-    if agent.outruns.load(Ordering::Relaxed) {
+    if agent.hints.outruns() {
         return 0;
     }
     let counters = &agent.process().counters;

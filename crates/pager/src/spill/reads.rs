@@ -34,7 +34,7 @@ const ATTEMPTS: usize = 3;
 pub(super) const BUFFERS_BYTES: usize = (READS_MAX + 1) * READ_BYTES_MAX;
 
 /// A page and where its object was when the read began.
-pub type Wanted = (PageNumber, Spilled);
+pub(super) type Wanted = (PageNumber, Spilled);
 
 /// One read.
 struct Read {
@@ -50,7 +50,7 @@ struct Read {
 
 /// The reads that are under way.
 #[derive(Default)]
-pub struct Reads {
+pub(crate) struct Reads {
     /// `None` until the first read, or where io_uring is not allowed.
     ring: Option<Ring>,
     has_tried: bool,
@@ -60,7 +60,7 @@ pub struct Reads {
 }
 
 /// What was read.
-pub struct Finished {
+pub(crate) struct Finished {
     pub pages: [Option<Wanted>; WINDOW_MAX],
     pub started_ns: Option<u64>,
     index: usize,
@@ -69,34 +69,34 @@ pub struct Finished {
 
 impl Reads {
     /// How many there are.
-    pub fn under_way(&self) -> usize {
+    pub(crate) fn under_way(&self) -> usize {
         self.reads.iter().flatten().count()
     }
 
     /// What tells that a read is done; `None` where none is under way.
-    pub fn ring(&self) -> Option<&Ring> {
+    pub(crate) fn ring(&self) -> Option<&Ring> {
         self.ring.as_ref().filter(|ring| ring.under_way() > 0)
     }
 
     /// Reads that were made at once are done before anybody waits.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.reads.iter().flatten().any(|read| read.done)
     }
 
     /// Is this page being read?
-    pub fn has(&self, page: PageNumber) -> bool {
+    pub(crate) fn has(&self, page: PageNumber) -> bool {
         let is = |wanted: &Option<Wanted>| wanted.is_some_and(|(wanted, _)| wanted == page);
         self.reads.iter().flatten().any(|read| read.pages[..read.count].iter().any(is))
     }
 
     /// Begins a list of pages to read together, with the page of a fault; `None` if there are too many
     /// reads.
-    pub fn begin(&mut self, first: Wanted, started_ns: u64) -> Option<usize> {
+    pub(crate) fn begin(&mut self, first: Wanted, started_ns: u64) -> Option<usize> {
         self.begin_with(first, Some(started_ns))
     }
 
     /// Begins a list of pages ahead; `None` if the reads left are kept for faults.
-    pub fn begin_ahead(&mut self, first: Wanted) -> Option<usize> {
+    pub(crate) fn begin_ahead(&mut self, first: Wanted) -> Option<usize> {
         let free = self.reads.iter().filter(|read| read.is_none()).count();
         if free > KEPT_FOR_FAULTS { self.begin_with(first, None) } else { None }
     }
@@ -111,7 +111,7 @@ impl Reads {
     }
 
     /// Adds a page to the list, if it lies near the others in the file.
-    pub fn add(&mut self, index: usize, wanted: Wanted) -> bool {
+    pub(crate) fn add(&mut self, index: usize, wanted: Wanted) -> bool {
         let Some(read) = &mut self.reads[index] else { return false };
         let range = wanted.1.file_range();
         let both = read.range.start.min(range.start)..read.range.end.max(range.end);
@@ -126,7 +126,7 @@ impl Reads {
     }
 
     /// Begins to read what is in a list.
-    pub fn submit(&mut self, access: &SpillAccess, index: usize) {
+    pub(crate) fn submit(&mut self, access: &SpillAccess, index: usize) {
         if !self.has_tried {
             self.has_tried = true;
             self.ring = Ring::new(READS_MAX as u32).ok();
@@ -152,7 +152,7 @@ impl Reads {
     ///
     /// # Errors
     /// For a page: why it cannot be read.
-    pub fn finish(
+    pub(crate) fn finish(
         &mut self,
         access: &SpillAccess,
     ) -> Result<Option<Finished>, (PageNumber, ReadError)> {
@@ -178,7 +178,7 @@ impl Reads {
     }
 
     /// A fault for which there was no read free is to try again when one is. `false` if too many wait.
-    pub fn wait(&mut self, address: usize) -> bool {
+    pub(crate) fn wait(&mut self, address: usize) -> bool {
         let place = self.waiting.get_mut(self.waiting_count);
         let has_room = place.is_some();
         if let Some(place) = place {
@@ -189,7 +189,7 @@ impl Reads {
     }
 
     /// Those that wait, who do so no longer.
-    pub fn take_waiting(&mut self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = usize> + use<> {
         let waiting = self.waiting;
         waiting.into_iter().take(core::mem::take(&mut self.waiting_count))
     }
@@ -200,7 +200,7 @@ impl Finished {
     ///
     /// # Errors
     /// If it is not what was written there.
-    pub fn open<'b>(
+    pub(crate) fn open<'b>(
         &self,
         access: &'b SpillAccess,
         spilled: Spilled,
@@ -253,7 +253,7 @@ impl SpillAccess {
     ///
     /// # Errors
     /// What is to be said about it.
-    pub fn read_now<R>(
+    pub(crate) fn read_now<R>(
         &self,
         spilled: Spilled,
         f: impl FnOnce(&[u8]) -> R,

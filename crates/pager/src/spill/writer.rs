@@ -18,7 +18,7 @@ use crate::monitor::privileges::Privileges;
 use crate::session::Once;
 
 /// Writes the store's objects to the session's file.
-pub type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;
+pub(crate) type Writer = Spill<'static, SpillWriter<'static>, SessionClaims>;
 
 /// A few pages that do not compress wait so long for more: a write takes a segment, full or not.
 const GATHER_NS: u64 = 5_000_000;
@@ -30,7 +30,7 @@ const RETRY_NS_MAX: u64 = 60_000_000_000;
 const REST_NS: u64 = 1_000_000_000;
 
 /// Entry of the thread.
-pub extern "C" fn thread_main(agent: *mut ()) -> ! {
+pub(crate) extern "C" fn thread_main(agent: *mut ()) -> ! {
     // SAFETY: the monitor passes the agent, which lives for ever.
     let agent: &'static Agent = unsafe { &*agent.cast::<Agent>() };
     let Some(active) = agent.active() else {
@@ -44,7 +44,7 @@ pub extern "C" fn thread_main(agent: *mut ()) -> ! {
 ///
 /// # Safety
 /// There is one.
-pub unsafe fn make(agent: &'static Agent, active: &'static Active) -> Writer {
+pub(crate) unsafe fn make(agent: &'static Agent, active: &'static Active) -> Writer {
     let Some(access) = &active.spill else {
         agent.fail(format_args!("the spill writer started without a file"));
     };
@@ -61,13 +61,12 @@ pub unsafe fn make(agent: &'static Agent, active: &'static Active) -> Writer {
 }
 
 /// Is there something to write, and the thread asleep: then it is woken.
-pub fn wake_if_wanted(agent: &Agent, active: &Active) {
+pub(crate) fn wake_if_wanted(agent: &Agent, active: &Active) {
     if active.spill.is_some()
-        && agent.spill_sleep.is_seen()
+        && agent.spill_work.is_seen_asleep()
         && wanted(agent, active).is_some()
-        && agent.spill_sleep.take()
     {
-        agent.spill_wake.raise();
+        agent.spill_work.wake();
     }
 }
 
@@ -81,7 +80,7 @@ fn wanted(agent: &Agent, active: &Active) -> Option<Choose> {
     let limit = match session.spill.pool_bytes.load(Ordering::Relaxed) {
         // It grows, and pages are compressed faster than they are written: better now than when there
         // is no room left.
-        limit if agent.outruns.load(Ordering::Relaxed) => limit / 2,
+        limit if agent.hints.outruns() => limit / 2,
         limit => limit,
     };
     let own = active.store.cost_bytes() as u64;
@@ -101,9 +100,9 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
     // Since when a few pages wait for more.
     let mut gathering = None;
     let mut privileges = Privileges::default();
-    agent.spill_works.store(true, Ordering::Relaxed);
+    agent.spill_work.set_works(true);
     loop {
-        let seen = agent.spill_wake.seen();
+        let seen = agent.spill_work.seen();
         let choose = wanted(agent, active);
         let now = time::monotonic_ns();
         privileges.follow(agent, now);
@@ -134,12 +133,12 @@ fn run(agent: &'static Agent, active: &'static Active, spill: &mut Writer) -> ! 
             }
             Err(error) => {
                 tell(agent, &error);
-                agent.spill_works.store(false, Ordering::Relaxed);
+                agent.spill_work.set_works(false);
                 agent.process().counters.spill_errors.fetch_add(1, Ordering::Relaxed);
                 publish(agent, spill);
                 pause(agent, &mut privileges, retry_ns);
                 retry_ns = (retry_ns * 2).min(RETRY_NS_MAX);
-                agent.spill_works.store(true, Ordering::Relaxed);
+                agent.spill_work.set_works(true);
             }
         }
     }
@@ -153,7 +152,7 @@ fn is_little(agent: &Agent, spill: &Writer) -> bool {
 }
 
 /// Begins to write a batch, once the one before is done. `false` if nothing has come of it.
-pub fn write(
+pub(crate) fn write(
     agent: &Agent,
     active: &Active,
     spill: &mut Writer,
@@ -243,11 +242,7 @@ fn reason(errno: Errno) -> &'static str {
 
 /// Sleeps until woken, or for so long; not where there is more to write by now than `choose`.
 fn sleep(agent: &Agent, active: &Active, choose: Option<Choose>, seen: u32, ns: u64) {
-    agent.spill_sleep.begin();
-    if wanted(agent, active) == choose {
-        agent.spill_wake.wait(seen, ns);
-    }
-    agent.spill_sleep.end();
+    agent.spill_work.sleep(seen, ns, || wanted(agent, active) == choose);
 }
 
 /// Sleeps for so long, whoever wants what.

@@ -11,7 +11,7 @@ use crate::take::regions::Regions;
 
 const RUNS_MAX: usize = 64;
 /// Pages that one look finds at most.
-pub const LOOK_PAGES: usize = 1024;
+pub(crate) const LOOK_PAGES: usize = 1024;
 
 /// How far one look reaches at least, and at most. The lock is held for it, and the kernel passes
 /// over evicted pages at 1 us for 2 MiB, over memory that was never touched at 1 us for 1 GiB: the
@@ -25,7 +25,7 @@ const LOOK_NS: u64 = 20_000;
 /// Where to look for pages next. All zero is before the first page.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Place {
+pub(crate) struct Place {
     pub at: usize,
     /// How far the next look reaches, or less than it does at least.
     reach: usize,
@@ -35,7 +35,7 @@ impl Place {
     /// Finds runs of present pages in registered memory, up to `most` pages in all, and moves the
     /// place behind what was looked at. Returns the number of runs, zero if the look failed; `None`
     /// behind the last region.
-    pub fn look(
+    pub(crate) fn look(
         &mut self,
         active: &Active,
         regions: &Regions,
@@ -61,7 +61,7 @@ impl Place {
 
 /// All zero is one before the first page.
 #[repr(C)]
-pub struct ClockHand {
+pub(crate) struct ClockHand {
     place: Place,
     /// What the last look found.
     runs: [PageRegion; RUNS_MAX],
@@ -70,7 +70,7 @@ pub struct ClockHand {
 }
 
 impl ClockHand {
-    pub const START: ClockHand = ClockHand {
+    pub(crate) const START: ClockHand = ClockHand {
         place: Place { at: 0, reach: 0 },
         runs: [PageRegion { start: 0, end: 0, categories: 0 }; RUNS_MAX],
         found: 0,
@@ -78,17 +78,17 @@ impl ClockHand {
     };
 
     /// The pages in memory that it stands before. `None`: it must look on.
-    pub fn run(&self) -> Option<Range<usize>> {
+    pub(crate) fn run(&self) -> Option<Range<usize>> {
         self.runs().next()
     }
 
     /// These and all others that the last look found.
-    pub fn runs(&self) -> impl Iterator<Item = Range<usize>> {
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Range<usize>> {
         self.runs[self.used..self.found].iter().map(|run| run.start as usize..run.end as usize)
     }
 
     /// Goes on by so much of the run that it stands before.
-    pub fn skip(&mut self, bytes: usize) {
+    pub(crate) fn skip(&mut self, bytes: usize) {
         let run = &mut self.runs[self.used];
         run.start += bytes as u64;
         if run.start >= run.end {
@@ -97,7 +97,7 @@ impl ClockHand {
     }
 
     /// Looks at the next stretch of memory, in which there may be no page. `false` behind the last.
-    pub fn look(&mut self, active: &Active, regions: &Regions, pages: Pages) -> bool {
+    pub(crate) fn look(&mut self, active: &Active, regions: &Regions, pages: Pages) -> bool {
         self.used = 0;
         self.found = 0;
         let found = self.place.look(active, regions, LOOK_PAGES, &mut self.runs, pages);
@@ -106,7 +106,7 @@ impl ClockHand {
     }
 
     /// Begins again before the first page.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.place.at = 0;
     }
 }

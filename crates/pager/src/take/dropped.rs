@@ -19,14 +19,14 @@ struct Dropped {
 
 /// The latest such ranges. All zero is none.
 #[repr(C)]
-pub struct DroppedRanges {
+pub(crate) struct DroppedRanges {
     /// The one noted last.
     last: usize,
     list: [Dropped; RANGES_MAX],
 }
 
 impl DroppedRanges {
-    pub fn note(&mut self, range: &Range<usize>, now_ns: u64) {
+    pub(crate) fn note(&mut self, range: &Range<usize>, now_ns: u64) {
         let until_ns = now_ns + REST_NS;
         let oldest = (self.last + 1) % RANGES_MAX;
         let free = self.list[oldest].until_ns <= now_ns;
@@ -43,7 +43,7 @@ impl DroppedRanges {
     }
 
     /// Is a part of the range to be left alone? `now_ns` is asked for when it matters.
-    pub fn touch(&self, range: &Range<usize>, now_ns: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn touch(&self, range: &Range<usize>, now_ns: impl FnOnce() -> u64) -> bool {
         let overlaps = |dropped: &&Dropped| dropped.start < range.end && range.start < dropped.end;
         let until_ns = self.list.iter().filter(overlaps).map(|dropped| dropped.until_ns).max();
         until_ns.is_some_and(|until_ns| now_ns() < until_ns)

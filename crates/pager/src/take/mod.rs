@@ -1,9 +1,9 @@
 //! Which pages are taken out of the program's memory, and by what.
 
-pub mod clock_hand;
-pub mod dropped;
-pub mod proactive;
-pub mod regions;
-pub mod retained;
-pub mod sweep;
-pub mod thread_ends;
+pub(crate) mod clock_hand;
+pub(crate) mod dropped;
+pub(crate) mod proactive;
+pub(crate) mod regions;
+pub(crate) mod retained;
+pub(crate) mod sweep;
+pub(crate) mod thread_ends;

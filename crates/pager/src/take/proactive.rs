@@ -33,7 +33,7 @@ enum Verdict {
 
 /// What one step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// So many pages were looked at.
     Looked(u64),
     /// The hand has been everywhere.
@@ -45,17 +45,17 @@ pub enum Step {
 }
 
 /// Where the hand is.
-pub struct Proactive {
+pub(crate) struct Proactive {
     hand: ClockHand,
     /// The block that it came to last, by its first page, and what was found of it.
     block: Option<(PageNumber, Verdict)>,
 }
 
 impl Proactive {
-    pub const START: Proactive = Proactive { hand: ClockHand::START, block: None };
+    pub(crate) const START: Proactive = Proactive { hand: ClockHand::START, block: None };
 
     /// Looks at the pages of one block.
-    pub fn step(&mut self, context: &mut Context<'_>) -> Step {
+    pub(crate) fn step(&mut self, context: &mut Context<'_>) -> Step {
         let Context { agent, active, .. } = *context;
         let Some(run) = self.hand.run() else {
             if self.hand.look(active, &context.core.regions, Pages::All) {

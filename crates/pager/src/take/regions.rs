@@ -9,24 +9,24 @@ use core::ops::Range;
 
 /// More than this many separate ranges are not looked after; programs have tens to hundreds.
 /// The bound keeps registrations far below the kernel's limit on mappings (65,530).
-pub const REGIONS_MAX: usize = 8192;
+pub(crate) const REGIONS_MAX: usize = 8192;
 
 /// A registered range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
+pub(crate) struct Region {
     pub start: usize,
     pub end: usize,
 }
 
 /// Registered ranges, sorted, not overlapping. All zero is an empty list.
 #[repr(C)]
-pub struct Regions {
+pub(crate) struct Regions {
     count: usize,
     list: [Region; REGIONS_MAX],
 }
 
 impl Regions {
-    pub fn as_slice(&self) -> &[Region] {
+    pub(crate) fn as_slice(&self) -> &[Region] {
         &self.list[..self.count]
     }
 
@@ -36,12 +36,12 @@ impl Regions {
     }
 
     /// The first region with a part at or behind `address`.
-    pub fn at_or_after(&self, address: usize) -> Option<Region> {
+    pub(crate) fn at_or_after(&self, address: usize) -> Option<Region> {
         self.as_slice().get(self.position(address)).copied()
     }
 
     /// Is the whole range registered?
-    pub fn contains(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn contains(&self, range: &Range<usize>) -> bool {
         if range.is_empty() {
             return true;
         }
@@ -59,7 +59,7 @@ impl Regions {
     }
 
     /// How much of the range is registered.
-    pub fn bytes_in(&self, range: &Range<usize>) -> usize {
+    pub(crate) fn bytes_in(&self, range: &Range<usize>) -> usize {
         { self.as_slice()[self.position(range.start)..].iter() }
             .take_while(|region| region.start < range.end)
             .map(|region| region.end.min(range.end) - region.start.max(range.start))
@@ -67,13 +67,13 @@ impl Regions {
     }
 
     /// Is any part of the range registered?
-    pub fn overlaps(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn overlaps(&self, range: &Range<usize>) -> bool {
         self.at_or_after(range.start).is_some_and(|region| region.start < range.end)
             && !range.is_empty()
     }
 
     /// Adds a range, joining what it touches. `false` when the list is full.
-    pub fn insert(&mut self, range: Range<usize>) -> bool {
+    pub(crate) fn insert(&mut self, range: Range<usize>) -> bool {
         if range.is_empty() {
             return true;
         }
@@ -90,7 +90,7 @@ impl Regions {
 
     /// Takes a range out. `false` when that would need one region more than there is room for;
     /// then the whole region that was to be split is out.
-    pub fn remove(&mut self, range: &Range<usize>) -> bool {
+    pub(crate) fn remove(&mut self, range: &Range<usize>) -> bool {
         let first = self.position(range.start);
         let last = self.as_slice().partition_point(|region| region.start < range.end);
         if first >= last || range.is_empty() {

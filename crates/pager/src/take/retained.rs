@@ -20,9 +20,9 @@ const RUNS_MAX: usize = 32;
 
 /// A page is in memory again: its object is kept or becomes a ghost, which remembers that the page
 /// was used.
-pub fn note_loaded(agent: &Agent, active: &Active, page: PageNumber, mark: Reuse) {
-    if agent.shares_memory.load(Ordering::Relaxed) {
-        agent.keeps_objects.store(true, Ordering::Relaxed);
+pub(crate) fn note_loaded(agent: &Agent, active: &Active, page: PageNumber, mark: Reuse) {
+    if agent.sharing.is_shared() {
+        agent.sharing.note_kept();
         active.store.set_mark(page, mark.0);
         agent.process().counters.objects_kept.fetch_add(1, Ordering::Relaxed);
     } else {
@@ -31,10 +31,8 @@ pub fn note_loaded(agent: &Agent, active: &Active, page: PageNumber, mark: Reuse
 }
 
 /// Frees the objects of all pages that are in memory, once nothing is shared any more.
-pub fn drop_unneeded(agent: &Agent, active: &Active) {
-    if agent.shares_memory.load(Ordering::Relaxed)
-        || !agent.keeps_objects.swap(false, Ordering::Relaxed)
-    {
+pub(crate) fn drop_unneeded(agent: &Agent, active: &Active) {
+    if !agent.sharing.take_kept() {
         return;
     }
     let mut runs = [PageRegion::default(); RUNS_MAX];

@@ -48,7 +48,7 @@ const PARTED_PAGES_MIN: u64 = 128;
 
 /// Where the sweep is. All zero is a sweep that has not begun.
 #[repr(C)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     hand: ClockHand,
     /// The sweep has come round this often, one after the other, with too little gained.
     fruitless_rounds: u32,
@@ -72,7 +72,7 @@ pub struct Sweep {
 
 /// What one step of the sweep came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub(crate) enum Taken {
     /// Pages went into staging.
     Pages,
     /// Pages were passed by.
@@ -92,7 +92,7 @@ pub enum Taken {
 
 impl Sweep {
     /// It may pay to go round again: memory has changed since it did not.
-    pub fn encourage(&mut self) {
+    pub(crate) fn encourage(&mut self) {
         self.fruitless_rounds = 0;
         self.blocked = false;
         self.looks_at_protected = false;
@@ -110,12 +110,12 @@ impl Sweep {
     }
 
     /// What is protected is looked at in any case: what else has become the process's own is not known.
-    pub fn look_at_protected(&mut self) {
+    pub(crate) fn look_at_protected(&mut self) {
         self.parted_pages = self.parted_pages.wrapping_sub(PARTED_PAGES_MIN);
     }
 
     /// A page that was taken has been compressed.
-    pub fn note_stored(&mut self) {
+    pub(crate) fn note_stored(&mut self) {
         self.stored += 1;
     }
 
@@ -139,23 +139,23 @@ impl Sweep {
     }
 
     /// A hand has been everywhere.
-    pub fn note_round(&mut self) {
+    pub(crate) fn note_round(&mut self) {
         self.round = self.round.wrapping_add(1);
     }
 
     /// Number of the round.
-    pub fn round(&self) -> u32 {
+    pub(crate) fn round(&self) -> u32 {
         self.round
     }
 
     /// The fault handler cannot go on: the sweep stands before a page that only the monitor can see
     /// to, or there is nothing to take.
-    pub fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
     /// Passes by a page that was called busy, if the sweep still stands before it.
-    pub fn skip_busy(&mut self, address: usize) {
+    pub(crate) fn skip_busy(&mut self, address: usize) {
         if self.hand.run().is_some_and(|run| run.start == address) {
             self.skip(PAGE_SIZE);
             self.blocked = false;
@@ -169,7 +169,7 @@ impl Sweep {
 }
 
 /// Takes a batch of pages into staging, or passes some by.
-pub fn take_next(context: &mut Context<'_>) -> Taken {
+pub(crate) fn take_next(context: &mut Context<'_>) -> Taken {
     let agent = context.agent;
     if context.core.staging.free_slots().is_empty() {
         return Taken::Full;
@@ -223,7 +223,7 @@ pub fn take_next(context: &mut Context<'_>) -> Taken {
 }
 
 /// Was this page taken, and has not come back?
-pub fn is_out(active: &Active, core: &Core, page: PageNumber) -> bool {
+pub(crate) fn is_out(active: &Active, core: &Core, page: PageNumber) -> bool {
     core.staging.find(page).is_some() || active.store.contains(page)
 }
 
@@ -289,7 +289,7 @@ fn try_page(context: &mut Context<'_>, cap_pages: usize, choice: VictimChoice) -
 
 /// Takes the lowest pages of a stack that are in memory: its thread stops at the next call or
 /// return, and waits with the faults that wait for room.
-pub fn stop_thread(context: &mut Context<'_>, stack: Range<usize>) {
+pub(crate) fn stop_thread(context: &mut Context<'_>, stack: Range<usize>) {
     let Context { agent, active, .. } = *context;
     let mut runs = [PageRegion::default()];
     if let Ok(found) = active.kernel.present(stack, STACK_PAGES_MAX, &mut runs, Pages::All)
@@ -333,7 +333,7 @@ fn find_victims(context: &mut Context<'_>) -> Result<Range<usize>, Taken> {
 
 /// Takes a batch from the start of a run of present pages. Returns also how many bytes of the run
 /// are dealt with.
-pub fn take(context: &mut Context<'_>, run: Range<usize>) -> (Taken, usize) {
+pub(crate) fn take(context: &mut Context<'_>, run: Range<usize>) -> (Taken, usize) {
     let active = context.active;
     let first = page::number_of(run.start);
     let pages = run.len() / PAGE_SIZE;
@@ -356,7 +356,11 @@ pub fn take(context: &mut Context<'_>, run: Range<usize>) -> (Taken, usize) {
 }
 
 /// Takes up to so many pages from the start of a run, whatever their marks say.
-pub fn move_start(context: &mut Context<'_>, run: Range<usize>, pages: usize) -> (Taken, usize) {
+pub(crate) fn move_start(
+    context: &mut Context<'_>,
+    run: Range<usize>,
+    pages: usize,
+) -> (Taken, usize) {
     let Context { agent, active, .. } = *context;
     let free = context.core.staging.free_slots();
     let first = page::number_of(run.start);

@@ -19,13 +19,17 @@ const PAGES_MAX: usize = 1024;
 const PLACES: usize = 8;
 
 /// A set of pages. All zero is none: there is no page zero.
-pub struct EndPages {
+///
+/// | word | written by | read by | orders |
+/// |---|---|---|---|
+/// | a place | threads of the program, Release, after they have mapped a stack; the handler clears it, in one step, if it is that page still | the sweep, the handler, who guards memory; Acquire | nothing more: a place is one word, and a page that is missed is like any other |
+pub(crate) struct EndPages {
     places: [AtomicU64; PAGES_MAX],
 }
 
 impl EndPages {
     /// A stack was mapped here.
-    pub fn note_stack(&self, stack: &Range<usize>) {
+    pub(crate) fn note_stack(&self, stack: &Range<usize>) {
         let page = page::number_of(stack.end - 1);
         // Two threads may take one place: of one of them nothing is known then.
         let free = self.places_of(page).find(|place| {
@@ -38,7 +42,7 @@ impl EndPages {
     }
 
     /// What was unmapped is none.
-    pub fn remove(&self, range: &Range<usize>) {
+    pub(crate) fn remove(&self, range: &Range<usize>) {
         let (first, count) = pages_of(range);
         for place in &self.places {
             let page = place.load(Ordering::Relaxed);
@@ -48,11 +52,11 @@ impl EndPages {
         }
     }
 
-    pub fn contains(&self, page: PageNumber) -> bool {
+    pub(crate) fn contains(&self, page: PageNumber) -> bool {
         self.places_of(page).any(|place| place.load(Ordering::Acquire) == page)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = PageNumber> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PageNumber> {
         self.places.iter().map(|place| place.load(Ordering::Acquire)).filter(|&page| page != 0)
     }
 

@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::thread::Timespec;
 
-pub use program::{AREA_PAGES, Random, State};
+pub(crate) use program::{AREA_PAGES, Random, State};
 use program::{Fault, Mapped, pages_in};
 
 use super::{Kernel, OpenError};
@@ -35,7 +35,7 @@ const YIELDS_MAX: usize = 100_000;
 
 /// What of the agent's is modelled. A copy is the same model.
 #[derive(Clone)]
-pub struct Model {
+pub(crate) struct Model {
     state: Rc<RefCell<State>>,
     others: Rc<RefCell<Option<Others>>>,
 }
@@ -46,17 +46,17 @@ type Others = Box<dyn Fn()>;
 impl Model {
     /// A program of `threads` threads that has nothing mapped yet. `staging`: memory of the agent's that
     /// pages are moved to.
-    pub fn new(seed: u64, threads: usize, staging: Range<usize>) -> Model {
+    pub(crate) fn new(seed: u64, threads: usize, staging: Range<usize>) -> Model {
         let state = State::new(seed, threads, staging);
         Model { state: Rc::new(RefCell::new(state)), others: Rc::default() }
     }
 
-    pub fn state(&self) -> std::cell::RefMut<'_, State> {
+    pub(crate) fn state(&self) -> std::cell::RefMut<'_, State> {
         self.state.borrow_mut()
     }
 
     /// Says what others do when a thread of the agent yields.
-    pub fn set_others(&self, others: Option<Others>) {
+    pub(crate) fn set_others(&self, others: Option<Others>) {
         *self.others.borrow_mut() = others;
     }
 

@@ -7,7 +7,7 @@ use ramfold_sys::uffd::{Event, Partial};
 use ramfold_sys::{Errno, PAGE_SIZE};
 
 /// Pages of an area, which is mapped, moved and unmapped as a whole.
-pub const AREA_PAGES: usize = 32;
+pub(crate) const AREA_PAGES: usize = 32;
 /// Areas of address space, in a row with as much between them.
 const AREAS: usize = 10;
 const BASE: usize = 1 << 40;
@@ -17,26 +17,26 @@ type Tag = u64;
 
 /// A sequence of numbers that depends on its seed alone (xorshift64*).
 #[derive(Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 8
     }
 
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
     /// `true` once in `n` on average.
-    pub fn once_in(&mut self, n: usize) -> bool {
+    pub(crate) fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
@@ -118,7 +118,7 @@ pub(super) struct Thread {
 }
 
 /// The address space, its program, and the userfaultfd.
-pub struct State {
+pub(crate) struct State {
     pub(super) random: Random,
     pub(super) threads: Vec<Thread>,
     pub(super) free_areas: Vec<usize>,
@@ -195,7 +195,7 @@ impl State {
     }
 
     /// A step of a thread of the program that can go on; `false` where none can.
-    pub fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         let runnable = |thread: &Thread| {
             let is_free = !thread.waits_for_fault && !thread.waits_for_event;
             is_free && !(self.is_ending && matches!(thread.doing, Doing::Nothing))
@@ -355,7 +355,7 @@ impl State {
     }
 
     /// Reads each page of the program's, or says which are missing.
-    pub fn check_all(&self) -> usize {
+    pub(crate) fn check_all(&self) -> usize {
         let mut missing = 0;
         for (page, mapped) in &self.pages {
             if mapped.content.is_some() || mapped.is_zero_page {
@@ -370,7 +370,7 @@ impl State {
     }
 
     /// At the end: touches the first missing page, as a thread of its own. `false` where none is.
-    pub fn touch_missing(&mut self) -> bool {
+    pub(crate) fn touch_missing(&mut self) -> bool {
         let missing = self.pages.iter().find(|(_, mapped)| {
             mapped.is_registered && mapped.content.is_none() && !mapped.is_zero_page
         });
@@ -381,7 +381,7 @@ impl State {
     }
 
     /// Does a thread wait, or is anything half done?
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let is_idle = |thread: &Thread| {
             matches!(thread.doing, Doing::Nothing)
                 && !thread.waits_for_event
@@ -390,7 +390,7 @@ impl State {
         self.threads.iter().all(is_idle)
     }
 
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let threads: Vec<_> = { self.threads.iter() }
             .map(|thread| (thread.doing, thread.waits_for_fault, thread.waits_for_event))
             .collect();
@@ -399,12 +399,12 @@ impl State {
     }
 
     /// Pages of the program's that are in memory.
-    pub fn resident_pages(&self) -> usize {
+    pub(crate) fn resident_pages(&self) -> usize {
         self.pages.values().filter(|mapped| mapped.content.is_some()).count()
     }
 
     /// Areas that are mapped and not registered yet.
-    pub fn unregistered_areas(&self) -> Vec<Range<usize>> {
+    pub(crate) fn unregistered_areas(&self) -> Vec<Range<usize>> {
         let areas = (0..AREAS).map(range_of);
         let is_fresh = |range: &Range<usize>| {
             self.pages.get(&range.start).is_some_and(|mapped| !mapped.is_registered)
