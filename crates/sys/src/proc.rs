@@ -182,6 +182,29 @@ pub fn has_ended(process: u32) -> Result<bool, Errno> {
     }
 }
 
+/// Whether a process is about to end: it was killed, its first thread has ended, or it writes a
+/// core dump. A process that has ended is, too.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/PID/status`.
+pub fn is_dying(process: u32) -> Result<bool, Errno> {
+    const KILLED: u64 = 1 << 8;
+    let mut text = [0; 4096];
+    let length = read_at(format_args!("/proc/{process}/status"), &mut text)?;
+    let is_so = |line: &[u8]| {
+        let Some(colon) = line.iter().position(|&b| b == b':') else { return false };
+        let value = line[colon + 1..].trim_ascii();
+        match &line[..colon] {
+            b"State" => matches!(value.first(), Some(b'Z' | b'X')),
+            b"CoreDumping" => value == b"1",
+            // Each thread of a process that is killed has the signal itself.
+            b"SigPnd" => number(value, 16).is_some_and(|(pending, _)| pending & KILLED != 0),
+            _ => false,
+        }
+    };
+    Ok(text[..length].split(|&b| b == b'\n').any(is_so))
+}
+
 /// Whether the first thread of a process has this name.
 ///
 /// # Errors
