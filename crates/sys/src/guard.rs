@@ -134,8 +134,6 @@ mod tests {
     use std::fs::File;
     use std::io::Read;
 
-    use rustix::fd::AsFd;
-
     use super::*;
 
     /// What is written to the pipe until all others have closed it.
@@ -197,6 +195,9 @@ mod tests {
             // SAFETY: the first thread ends; no other uses anything of it.
             unsafe { raw::syscall2(raw::nr::EXIT, 0, 0) };
         });
+        let patience = Timespec { tv_sec: 120, tv_nsec: 0 };
+        let polled = poll(&mut [PollFd::new(&read_end, PollFlags::IN)], Some(&patience));
+        assert_eq!(polled, Ok(1), "it does nothing");
         let mut byte = [0];
         assert_eq!(rustix::io::read(&read_end, &mut byte), Ok(1));
         assert_eq!(&byte, b"1");
