@@ -98,6 +98,7 @@ extern "C" fn run(plan: *mut ()) -> ! {
 
 fn guard(guarded: Pid, file: &OwnedFd) {
     let Ok(process) = pidfd_open(guarded, PidfdFlags::empty()) else { return };
+    let Ok(listed) = proc::listed_parent() else { return };
     if rustix::process::getppid() != Some(guarded) {
         // It ended before, and another may have got its number.
         return;
@@ -106,7 +107,7 @@ fn guard(guarded: Pid, file: &OwnedFd) {
         || matches!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&INTERVAL)), Ok(1..));
     while !has_ended() {
         // The number cannot be another process's, unless this one has ended.
-        let is_dying = proc::is_dying(guarded.as_raw_nonzero().get() as u32) == Ok(true);
+        let is_dying = proc::is_dying(listed) == Ok(true);
         if is_dying && !has_ended() {
             let _ = rustix::io::write(file, b"1");
             return;
