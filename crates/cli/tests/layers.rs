@@ -37,6 +37,7 @@ const CRATES: &[Rules] = &[
             // Its tests.
             "src/file.rs",
             "src/file_server.rs",
+            "src/guard.rs",
             "src/keep_open.rs",
             "src/loaded.rs",
             "src/maps.rs",

@@ -16,6 +16,7 @@
 //! | [`keep_open`], [`robust`] | what outlives a descriptor; whether a process has ended |
 //! | `cgroup`, `size` (feature `std`) | limits of the process; amounts of memory, as written |
 //! | `file_server` (feature `std`) | a file system in user space |
+//! | `guard` (feature `std`) | a process that acts when this one is dying |
 //!
 //! `unsafe` is in the modules that [`lib.rs`](crate) allows it in: those that hand pointers to the
 //! kernel, or make references from addresses.
@@ -42,6 +43,9 @@ pub mod file;
 #[cfg(any(test, feature = "std"))]
 #[allow(unsafe_code)]
 pub mod file_server;
+#[cfg(any(test, feature = "std"))]
+#[allow(unsafe_code)]
+pub mod guard;
 #[allow(unsafe_code)]
 pub mod keep_open;
 #[allow(unsafe_code)]

@@ -182,6 +182,41 @@ pub fn has_ended(process: u32) -> Result<bool, Errno> {
     }
 }
 
+/// The number of this process's parent in `/proc`, which may belong to another namespace of
+/// processes than this one.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/self/stat`.
+pub fn listed_parent() -> Result<u32, Errno> {
+    let mut text = [0; 1024];
+    let length = read_file(c"/proc/self/stat", &mut text)?;
+    let field = fields(&text[..length])?.nth(1).ok_or(Errno::PROTO)?;
+    number(field, 10).map(|(parent, _)| parent as u32).ok_or(Errno::PROTO)
+}
+
+/// Whether a process is about to end: it was killed, its first thread has ended, or it writes a
+/// core dump. A process that has ended is, too.
+///
+/// # Errors
+/// What open(2) and read(2) say of `/proc/PID/status`.
+pub fn is_dying(process: u32) -> Result<bool, Errno> {
+    const KILLED: u64 = 1 << 8;
+    let mut text = [0; 4096];
+    let length = read_at(format_args!("/proc/{process}/status"), &mut text)?;
+    let is_so = |line: &[u8]| {
+        let Some(colon) = line.iter().position(|&b| b == b':') else { return false };
+        let value = line[colon + 1..].trim_ascii();
+        match &line[..colon] {
+            b"State" => matches!(value.first(), Some(b'Z' | b'X')),
+            b"CoreDumping" => value == b"1",
+            // Each thread of a process that is killed has the signal itself.
+            b"SigPnd" => number(value, 16).is_some_and(|(pending, _)| pending & KILLED != 0),
+            _ => false,
+        }
+    };
+    Ok(text[..length].split(|&b| b == b'\n').any(is_so))
+}
+
 /// Whether the first thread of a process has this name.
 ///
 /// # Errors
@@ -322,6 +357,12 @@ mod tests {
             let grown = after - before;
             assert!(grown.abs_diff(BYTES as u64) < 16 << 20, "grown by {grown}");
         }
+    }
+
+    #[test]
+    fn the_parent_is_listed() {
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
+        assert_eq!(listed_parent(), Ok(parent as u32));
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub fn leave_files(kept: Option<i32>) -> Result<(), Errno> {
 /// Clones the caller: the new task runs `entry` on the given stack. Returns the kernel's answer.
 ///
 /// # Safety
-/// As [`spawn`]; `flags` must share memory, and must ask for nothing that takes another argument.
+/// As [`spawn`], where `flags` share memory; they must ask for nothing that takes another argument.
 pub(crate) unsafe fn clone(
     flags: usize,
     stack_end: *mut u8,

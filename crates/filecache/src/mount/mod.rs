@@ -1,5 +1,6 @@
 //! Making the mount, serving it, and ending it.
 
+mod abort;
 mod device;
 mod prune;
 mod table;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
 use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
+use ramfold_sys::guard::Guard;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, open};
 use rustix::io::Errno;
 use thiserror::Error;
@@ -111,6 +113,7 @@ pub struct Mount {
     threads: Threads,
     mounted: Mounted,
     view: View,
+    guard: Option<Guard>,
 }
 
 impl Mount {
@@ -154,7 +157,9 @@ impl Mount {
             Ok((session, threads)) => {
                 let read_ahead = read_ahead_kib(options.cache.memory_bytes);
                 table::raise_read_ahead(&mountpoint, read_ahead);
-                Ok(Mount { session, threads, mounted: Mounted::at(mountpoint), view })
+                let mounted = Mounted::at(mountpoint);
+                let guard = abort::guard(&mounted);
+                Ok(Mount { session, threads, mounted, view, guard })
             }
             Err(error) => {
                 // That it cannot be served is what matters.
@@ -187,6 +192,7 @@ impl Mount {
         // They end with the file system, which the session has dropped. One that panicked has said
         // so.
         self.threads.into_iter().for_each(|thread| drop(thread.join()));
+        drop(self.guard);
         result
     }
 }

@@ -70,6 +70,12 @@ impl Mounted {
         Mounted { mountpoint, device }
     }
 
+    /// The number of the connection to the kernel, where fusectl has it: the minor number of the
+    /// device, whose major number is 0.
+    pub(super) fn connection(&self) -> Option<&str> {
+        self.device.as_deref()?.strip_prefix("0:")
+    }
+
     /// Unmounts it as [`unmount`] does, and nothing else: it may be unmounted already, and
     /// something else be there.
     ///
