@@ -11,6 +11,7 @@
 //! | [`flynn`] | the same from two measurements, by Flynn's law |
 //! | [`equations`] | equations (1) to (7) of paper 003, as printed and corrected |
 //! | [`ratio`] | how small all of the pages become together, and the chance that they do not fit |
+//! | [`simulate`] | policies over a trace: ramfold's own, the same code, and others |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod flynn;
 pub mod footprint;
 pub mod ratio;
 pub mod reuse;
+pub mod simulate;
 
 /// A page of the traced program: an address divided by the size of a page, or any other name that
 /// is unique.

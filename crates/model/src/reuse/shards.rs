@@ -85,10 +85,9 @@ impl Shards {
     /// The page is accessed.
     pub fn access(&mut self, page: PageNumber) {
         self.accesses += 1;
-        if self.threshold < u64::MAX || self.pages_max.is_some() {
-            if self.distinct.note(page) {
-                self.all_pages = self.distinct.pages();
-            }
+        let samples = self.threshold < u64::MAX || self.pages_max.is_some();
+        if samples && self.distinct.note(page) {
+            self.all_pages = self.distinct.pages();
         }
         let hash = hash(page);
         if hash > self.threshold {
