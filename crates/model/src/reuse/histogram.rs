@@ -21,6 +21,8 @@ pub struct Histogram {
     groups: Vec<Vec<f64>>,
     /// A group's first accesses to a page.
     cold: [f64; GROUPS],
+    /// The longest distance.
+    longest: u64,
     /// Accesses, those that were not looked at too, where their number is known.
     accesses: Option<f64>,
 }
@@ -37,7 +39,12 @@ pub(crate) struct Bucket {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { groups: vec![Vec::new(); GROUPS], cold: [0.0; GROUPS], accesses: None }
+        Histogram {
+            groups: vec![Vec::new(); GROUPS],
+            cold: [0.0; GROUPS],
+            longest: 0,
+            accesses: None,
+        }
     }
 }
 
@@ -54,6 +61,7 @@ impl Histogram {
             self.cold[group] += weight;
             return;
         };
+        self.longest = self.longest.max(distance);
         let bucket = bucket(distance);
         let weights = &mut self.groups[group];
         if weights.len() <= bucket {
@@ -94,7 +102,7 @@ impl Histogram {
         let weight = |bucket: usize| groups.iter().filter_map(|group| group.get(bucket)).sum();
         let bucket = |index| Bucket {
             first: last_of(index - 1) + 1,
-            last: last_of(index),
+            last: last_of(index).min(self.longest),
             weight: weight(index),
         };
         (1..len).map(bucket).filter(|bucket| bucket.weight > 0.0).collect()

@@ -38,6 +38,12 @@ pub trait Policy {
     fn access(&mut self, page: PageNumber) -> Access;
 }
 
+impl<P: Policy + ?Sized> Policy for Box<P> {
+    fn access(&mut self, page: PageNumber) -> Access {
+        (**self).access(page)
+    }
+}
+
 /// What a trace came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -80,6 +86,7 @@ impl Tally {
 }
 
 /// A policy over a part of the pages, with that part of the memory.
+#[derive(Debug)]
 pub struct Miniature<P> {
     policy: P,
     /// One page in so many is looked at.
