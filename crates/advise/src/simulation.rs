@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
@@ -22,6 +22,7 @@ use ramfold_model::simulate::lru::Lru;
 use ramfold_model::simulate::memory::Memory;
 use ramfold_model::simulate::s3fifo::S3Fifo;
 use ramfold_model::simulate::{Miniature, Policy, Tally};
+use ramfold_sys::size::Size;
 use ramfold_trace::recorded::Header;
 use ramfold_trace::{Access, Format, PAGE_SIZE};
 
@@ -97,8 +98,8 @@ pub struct Request {
     pub format: Option<Format>,
     /// The policies.
     pub policies: Vec<PolicyName>,
-    /// Sizes of memory in bytes; none stands for twenty from 5 % to 100 % of the trace's pages.
-    pub memory_bytes: Vec<u64>,
+    /// Sizes of memory; none stands for twenty from 5 % to 100 % of the trace's pages.
+    pub memory: Vec<Size>,
     /// What a page that has left costs in that memory. 0 compares the policies by resident pages.
     pub object_bytes: u64,
     /// One page in so many is simulated; `None` leaves that to the number of pages.
@@ -195,6 +196,7 @@ pub struct Progress {
     read_bytes: AtomicU64,
     /// Bytes to be read in both.
     all_bytes: AtomicU64,
+    is_over: AtomicBool,
 }
 
 impl Progress {
@@ -202,6 +204,16 @@ impl Progress {
     pub fn part(&self) -> f64 {
         let all = self.all_bytes.load(Ordering::Relaxed).max(1) as f64;
         (self.read_bytes.load(Ordering::Relaxed) as f64 / all).min(1.0)
+    }
+
+    /// There is nothing more to show.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there is nothing more to show.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 }
 
@@ -331,12 +343,13 @@ fn check_is_file(path: &Path) -> Result<(), Error> {
 
 fn sizes(request: &Request, pages: u64) -> Result<Vec<u64>, Error> {
     let least = pages * request.object_bytes + PAGE_SIZE;
-    if let Some(&memory_bytes) = request.memory_bytes.iter().find(|&&bytes| bytes < least) {
+    let asked: Vec<u64> = request.memory.iter().map(|size| size.bytes(pages * PAGE_SIZE)).collect();
+    if let Some(&memory_bytes) = asked.iter().find(|&&bytes| bytes < least) {
         let object_bytes = request.object_bytes;
         return Err(Error::CannotHold { memory_bytes, pages, object_bytes });
     }
-    if !request.memory_bytes.is_empty() {
-        return Ok(request.memory_bytes.clone());
+    if !asked.is_empty() {
+        return Ok(asked);
     }
     let usual = (1..=SIZES_USUAL).map(|nth| (pages * nth).div_ceil(SIZES_USUAL) * PAGE_SIZE);
     let mut sizes: Vec<u64> = usual.filter(|&bytes| bytes >= least).collect();
@@ -434,7 +447,7 @@ mod tests {
             path,
             format: None,
             policies: PolicyName::ALL.to_vec(),
-            memory_bytes: Vec::new(),
+            memory: Vec::new(),
             object_bytes: 0,
             one_in: None,
         }
@@ -482,7 +495,7 @@ mod tests {
         let report = run(&request, &Progress::default()).unwrap();
         // A quarter of the memory and less cannot hold the objects of all pages.
         assert_eq!(report.rows[0].memory_bytes, 2000 * PAGE_SIZE * 6 / 20);
-        request.memory_bytes = vec![2000 * PAGE_SIZE / 5];
+        request.memory = vec![Size::Fraction(0.2)];
         let error = run(&request, &Progress::default()).unwrap_err().to_string();
         assert!(error.contains("cannot hold the trace's pages"), "{error}");
     }

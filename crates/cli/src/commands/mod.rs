@@ -6,4 +6,5 @@ pub mod dump;
 pub mod manual;
 pub mod mount;
 pub mod run;
+pub mod simulate;
 pub mod umount;
