@@ -102,7 +102,7 @@ pub struct Request {
     pub memory: Vec<Size>,
     /// What a page that has left costs in that memory. 0 compares the policies by resident pages.
     pub object_bytes: u64,
-    /// One page in so many is simulated; `None` leaves that to the number of pages.
+    /// One page in this many is simulated; `None`: by the number of pages.
     pub one_in: Option<u64>,
 }
 
@@ -115,17 +115,17 @@ pub struct Report {
     pub accesses: u64,
     /// Different pages of the trace; above a million to within 0.4 %.
     pub pages: u64,
-    /// One page in so many was simulated.
+    /// One page in this many was simulated.
     pub one_in: u64,
-    /// One page in so many was recorded.
+    /// One page in this many was recorded.
     pub recorded_one_in: u32,
-    /// A page that has left costs so much.
+    /// What a page that has left costs in memory.
     pub object_bytes: u64,
     /// By size, and at each size by policy.
     pub rows: Vec<Row>,
 }
 
-/// What happens with so much memory.
+/// The policies with one size of memory.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     /// The memory.

@@ -82,7 +82,7 @@ impl MissCurve {
         MissCurve::new(points, cold, accesses)
     }
 
-    /// Faults with so many pages resident.
+    /// Faults with this many pages resident.
     pub fn faults(&self, pages: f64) -> f64 {
         let after = self.points.partition_point(|point| point.pages <= pages);
         match (after.checked_sub(1).map(|index| self.points[index]), self.points.get(after)) {
@@ -160,7 +160,7 @@ impl SampledCurve {
         &self.whole
     }
 
-    /// Faults with so many pages resident.
+    /// Faults with this many pages resident.
     pub fn faults(&self, pages: f64) -> Estimate {
         let of_groups = self.groups.iter().map(|group| group.faults(pages));
         let estimate = regress(of_groups, &self.weights, self.whole.accesses);

@@ -59,7 +59,7 @@ impl Footprint {
         Footprint { slopes: blocks.into_iter().map(slope).collect() }
     }
 
-    /// Pages touched in a window of so many seconds.
+    /// Pages touched in a window of this many seconds.
     pub fn pages(&self, seconds: f64) -> f64 {
         let mut left = seconds;
         let mut pages = 0.0;

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`reuse`] | reuse distances of a trace, exact or of sampled pages |
 //! | [`footprint`] | pages touched in a window of time, from what is known of single pages |
-//! | [`curve`] | faults with so much memory resident, from any of these, with an interval |
+//! | [`curve`] | faults by resident memory, from any of these, with an interval |
 //! | [`flynn`] | the same from two measurements, by Flynn's law |
 //! | [`equations`] | equations (1) to (7) of paper 003, as printed and corrected |
 //! | [`ratio`] | how small all of the pages become together, and the chance that they do not fit |

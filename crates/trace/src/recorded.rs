@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header  "RFPAGES" and the version (8 bytes)
-//!         one page in so many was looked at (4 bytes)    kind: 0 memory, 1 files (4 bytes)
+//!         N: one page in N was looked at (4 bytes)    kind: 0 memory, 1 files (4 bytes)
 //!         nanoseconds between two looks (8 bytes)
 //! block   length (4 bytes)   records (4 bytes)   XXH3 of what follows (8 bytes)   records
 //! record  time since the record before, in microseconds: a varint
@@ -28,7 +28,7 @@ pub const VERSION: u8 = 1;
 
 const HEADER_BYTES: usize = 24;
 const BLOCK_HEADER_BYTES: usize = 16;
-/// A block is written when it has so many bytes.
+/// A block is written when it has this many bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 /// The longest block that is read: a longer one is none of ours.
 const BLOCK_BYTES_MAX: usize = 2 * BLOCK_BYTES;
@@ -47,7 +47,7 @@ pub enum Kind {
 pub struct Header {
     /// What pages are.
     pub kind: Kind,
-    /// One page in so many was looked at, each of its accesses or none. At least 1.
+    /// One page in this many was looked at, each of its accesses or none. At least 1.
     pub one_in: u32,
     /// Accesses to a page that follow each other within this time are one. Nanoseconds.
     pub look_ns: u64,

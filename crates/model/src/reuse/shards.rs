@@ -50,7 +50,7 @@ impl Shards {
         Shards::new(threshold, None)
     }
 
-    /// Looks at no more than so many pages at a time, whatever the trace has.
+    /// Looks at no more than `pages_max` pages at a time, whatever the trace has.
     ///
     /// # Panics
     /// If that is none.

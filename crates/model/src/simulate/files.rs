@@ -23,7 +23,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Room for so many pages, at least one.
+    /// Room for `pages_max` pages, at least one.
     pub fn new(pages_max: usize) -> Files {
         Files {
             clusters: Pages::default(),

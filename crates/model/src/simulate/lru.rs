@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{Access, Policy};
 use crate::PageNumber;
 
-/// A memory of so many pages.
+/// A memory of a number of pages.
 #[derive(Debug)]
 pub struct Lru {
     pages_max: usize,
@@ -17,7 +17,7 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// A memory of so many pages, at least one.
+    /// A memory of `pages_max` pages, at least one.
     pub fn new(pages_max: usize) -> Lru {
         let pages_max = pages_max.max(1);
         Lru { pages_max, used_at: HashMap::new(), order: BTreeMap::new(), now: 0 }

@@ -19,8 +19,8 @@ use ramfold_policy::memory::watermarks::Watermarks;
 use super::{Access, Policy};
 use crate::PageNumber;
 
-/// As the agent's sweep (`take/sweep.rs`): pages taken by one step, and the part of the cap that pages
-/// of streams wait in, or so many.
+/// As the agent's sweep (`take/sweep.rs`): pages taken by one step; the part of the cap in which pages
+/// of streams wait, and the number of them that wait in any case.
 const BATCH_PAGES: usize = 32;
 const PROBATION_SHARE: usize = 16;
 const PROBATION_PAGES_MIN: usize = 128;
@@ -92,7 +92,7 @@ enum Step {
 }
 
 impl Memory {
-    /// A cap of so many bytes, and objects that are charged so much.
+    /// A cap, and what each object is charged, both in bytes.
     pub fn new(cap_bytes: u64, object_bytes: u64) -> Memory {
         let mut victims = Box::new(Victims::NEW);
         victims.set_cap(cap_bytes / PAGE_SIZE as u64);

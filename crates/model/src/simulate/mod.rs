@@ -89,7 +89,7 @@ impl Tally {
 #[derive(Debug)]
 pub struct Miniature<P> {
     policy: P,
-    /// One page in so many is looked at.
+    /// One page in this many is looked at.
     one_in: u64,
     tally: Tally,
 }

@@ -15,7 +15,7 @@ use crate::PageNumber;
 const SMALL_PART: usize = 10;
 /// Uses that count at most.
 const USES_MAX: u8 = 3;
-/// A page leaves the small queue for the main one when it was used so often there.
+/// Uses in the small queue from which on a page moves to the main queue.
 const USES_TO_STAY: u8 = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ enum State {
     },
 }
 
-/// A memory of so many pages.
+/// A memory of a number of pages.
 #[derive(Debug)]
 pub struct S3Fifo {
     pages_max: usize,
@@ -44,7 +44,7 @@ pub struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// A memory of so many pages, at least one.
+    /// A memory of `pages_max` pages, at least one.
     pub fn new(pages_max: usize) -> S3Fifo {
         S3Fifo {
             pages_max: pages_max.max(1),
