@@ -30,6 +30,7 @@ enum Command {
     Mount(commands::mount::Arguments),
     Umount(commands::umount::Arguments),
     Dump(commands::dump::Arguments),
+    Simulate(commands::simulate::Arguments),
     Doctor(commands::doctor::Arguments),
     Bench(commands::bench::Arguments),
     Manual(commands::manual::Arguments),
@@ -47,6 +48,7 @@ fn main() {
         Command::Mount(arguments) => commands::mount::run(&arguments).map(|()| 0),
         Command::Umount(arguments) => commands::umount::run(&arguments).map(|()| 0),
         Command::Dump(arguments) => commands::dump::run(&arguments).map(|()| 0),
+        Command::Simulate(arguments) => commands::simulate::run(&arguments).map(|()| 0),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(arguments),
         Command::Manual(arguments) => {

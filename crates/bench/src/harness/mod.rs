@@ -5,7 +5,7 @@
 //!   sleeps
 //! - [`turns`]: the order of runs, where several are measured in turn
 //! - [`statistics`], [`latency`]: medians and quantiles; [`fio`]: a program that measures disks
-//! - [`report`], [`table`], [`plot`], [`progress`]: JSON, text, SVG, and the line on the terminal
+//! - [`report`], [`table`], [`progress`]: JSON, text, and the line on the terminal
 //! - [`size`]: amounts of memory as options name them
 //!
 //! An experiment opens the machine with [`open_host`], and prints with [`report::print`].
@@ -14,7 +14,6 @@ pub(crate) mod fio;
 pub(crate) mod idle;
 pub(crate) mod latency;
 pub(crate) mod measure;
-pub(crate) mod plot;
 pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod size;

@@ -6,4 +6,5 @@ pub(crate) mod dump;
 pub(crate) mod manual;
 pub(crate) mod mount;
 pub(crate) mod run;
+pub(crate) mod simulate;
 pub(crate) mod umount;

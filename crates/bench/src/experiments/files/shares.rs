@@ -1,7 +1,7 @@
 //! Curves over the part of the memory that compressed pages have.
 
-use crate::harness::plot::{self, Points};
 use crate::peers::cache::Cache;
+use ramfold_plot::{self as plot, Points};
 
 /// What the share is called below a panel.
 pub(in crate::experiments) const AXIS: &str = "compressed pages' share of the memory, percent";

@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::jobs::Job;
 use super::measurement::{JobFigures, Plan};
 use crate::experiments::files::shares::{self, Measured};
-use crate::harness::plot::{Panel, figure};
 use crate::harness::statistics::{median_of, median_of_told};
 use crate::harness::table;
 use crate::peers::cache::Cache;
+use ramfold_plot::{Panel, figure};
 
 /// One job with one cache.
 #[derive(Serialize)]

@@ -1,7 +1,7 @@
 //! Rows of results as curves, one for each peer: time against memory, and how long accesses take.
 
 use super::row::Row;
-use crate::harness::plot::{Panel, Points, figure};
+use ramfold_plot::{Panel, Points, figure};
 
 /// An SVG of all workloads, one below the other.
 pub(super) fn plot(rows: &[Row]) -> String {

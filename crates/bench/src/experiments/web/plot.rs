@@ -3,7 +3,7 @@
 
 use super::report::Row;
 use crate::experiments::files::shares::{self, Measured};
-use crate::harness::plot::{Panel, Points, curves, figure};
+use ramfold_plot::{Panel, Points, curves, figure};
 
 /// What a panel shows: its name, its unit, and how much of it a row has.
 type Quantity = (&'static str, &'static str, fn(&Row<'_>) -> f64);

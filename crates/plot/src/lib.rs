@@ -1,5 +1,8 @@
 //! Curves in panels, as SVG.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+#![forbid(unsafe_code)]
+
 use kuva::backend::svg::SvgBackend;
 use kuva::plot::{LegendPosition, LinePlot};
 use kuva::render::figure::Figure;
@@ -10,21 +13,26 @@ use kuva::render::plots::Plot;
 const COLOURS: [&str; 8] =
     ["grey", "steelblue", "darkorange", "seagreen", "mediumpurple", "firebrick", "sienna", "teal"];
 
-pub(crate) type Points = Vec<(f64, f64)>;
+/// Points of a curve: x and y.
+pub type Points = Vec<(f64, f64)>;
 
-/// One panel: a title, names of the axes, curves.
-pub(crate) struct Panel {
-    pub(crate) title: String,
-    pub(crate) x: &'static str,
-    pub(crate) y: &'static str,
-    pub(crate) logarithmic: bool,
-    pub(crate) curves: Vec<(String, Points)>,
+/// Some curves over the same axes.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// What stands above it.
+    pub title: String,
+    /// Name of the horizontal axis.
+    pub x: &'static str,
+    /// Name of the vertical axis.
+    pub y: &'static str,
+    /// Whether both axes are logarithmic.
+    pub logarithmic: bool,
+    /// The curves, each with the name that the legend has.
+    pub curves: Vec<(String, Points)>,
 }
 
 /// Puts points that have the same name into one curve, from left to right.
-pub(crate) fn curves(
-    named: impl IntoIterator<Item = (String, (f64, f64))>,
-) -> Vec<(String, Points)> {
+pub fn curves(named: impl IntoIterator<Item = (String, (f64, f64))>) -> Vec<(String, Points)> {
     let mut curves: Vec<(String, Points)> = Vec::new();
     for (name, point) in named {
         match curves.iter_mut().find(|(of, _)| *of == name) {
@@ -39,7 +47,7 @@ pub(crate) fn curves(
 }
 
 /// An SVG of the panels that have curves, two beside each other.
-pub(crate) fn figure(mut panels: Vec<Panel>) -> String {
+pub fn figure(mut panels: Vec<Panel>) -> String {
     panels.retain(|panel| panel.curves.iter().any(|(_, points)| points.len() > 1));
     let columns = panels.len().clamp(1, 2);
     let (plots, layouts): (Vec<Vec<Plot>>, Vec<Layout>) = panels.iter().map(draw).unzip();

@@ -1,0 +1,37 @@
+//! What compression of cold memory brings, said beforehand.
+//!
+//! Nothing in this crate makes a system call or reads a clock: accesses, times and sizes come in as
+//! arguments. So a recorded trace, a running process and a test are the same to it.
+//!
+//! | module | what it computes |
+//! |---|---|
+//! | [`reuse`] | reuse distances of a trace, exact or of sampled pages |
+//! | [`footprint`] | pages touched in a window of time, from what is known of single pages |
+//! | [`curve`] | faults by resident memory, from any of these, with an interval |
+//! | [`flynn`] | the same from two measurements, by Flynn's law |
+//! | [`equations`] | equations (1) to (7) of paper 003, as printed and corrected |
+//! | [`ratio`] | how small all of the pages become together, and the chance that they do not fit |
+//! | [`simulate`] | policies over a trace: ramfold's own, the same code, and others |
+
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+#![forbid(unsafe_code)]
+
+pub mod curve;
+pub mod equations;
+pub mod flynn;
+pub mod footprint;
+pub mod ratio;
+pub mod reuse;
+pub mod simulate;
+
+/// A page of the traced program: an address divided by the size of a page, or any other name that
+/// is unique.
+pub type PageNumber = u64;
+
+/// Spreads a page's number over all 64 bits. Sampling by this value takes the same pages in each run.
+pub(crate) fn hash(page: PageNumber) -> u64 {
+    let mut bits = page.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ bits >> 31
+}
