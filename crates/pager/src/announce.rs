@@ -17,13 +17,16 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use ramfold_sys::time;
 use rustix::thread::{Timespec, futex};
+
+use crate::kernel::time;
 
 /// An agent that does not answer for so long is not waited for: what it is kept by is worse than a cap
 /// that is passed.
 const PATIENCE_NS: u64 = 5_000_000_000;
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+#[cfg(test)]
+const LOOK_AGAIN_IN_SIMULATION_NS: u64 = 10_000;
 
 const FRESH_MAX: usize = 64;
 
@@ -110,6 +113,10 @@ impl Announcements {
             let answered = self.answered.load(Ordering::Acquire);
             if is_reached(answered, ticket) || time::monotonic_ns() > deadline {
                 return;
+            }
+            #[cfg(test)]
+            if crate::kernel::model::sleep(LOOK_AGAIN_IN_SIMULATION_NS) {
+                continue;
             }
             let _ = futex::wait(&self.answered, futex::Flags::PRIVATE, answered, Some(&LOOK_AGAIN));
         }

@@ -7,12 +7,12 @@
 use core::sync::atomic::Ordering;
 
 use ramfold_codec::{Decompressor, Page};
-use ramfold_sys::uffd::{Event, Partial, Uffd};
-use ramfold_sys::{Errno, PAGE_SIZE, maps};
-use rustix::thread::sched_yield;
+use ramfold_sys::uffd::Partial;
+use ramfold_sys::{Errno, PAGE_SIZE};
 
 use crate::agent::{Agent, Context};
 use crate::handler::content;
+use crate::kernel::{Child, Event, ForkedChild, maps};
 use crate::page;
 
 /// Children, grandchildren and so on that can be waiting for their pages at a time.
@@ -23,7 +23,7 @@ const CHANGES_MAX: usize = 64;
 /// Gives `child`, and the children it makes meanwhile, every evicted page.
 pub fn fill_child(
     context: &mut Context<'_>,
-    child: Uffd,
+    child: Child,
     decompressor: &mut Decompressor<'_>,
     buffer: &mut Page,
 ) {
@@ -50,12 +50,12 @@ struct Family<'a> {
 }
 
 struct Member {
-    uffd: Uffd,
+    uffd: Child,
     changes: Changes,
 }
 
 impl Family<'_> {
-    fn add(&mut self, uffd: Uffd, changes: Changes) {
+    fn add(&mut self, uffd: Child, changes: Changes) {
         let agent = self.agent;
         agent.process().counters.forks_filled.fetch_add(1, Ordering::Relaxed);
         // What the program wants zeroed in a child (MADV_WIPEONFORK) is not given to it. The child
@@ -118,7 +118,7 @@ impl Family<'_> {
                                 ));
                             }
                         }
-                        Ok(None) | Err(_) => sched_yield(),
+                        Ok(None) | Err(_) => member.uffd.yield_now(),
                     }
                 }
                 Err(partial) => agent.fail(format_args!(
