@@ -29,7 +29,11 @@
 //! - `read_spilled` (handler/spill_in.rs) goes on where `reads.has(page)`: in seed 7 a page that
 //!   two threads want is read twice at a time;
 //! - `fill_child` (fork/fill.rs) gives nothing in `for_each_live`: in seed 17 a child has wrong
-//!   bytes.
+//!   bytes;
+//! - `register_inherited` (fork/mod.rs) does not call `act_on_inherited`: in seed 635 a child has
+//!   wrong bytes, by a change that its parent's handler had read during the fork;
+//! - `move_start` (take/sweep.rs) does not ask `dropped.touch`: seed 1832 has wrong bytes, of a page
+//!   that was taken while it was being dropped.
 
 mod child;
 
