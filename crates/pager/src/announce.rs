@@ -10,14 +10,13 @@
 
 use core::ops::Range;
 
-use ramfold_sys::time;
-
+use crate::kernel::time;
 use crate::protocols::announcements;
 
 /// An agent that does not answer for so long is not waited for: what it is kept by is worse than a
 /// cap that is passed.
 const PATIENCE_NS: u64 = 5_000_000_000;
-const LOOK_AGAIN_NS: u64 = 100_000_000;
+const LOOK_AGAIN_NS: u64 = if cfg!(test) { 10_000 } else { 100_000_000 };
 
 /// So many ranges that were made are known one by one.
 const FRESH_MAX: usize = 64;

@@ -49,7 +49,12 @@ impl Mapping<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Flags<'a>(&'a [u8]);
 
-impl Flags<'_> {
+impl<'a> Flags<'a> {
+    /// Those of a line, without its name.
+    pub fn of(line: &'a [u8]) -> Self {
+        Flags(line)
+    }
+
     /// Whether the flag is set. The kernel's Documentation/filesystems/proc.rst lists them.
     pub fn has(&self, flag: [u8; 2]) -> bool {
         self.0.split(|&b| b == b' ').any(|word| word == flag)
@@ -175,7 +180,7 @@ pub fn for_each_with_usage(
     for_each_line(c"/proc/self/smaps", buffer, |line| {
         if let Some(flags) = line.strip_prefix(b"VmFlags: ") {
             if let Some(mapping) = current.take() {
-                f(&mapping, core::mem::take(&mut amounts).usage(), Flags(flags));
+                f(&mapping, core::mem::take(&mut amounts).usage(), Flags::of(flags));
             }
         } else if let Some(first) = line.first()
             && first.is_ascii_uppercase()

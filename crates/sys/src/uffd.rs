@@ -36,9 +36,9 @@ pub struct OpenError {
     pub system_call: Errno,
 }
 
-/// A message from the kernel.
+/// A message from the kernel. `C` is what answers for a forked child.
 #[derive(Debug)]
-pub enum Event {
+pub enum Event<C = Uffd> {
     /// A thread waits for a page.
     Pagefault {
         /// Address of the page's first byte.
@@ -51,7 +51,7 @@ pub enum Event {
         thread: u32,
     },
     /// The process forked; the descriptor answers for the child's copy of the registered ranges.
-    Fork(Uffd),
+    Fork(C),
     /// `mremap` moved pages.
     Remap {
         /// Address that they had.

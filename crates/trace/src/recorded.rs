@@ -326,7 +326,7 @@ mod tests {
     }
 
     fn some(count: u64) -> Vec<Access> {
-        (0..count).map(|nth| Access { time: nth * 37, page: nth * nth % 100_003 << 20 }).collect()
+        (0..count).map(|nth| Access { time: nth * 37, page: (nth * nth % 100_003) << 20 }).collect()
     }
 
     proptest! {
@@ -371,7 +371,7 @@ mod tests {
     fn it_is_compact() {
         // A loop over 1 GiB of which one page in 64 is looked at, an access each 10 us.
         let accesses: Vec<_> = (0..100_000)
-            .map(|nth| Access { time: nth * 10, page: 1 << 35 | nth * 64 % 262_144 })
+            .map(|nth| Access { time: nth * 10, page: (1 << 35) | (nth * 64 % 262_144) })
             .collect();
         let bytes = written(&accesses).len() as f64 / 100_000.0;
         assert!(bytes < 3.1, "{bytes}");

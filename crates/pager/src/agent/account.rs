@@ -3,10 +3,9 @@
 use core::ptr::{self};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use ramfold_sys::time;
-
 use super::Agent;
 use crate::cost;
+use crate::kernel::time;
 use crate::session::Process;
 
 /// A look of an agent at its process takes about as long at most.

@@ -3,18 +3,19 @@
 use core::ptr::{self};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use ramfold_sys::Errno;
 use ramfold_sys::pagemap::Pagemap;
 use ramfold_sys::process::{self, Program};
 use ramfold_sys::robust::RobustList;
 use ramfold_sys::thread;
 use ramfold_sys::uffd::Uffd;
-use ramfold_sys::{Errno, proc};
 use rustix::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use rustix::thread::{Pid, Timespec, futex};
 
 use super::Agent;
 use super::home::{STACK_BYTES, Stack};
 use crate::entry::session_place::SessionPlace;
+use crate::kernel::proc;
 use crate::page::{self, PageNumber};
 use crate::session::AGENT_NAME;
 

@@ -8,12 +8,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use ramfold_sys::{Errno, PAGE_SIZE, time};
+use ramfold_sys::{Errno, PAGE_SIZE};
 
 use crate::agent::{Active, Agent, Context};
 use crate::cost;
 use crate::handler::zero_page;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, time};
 use crate::page;
 use crate::session::Process;
 

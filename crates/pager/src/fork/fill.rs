@@ -7,12 +7,12 @@
 use core::sync::atomic::Ordering;
 
 use ramfold_codec::{Decompressor, Page};
-use ramfold_sys::uffd::{Event, Partial, Uffd};
-use ramfold_sys::{Errno, PAGE_SIZE, maps};
-use rustix::thread::sched_yield;
+use ramfold_sys::uffd::Partial;
+use ramfold_sys::{Errno, PAGE_SIZE};
 
 use crate::agent::{Agent, Context};
 use crate::handler::content;
+use crate::kernel::{Child, Event, ForkedChild, maps};
 use crate::page;
 
 /// Children, grandchildren and so on that can be waiting for their pages at a time.
@@ -23,7 +23,7 @@ const CHANGES_MAX: usize = 64;
 /// Gives `child`, and the children it makes meanwhile, every evicted page.
 pub(crate) fn fill_child(
     context: &mut Context<'_>,
-    child: Uffd,
+    child: Child,
     decompressor: &mut Decompressor<'_>,
     buffer: &mut Page,
 ) {
@@ -50,12 +50,12 @@ struct Family<'a> {
 }
 
 struct Member {
-    uffd: Uffd,
+    uffd: Child,
     changes: Changes,
 }
 
 impl Family<'_> {
-    fn add(&mut self, uffd: Uffd, changes: Changes) {
+    fn add(&mut self, uffd: Child, changes: Changes) {
         let agent = self.agent;
         agent.process().counters.forks_filled.fetch_add(1, Ordering::Relaxed);
         // What the program wants zeroed in a child (MADV_WIPEONFORK) is not given to it. The child
@@ -64,7 +64,7 @@ impl Family<'_> {
         let looked = maps::for_each_with_usage(&mut text, |mapping, _, flags| {
             if flags.has(*b"wf") {
                 // Not registered in the child: nothing can be given to it there.
-                let _ = uffd.unregister(mapping.range.clone());
+                let _ = ForkedChild::unregister(&uffd, mapping.range.clone());
             }
         });
         if let Err(errno) = looked {
@@ -94,7 +94,7 @@ impl Family<'_> {
             let Some(place) = member.changes.place_of(address) else { return };
             // SAFETY: the content of this page when the child was made: the lock has been held
             // since its message was read, and the child cannot have touched the page.
-            match unsafe { member.uffd.copy(place, content, PAGE_SIZE) } {
+            match unsafe { ForkedChild::copy(&member.uffd, place, content, PAGE_SIZE) } {
                 Ok(()) => {
                     let filled = &agent.process().counters.pages_filled_for_child;
                     filled.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Family<'_> {
                 // Present: nothing is missing. Not mapped, or gone: nothing to give it to.
                 Err(Partial { errno: Errno::EXIST | Errno::NOENT | Errno::SRCH, .. }) => return,
                 Err(Partial { errno: Errno::AGAIN | Errno::NOMEM, .. }) => {
-                    match member.uffd.read_event() {
+                    match ForkedChild::read_event(&member.uffd) {
                         Ok(Some(Event::Fork(grandchild))) => {
                             let changes = member.changes;
                             self.add(grandchild, changes);
@@ -118,7 +118,7 @@ impl Family<'_> {
                                 ));
                             }
                         }
-                        Ok(None) | Err(_) => sched_yield(),
+                        Ok(None) | Err(_) => member.uffd.yield_now(),
                     }
                 }
                 Err(partial) => agent.fail(format_args!(

@@ -13,6 +13,8 @@
 //! kernel reports that (`EVENT_FORK`), and the child is given all of its evicted pages uncompressed.
 
 pub(crate) mod copies;
+#[cfg(any(test, target_arch = "x86_64"))]
+mod copy;
 mod fill;
 #[cfg_attr(target_arch = "x86_64", path = "trap_x86_64.rs")]
 #[cfg_attr(not(target_arch = "x86_64"), path = "trap_none.rs")]
@@ -22,17 +24,18 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use ramfold_sys::file::DirectFile;
-use ramfold_sys::{Errno, PAGE_SIZE, maps, proc, time};
-use rustix::thread::sched_yield;
+use ramfold_sys::{Errno, PAGE_SIZE, proc};
 
 use crate::agent::{Active, Agent, Context, Core, PROGRAM_MODE, STAGING_MODE};
 use crate::cost;
 use crate::handler::zero_page;
-use crate::kernel::{Host, Kernel};
+use crate::kernel::{Host, Kernel, maps, time};
 use crate::monitor::Monitor;
 use crate::monitor::privileges;
 use crate::page;
 
+#[cfg(test)]
+pub(crate) use copy::copy_at_rest;
 pub(crate) use fill::fill_child;
 pub(crate) use trap::{CAN_TAKE_OVER, Trap};
 
@@ -69,7 +72,7 @@ pub(crate) extern "C" fn before_fork() {
 /// Waits until the process costs little enough to be two. Where memory does not shrink, or not in
 /// time, the fork goes on as it is. What two processes share is guarded ([`crate::fork::copies`]), but
 /// cannot be taken out: without room to work in they would wait for each page.
-fn make_room(agent: &Agent) {
+pub(crate) fn make_room(agent: &Agent) {
     let mark = cost::watermarks(agent.session()).fork;
     let cost = || cost::total(agent);
     // What is shared already cannot be taken out.
@@ -158,15 +161,8 @@ fn begin_process(agent: &'static Agent) -> bool {
 /// The first thing in a child: an agent of its own. Returns when evicted pages can be touched.
 pub(super) fn begin_child(agent: &'static Agent) {
     let Some(active) = agent.active() else { return start_asleep(agent) };
-    begin_process(agent);
-    // SAFETY: the threads that may have held them are not in this process; what they guard was
-    // at rest, because every change is made under `core`.
-    unsafe { active.store.reset_locks_after_fork() };
-    active.store.begin_sharing(true);
-    // Full reserves in many children would cost more than their compressed pages.
-    let processes = 1 + agent.others().count();
-    let reserve = agent.session().reserve_bytes.load(Ordering::Relaxed) as usize / processes;
-    active.store.set_reserve(reserve.max(CHILD_RESERVE_MIN));
+    // SAFETY: this is the only thread of the child.
+    unsafe { inherit(agent, active) };
     agent.take_over.begin();
     let spawned = agent.spawn_process(crate::monitor::process_main_in_child);
     let process = match spawned {
@@ -181,8 +177,34 @@ pub(super) fn begin_child(agent: &'static Agent) {
     }
 }
 
-/// In the child's monitor: registers the memory again, with a descriptor of the child's own.
+/// Makes what a child has of its parent's agent its own.
+///
+/// # Safety
+/// The child has one thread, and the forking thread had the agent at rest.
+pub(crate) unsafe fn inherit(agent: &'static Agent, active: &'static Active) {
+    begin_process(agent);
+    // SAFETY: the threads that may have held them are not in this process; what they guard was
+    // at rest, because every change is made under `core`.
+    unsafe { active.store.reset_locks_after_fork() };
+    active.store.begin_sharing(true);
+    // Full reserves in many children would cost more than their compressed pages.
+    let processes = 1 + agent.others().count();
+    let reserve = agent.session().reserve_bytes.load(Ordering::Relaxed) as usize / processes;
+    active.store.set_reserve(reserve.max(CHILD_RESERVE_MIN));
+}
+
+/// In the child's monitor: looks after the memory from here on, and lets the program go on.
 pub(crate) fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
+    register_inherited(agent, monitor);
+    monitor.start_handler();
+    // No fork is under way: this process has one thread, which waits.
+    agent.fork_gate.close();
+    agent.process().active.store(1, Ordering::Relaxed);
+    agent.take_over.finish();
+}
+
+/// Registers the memory again, with a descriptor of the child's own.
+pub(crate) fn register_inherited(agent: &'static Agent, monitor: &mut Monitor) {
     let (kernel, told_of_forks) = match Host::open(agent) {
         Ok(opened) => opened,
         Err(error) => agent.fail(format_args!("a forked child: {error:?}")),
@@ -232,11 +254,6 @@ pub(crate) fn take_over(agent: &'static Agent, monitor: &mut Monitor) {
         }
     }
     monitor.begin_sharing();
-    monitor.start_handler();
-    // No fork is under way: this process has one thread, which waits.
-    agent.fork_gate.close();
-    agent.process().active.store(1, Ordering::Relaxed);
-    agent.take_over.finish();
 }
 
 /// Opens the spill file, which this process has pages in. The parent's number for it is in the copy of
@@ -259,7 +276,7 @@ fn register(agent: &Agent, active: &Active, range: Range<usize>, mode: u64, dead
     loop {
         match active.kernel.register(range.clone(), mode) {
             Ok(()) => return,
-            Err(Errno::BUSY) if time::monotonic_ns() < deadline => sched_yield(),
+            Err(Errno::BUSY) if time::monotonic_ns() < deadline => active.kernel.yield_now(),
             Err(errno) => agent.fail(format_args!(
                 "a forked child cannot register {:#x}..{:#x}: {errno}",
                 range.start, range.end

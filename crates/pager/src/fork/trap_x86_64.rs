@@ -10,12 +10,11 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use ramfold_sys::raw::{self, nr};
-use ramfold_sys::{Errno, PAGE_SIZE, mem, proc, thread};
-use rustix::mm::{Advice, madvise};
+use ramfold_sys::{Errno, PAGE_SIZE, proc, thread};
 
 use crate::agent::{Agent, Stack};
-use crate::fork::copies::{self, WRITTEN_IN_FORK};
-use crate::page;
+use crate::fork::copies::WRITTEN_IN_FORK;
+use crate::fork::copy::{Copied, copy_at_rest};
 
 /// Can a child be given an agent of its own?
 pub(crate) const CAN_TAKE_OVER: bool = true;
@@ -338,60 +337,11 @@ extern "C" fn copy_process(request: *mut ()) {
     // SAFETY: the caller's, alive until this returns.
     let Request { number, call, written, .. } = unsafe { request.read() };
     let Some(agent) = Agent::get() else { return };
-    agent.copies.keep_open(&written);
-    // With the lock every earlier child has been seen to: the message about a child does not say
-    // which it is.
-    let core = loop {
-        for address in written {
-            if address != 0 {
-                // SAFETY: brings the page in and changes nothing; an impossible address gives an
-                // error here and an error or a fault in the clone, as it would without us.
-                let _ = unsafe {
-                    madvise(
-                        (address & !(PAGE_SIZE - 1)) as *mut _,
-                        PAGE_SIZE,
-                        Advice::LinuxPopulateWrite,
-                    )
-                };
-            }
-        }
-        let core = agent.lock_core();
-        let evicted = |address: usize| {
-            let page = page::number_of(address);
-            // An object may be kept though its page is in memory. What is not mapped never will be.
-            let kept = || mem::is_resident(address).unwrap_or(true);
-            core.staging.find(page).is_some()
-                || agent.active().is_some_and(|active| active.store.contains(page) && !kept())
-        };
-        if !written.iter().any(|&address| evicted(address)) {
-            break core;
-        }
+    let clone = || {
+        // SAFETY: the program asked for this call, which gives the child a copy of this very stack.
+        unsafe { raw::syscall6(number, call[0], call[1], call[2], call[3], call[4], call[5]) }
     };
-    // The monitor may be compacting the pool, for which it does not hold the lock.
-    let paused = agent.active().map(|active| active.store.pause());
-    // A child that might not open a userfaultfd any more is given its memory by the handler.
-    let filled = agent.active().is_some_and(|active| active.told_of_forks) && agent.changed_user();
-    if !filled {
-        agent.prepare_child();
-    }
-    agent.fork_copy.begin();
-    agent.copies.begin_fork(agent.process());
-    // The child may speak before this thread does.
-    agent.process().sharing_unknown.store(1, Ordering::Relaxed);
-    // SAFETY: the program asked for this call, which gives the child a copy of this very stack.
-    let result =
-        unsafe { raw::syscall6(number, call[0], call[1], call[2], call[3], call[4], call[5]) };
-    if result != 0 {
-        agent.child_was_made(result > 0);
-    }
-    agent.fork_copy.end(result > 0 && !filled);
-    if result == 0 {
-        // The child makes its locks anew.
-        core::mem::forget(paused);
-    } else {
-        drop(paused);
-    }
-    drop(core);
+    let Copied { result, filled } = copy_at_rest(agent, &written, clone);
     if result == 0 {
         ARMED.in_child.store(true, Ordering::Relaxed);
         if filled {
@@ -399,17 +349,6 @@ extern "C" fn copy_process(request: *mut ()) {
         } else {
             super::begin_child(agent);
         }
-    } else if result > 0 {
-        agent.note_child();
-        if copies::must_be_guarded(agent, agent.cost(), agent.cost()) {
-            // The monitor guards them before it answers.
-            agent.announce(&(0..0));
-        }
-        if agent.active().is_some() && !filled {
-            agent.process().counters.forks_taken_over.fetch_add(1, Ordering::Relaxed);
-        }
-    } else {
-        agent.process().sharing_unknown.store(0, Ordering::Relaxed);
     }
     // SAFETY: as above. The page of the program's stack may have to come in: nothing is locked.
     unsafe { (&raw mut (*request).result).write(result) };

@@ -9,10 +9,8 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use ramfold_sys::time;
-use ramfold_sys::uffd::Event;
-
 use crate::agent::{Active, Context, Core};
+use crate::kernel::{Event, time};
 use crate::page::pages_of;
 use crate::take::regions::Regions;
 

@@ -23,8 +23,7 @@ use ramfold_policy::memory::fault_rate::FaultRate;
 use ramfold_policy::memory::sequential::Sequential;
 use ramfold_policy::memory::stream::Streams;
 use ramfold_sys::sync::MutexGuard;
-use ramfold_sys::uffd::Event;
-use ramfold_sys::{Errno, PAGE_SIZE, time};
+use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::fd::AsFd;
 use rustix::thread::Timespec;
 
@@ -35,7 +34,7 @@ use self::page_in::{BATCH_PAGES, room_ahead};
 use crate::agent::{Active, Agent, Context, Core, LOCK_PATIENCE_NS, Stack};
 use crate::fork::copies;
 use crate::handler::placement::Placement;
-use crate::kernel::{Host, Kernel};
+use crate::kernel::{Event, Host, Kernel, time};
 use crate::monitor::privileges::Privileges;
 use crate::page::{self};
 use crate::reclaim::Reclaimer;
@@ -151,6 +150,12 @@ impl Handler {
         loop {
             self.turn(agent, active);
         }
+    }
+
+    /// What is being read from the spill file.
+    #[cfg(test)]
+    pub(crate) fn reads(&self) -> &Reads {
+        &self.reads
     }
 
     /// Waits for a message, makes room, and acts on the message.

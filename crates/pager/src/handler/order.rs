@@ -5,13 +5,12 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use ramfold_sys::uffd::Event;
 use rustix::thread::Timespec;
 
 use super::{Handler, made, page_range, read};
 use super::{events, locked_growth};
 use crate::agent::{Active, Agent, Context};
-use crate::kernel::{Host, Kernel};
+use crate::kernel::{Event, Host, Kernel};
 
 /// Messages that can wait while a fork copies the process.
 const DELAYED_MAX: usize = 512;

@@ -6,13 +6,13 @@ use core::sync::atomic::Ordering;
 use ramfold_policy::memory::stream::{WINDOW_FIRST, Window};
 use ramfold_store::Spilled;
 use ramfold_sys::uffd::Partial;
-use ramfold_sys::{Errno, PAGE_SIZE, time};
+use ramfold_sys::{Errno, PAGE_SIZE};
 
 use super::content;
 use super::page_in::{note_returned, room_ahead, settle};
 use super::{Handler, KERNEL_NS, made, wake};
 use crate::agent::{Agent, Context};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, time};
 use crate::page::{self, PageNumber};
 use crate::spill::{self};
 

@@ -3,12 +3,12 @@
 use core::sync::atomic::Ordering;
 
 use ramfold_policy::memory::stream::WINDOW_MAX;
-use ramfold_sys::{PAGE_SIZE, time};
+use ramfold_sys::PAGE_SIZE;
 
 use super::Handler;
 use crate::agent::{Active, Agent, Context, Core, LOCK_PATIENCE_NS};
 use crate::cost;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, time};
 use crate::reclaim::{By, Chunk, Reclaimer};
 use crate::spill::{self};
 use crate::staging::CHUNK_PAGES;

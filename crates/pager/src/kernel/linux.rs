@@ -11,7 +11,7 @@ use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, madvise};
 use rustix::thread::{Timespec, sched_yield};
 
-use super::{Kernel, OpenError, misregistered};
+use super::{ForkedChild, Kernel, OpenError, misregistered};
 use crate::agent::Agent;
 
 /// What the kernel must tell and do for memory to be looked after safely.
@@ -54,6 +54,8 @@ impl Linux {
 }
 
 impl Kernel for Linux {
+    type Child = Uffd;
+
     fn open(agent: &Agent) -> Result<(Linux, bool), OpenError> {
         let (uffd, told_of_forks) = Self::open_userfaultfd(agent)?;
         let pagemap =
@@ -163,5 +165,24 @@ impl Kernel for Linux {
         let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
         // SAFETY: populating changes no content; what is gone gives an error.
         unsafe { madvise(address as *mut _, PAGE_SIZE, advice) }
+    }
+}
+
+impl ForkedChild for Uffd {
+    fn read_event(&self) -> Result<Option<Event>, Errno> {
+        Uffd::read_event(self)
+    }
+
+    fn unregister(&self, range: Range<usize>) -> Result<(), Errno> {
+        Uffd::unregister(self, range)
+    }
+
+    unsafe fn copy(&self, dst: usize, src: *const u8, len: usize) -> Result<(), Partial> {
+        // SAFETY: by the caller's word.
+        unsafe { Uffd::copy(self, dst, src, len) }
+    }
+
+    fn yield_now(&self) {
+        sched_yield();
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Everything that brings pages in, takes them out or follows changes uses this trait. So a model
 //! of the kernel's side can take Linux's place in tests: there the order in which things happen is a
-//! matter of a seed.
+//! matter of a seed. So are the clock, what /proc says of this process, and reads that go on by
+//! themselves, for which the modules [`time`], [`proc`], [`maps`] and [`uring`] stand.
 
 #[cfg_attr(test, allow(dead_code, reason = "in tests the model takes its place"))]
 mod linux;
@@ -15,7 +16,7 @@ use core::ops::Range;
 
 use ramfold_sys::Errno;
 use ramfold_sys::pagemap::{PageRegion, Pages, Scanned};
-use ramfold_sys::uffd::{Event, Partial};
+use ramfold_sys::uffd::{self, Partial};
 use rustix::fd::BorrowedFd;
 use rustix::thread::Timespec;
 
@@ -24,6 +25,10 @@ use crate::agent::Agent;
 #[cfg(not(test))]
 pub(crate) use linux::Linux;
 pub use linux::NEEDED_FEATURES;
+#[cfg(test)]
+pub(crate) use model::{maps, proc, time, uring};
+#[cfg(not(test))]
+pub(crate) use ramfold_sys::{maps, proc, time, uring};
 
 /// The kernel that the agent runs on.
 #[cfg(not(test))]
@@ -31,6 +36,12 @@ pub(crate) type Host = Linux;
 /// The kernel's model.
 #[cfg(test)]
 pub(crate) type Host = model::Model;
+
+/// What answers for a forked child that has no agent.
+pub(crate) type Child = <Host as Kernel>::Child;
+
+/// A message of the kernel's.
+pub(crate) type Event = uffd::Event<Child>;
 
 /// Why the program's memory cannot be looked after.
 #[derive(Debug)]
@@ -48,12 +59,15 @@ pub(crate) enum OpenError {
 /// memory. Addresses and lengths are in bytes, multiples of a page. Errors are those of
 /// [`ramfold_sys::uffd::Uffd`] and [`ramfold_sys::pagemap::Pagemap`].
 pub(crate) trait Kernel: Sized {
+    /// What answers for a forked child that has no agent.
+    type Child: ForkedChild;
+
     /// Opens what the agent needs, and says whether forks that bypass libc are told of.
     fn open(agent: &Agent) -> Result<(Self, bool), OpenError>;
 
     /// The next message, or `None` when there is none. The thread that caused an event goes on as soon
     /// as it is read.
-    fn read_event(&self) -> Result<Option<Event>, Errno>;
+    fn read_event(&self) -> Result<Option<uffd::Event<Self::Child>>, Errno>;
 
     /// Sleeps until there is a message, `other` can be read, or patience ends: `false`.
     fn wait(&self, other: Option<BorrowedFd<'_>>, patience: Timespec) -> bool;
@@ -132,4 +146,23 @@ pub(crate) trait Kernel: Sized {
 
     /// Touches the page at `address` as a thread of the program would, for writing where `write` says so.
     fn populate(&self, address: usize, write: bool) -> Result<(), Errno>;
+}
+
+/// The same for a forked child's copy of the memory. When it is dropped the child is on its own, and what
+/// is missing there reads as zeros.
+pub(crate) trait ForkedChild: Sized {
+    /// As [`Kernel::read_event`].
+    fn read_event(&self) -> Result<Option<uffd::Event<Self>>, Errno>;
+
+    /// As [`Kernel::unregister`].
+    fn unregister(&self, range: Range<usize>) -> Result<(), Errno>;
+
+    /// As [`Kernel::copy`].
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn copy(&self, dst: usize, src: *const u8, len: usize) -> Result<(), Partial>;
+
+    /// As [`Kernel::yield_now`].
+    fn yield_now(&self);
 }

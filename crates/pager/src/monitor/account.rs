@@ -5,14 +5,14 @@ use core::sync::atomic::Ordering;
 
 use ramfold_policy::memory::measurement::Measurement;
 use ramfold_policy::memory::quiet::Amounts;
+use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::pagemap::{PageRegion, Pages};
-use ramfold_sys::proc::{self, Memory, Proportional};
-use ramfold_sys::{PAGE_SIZE, time};
 
 use super::Monitor;
 use crate::cost;
 use crate::fork::copies;
-use crate::kernel::Kernel;
+use crate::kernel::proc::{Memory, Proportional};
+use crate::kernel::{Kernel, proc, time};
 use crate::session::Once;
 use crate::spill::{self};
 

@@ -6,14 +6,14 @@ use core::sync::atomic::Ordering;
 use ramfold_store::{Config, Recorder, Store};
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::thread;
-use ramfold_sys::{Errno, PAGE_SIZE, time};
+use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::thread::{Timespec, sched_getaffinity};
 
 use super::{GROWING_NS, Monitor};
 use crate::agent::{Active, Agent, STAGING_MODE, Stack};
 use crate::cost;
 use crate::fork;
-use crate::kernel::{Host, Kernel, OpenError};
+use crate::kernel::{Host, Kernel, OpenError, time};
 use crate::monitor::privileges::Privileges;
 use crate::session::Once;
 use crate::spill::{self, SpillAccess};

@@ -3,10 +3,10 @@
 use core::sync::atomic::Ordering;
 
 use ramfold_sys::thread;
-use ramfold_sys::time;
 
 use super::Monitor;
 use crate::cost;
+use crate::kernel::time;
 
 /// See [`Monitor::tolerated_bytes`].
 const TOLERATED_BYTES_MAX: u64 = 2 << 20;

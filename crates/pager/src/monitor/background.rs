@@ -4,12 +4,13 @@ use core::sync::atomic::Ordering;
 
 use ramfold_codec::Choice;
 use ramfold_policy::memory::pace::Pace;
-use ramfold_sys::{PAGE_SIZE, time};
+use ramfold_sys::PAGE_SIZE;
 
 use super::Monitor;
 use super::cap::has_grown;
 use crate::agent::Context;
 use crate::cost;
+use crate::kernel::time;
 use crate::take::proactive::{self, Proactive};
 
 /// The pool is compacted when as much as the cap / this lies unused in it, and then not for so many

@@ -6,13 +6,15 @@ use core::sync::atomic::Ordering;
 use ramfold_policy::memory::growth::{self, Growth};
 use ramfold_policy::memory::watermarks::Watermarks;
 use ramfold_store::Kind;
-use ramfold_sys::proc::{Memory, Statm};
-use ramfold_sys::time;
 
 use super::{GROWING_NS, Monitor};
 use crate::agent::{Active, Agent, Context};
 use crate::cost;
-use crate::kernel::Kernel;
+use crate::kernel::{
+    Kernel,
+    proc::{Memory, Statm},
+    time,
+};
 use crate::monitor::unheld::Unheld;
 use crate::page;
 use crate::reclaim::Step;

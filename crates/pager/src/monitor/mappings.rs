@@ -3,15 +3,13 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use ramfold_sys::maps::Maps;
-use ramfold_sys::proc::{self};
-use ramfold_sys::{PAGE_SIZE, maps, time};
+use ramfold_sys::PAGE_SIZE;
 
 use super::Monitor;
 use crate::agent::{Active, Agent, PROGRAM_MODE};
 use crate::cost;
 use crate::handler::zero_page;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, maps, proc, time};
 use crate::session::Once;
 
 /// Mappings smaller than this are left alone: they hold little, and each costs a registration.
@@ -36,7 +34,7 @@ pub(super) struct Mappings {
     pub(super) unregistered_bytes: u64,
     pub(super) main_stack: Range<usize>,
     /// Where one mapping can be asked for.
-    maps: Option<Maps>,
+    maps: Option<maps::Maps>,
 }
 
 impl Monitor {
@@ -119,7 +117,7 @@ impl Monitor {
     pub(super) fn register_announced(&mut self) {
         let agent = self.agent;
         if self.mappings.maps.is_none() {
-            self.mappings.maps = Maps::open().ok();
+            self.mappings.maps = maps::Maps::open().ok();
         }
         let (Some(active), Some(maps)) = (agent.active(), &self.mappings.maps) else { return };
         let mut known = 0;
@@ -152,7 +150,7 @@ impl Monitor {
 ///
 /// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has changed
 /// since the look is registered as what it has become, or not.
-pub(crate) fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
     if range.len() < MAPPING_BYTES_MIN {
         return false;
     }

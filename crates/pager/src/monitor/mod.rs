@@ -20,10 +20,9 @@ use ramfold_policy::memory::growth::Growth;
 use ramfold_policy::memory::measurement::Measurement;
 use ramfold_policy::memory::pace::Pace;
 use ramfold_policy::memory::quiet::Quiet;
-use ramfold_sys::proc::{Memory, Statm};
+use ramfold_sys::Errno;
 use ramfold_sys::process::Program;
 use ramfold_sys::thread;
-use ramfold_sys::{Errno, time};
 
 use self::account::{StoreSeen, amounts};
 use self::allowance::Announced;
@@ -33,13 +32,17 @@ use self::mappings::Mappings;
 use self::sharing::Sharing;
 use crate::agent::Agent;
 use crate::fork;
+use crate::kernel::{
+    proc::{Memory, Statm},
+    time,
+};
 use crate::monitor::privileges::Privileges;
 use crate::reclaim::Reclaimer;
 use crate::reclaim::recompress::Recompress;
 use crate::take::proactive::Proactive;
 
 #[cfg(test)]
-pub(crate) use self::mappings::register;
+pub(crate) use self::sleep::Sleep;
 pub use self::sleep::run_soon;
 
 /// How long such a program is watched closely, and room is kept for what it grows by unnoticed. A
@@ -117,7 +120,7 @@ pub(crate) extern "C" fn process_main_in_child(agent: *mut ()) -> ! {
 }
 
 impl Monitor {
-    fn new(agent: &'static Agent, statm: Result<Statm, Errno>) -> Monitor {
+    pub(crate) fn new(agent: &'static Agent, statm: Result<Statm, Errno>) -> Monitor {
         let opened = statm.and_then(|statm| Ok((statm.read()?, statm)));
         match opened {
             Ok((memory, statm)) => Monitor {
@@ -163,27 +166,32 @@ impl Monitor {
         // known they wait for their turns like others.
         let _ = run_soon();
         loop {
-            let asked = self.agent.announcements.asked();
-            self.look();
-            if !self.is_active()
-                && self.should_activate()
-                && self.forks_are_done()
-                && let Err(reason) = self.activate()
-            {
-                self.give_up(&reason);
-            }
-            self.provide(asked);
-            if agent_brings_back(self.agent) {
-                self.bring_back();
-            } else if self.is_active() {
-                self.keep_below_cap();
-                self.compress_cold();
-                self.recompress();
-            }
+            self.round();
             let now = time::monotonic_ns();
             self.privileges.follow_first(self.agent, now);
             self.agent.session_holders.hold();
             self.sleep();
+        }
+    }
+
+    /// Looks, and does what there is to do.
+    pub(crate) fn round(&mut self) {
+        let asked = self.agent.announcements.asked();
+        self.look();
+        if !self.is_active()
+            && self.should_activate()
+            && self.forks_are_done()
+            && let Err(reason) = self.activate()
+        {
+            self.give_up(&reason);
+        }
+        self.provide(asked);
+        if agent_brings_back(self.agent) {
+            self.bring_back();
+        } else if self.is_active() {
+            self.keep_below_cap();
+            self.compress_cold();
+            self.recompress();
         }
     }
 

@@ -3,12 +3,12 @@
 
 use core::sync::atomic::Ordering;
 
-use ramfold_sys::proc::Proportional;
-use ramfold_sys::{PAGE_SIZE, time};
+use ramfold_sys::PAGE_SIZE;
 
 use super::Monitor;
 use crate::agent::Context;
 use crate::fork::copies;
+use crate::kernel::{proc::Proportional, time};
 use crate::protocols::sharing::ForksSeen;
 use crate::session::Process;
 

@@ -2,15 +2,16 @@
 
 use core::sync::atomic::Ordering;
 
+use ramfold_sys::Errno;
 use ramfold_sys::process::Waited;
 use ramfold_sys::thread;
-use ramfold_sys::{Errno, time};
 use rustix::thread::{Timespec, futex};
 
 use super::Monitor;
 use super::account::amounts;
 use crate::agent::Stack;
 use crate::cost;
+use crate::kernel::time;
 use crate::reclaim::recompress::{self};
 use crate::reclaim::{By, Reclaimer};
 
@@ -36,9 +37,16 @@ const LONG_QUIET_NS: u64 = 10_000_000_000;
 /// meanwhile grows by 3 MB in a millisecond, and a turn can last for several.
 const TURN_NS: u64 = 100_000;
 
-/// Nor for what else the machine has to do: so much below the program's own nice value, where that is
-/// permitted. The agent's threads then have nine times the weight of the program's.
+/// Nor for what else the machine has to do: so much below the program's own nice value, where that
+/// is permitted. The agent's threads then have nine times the weight of the program's.
 const NICE_STEPS: i32 = 10;
+
+/// A sleep of the monitor's: until it is woken ([`Process::wake`](crate::session::Process) is
+/// another number than `seen`), or for so long.
+pub(crate) struct Sleep {
+    pub seen: u32,
+    pub us: u64,
+}
 
 impl Monitor {
     pub(super) fn take_reclaimer(&mut self) -> Reclaimer {
@@ -81,8 +89,8 @@ impl Monitor {
         } else {
             (headroom / GROWTH_BYTES_PER_US).clamp(shortest, SLEEP_US_MAX)
         };
-        // Growth announces itself, faults and relatives wake this thread: what is left to look for may
-        // take longer from look to look.
+        // Growth announces itself, faults and relatives wake this thread: what is left to look for
+        // may take longer from look to look.
         let is_long = self.quiet.lasts_ns(now) > LONG_QUIET_NS;
         let longest = if is_long { SLEEP_US_MAX_LONG_QUIET } else { SLEEP_US_MAX_QUIET };
         let may_wait =
@@ -96,6 +104,15 @@ impl Monitor {
     }
 
     pub(super) fn sleep(&mut self) {
+        if let Some(sleep) = self.begin_sleep() {
+            self.wait(&sleep);
+            self.agent.monitor_sleep.end();
+        }
+    }
+
+    /// How to sleep, for whoever then ends [`Agent::monitor_sleep`](crate::agent::Agent); `None`
+    /// where there is something to do.
+    pub(crate) fn begin_sleep(&mut self) -> Option<Sleep> {
         let agent = self.agent;
         let process = agent.process();
         let seen = process.wake.load(Ordering::Acquire);
@@ -115,14 +132,21 @@ impl Monitor {
         }
         self.slept_long = sleeps_long;
         agent.monitor_sleep.begin();
-        // What was asked after the last look, or staged by a handler that did not see this thread asleep.
+        // What was asked after the last look, or staged by a handler that did not see this thread
+        // asleep.
         if agent.announcements.is_waited_for()
             || agent.privileges.is_asked()
             || active && headroom == 0 && agent.lock_core().staging.oldest().is_some()
         {
             agent.monitor_sleep.end();
-            return;
+            return None;
         }
+        Some(Sleep { seen, us: sleep_us })
+    }
+
+    /// Sleeps until something happens, or for so long.
+    fn wait(&self, &Sleep { seen, us: sleep_us }: &Sleep) {
+        let process = self.agent.process();
         let timeout = Timespec {
             tv_sec: (sleep_us / 1_000_000) as i64,
             tv_nsec: (sleep_us % 1_000_000 * 1_000) as i64,
@@ -132,14 +156,13 @@ impl Monitor {
             Some(program) => {
                 let waited = program.wait_beside(&process.wake, seen, timeout);
                 if waited == Waited::LookAgain && program.is_gone() {
-                    agent.leave();
+                    self.agent.leave();
                 }
             }
             None => {
                 let _ = futex::wait(&process.wake, futex::Flags::empty(), seen, Some(&timeout));
             }
         }
-        agent.monitor_sleep.end();
     }
 }
 

@@ -3,9 +3,10 @@
 use core::fmt;
 use core::sync::atomic::Ordering;
 
-use ramfold_sys::{Errno, PAGE_SIZE, maps};
+use ramfold_sys::{Errno, PAGE_SIZE};
 
 use crate::agent::Agent;
+use crate::kernel::maps;
 
 const MIB: u64 = 1 << 20;
 /// Reasons that are named, the weightiest first.

@@ -3,10 +3,11 @@
 use ramfold_codec::{Aim, DoesNotFit, Encoding, Page, same_filled};
 use ramfold_policy::memory::objective::Outcome;
 use ramfold_store::Denser;
-use ramfold_sys::{PAGE_SIZE, time};
+use ramfold_sys::PAGE_SIZE;
 
 use super::Reclaimer;
 use crate::agent::Active;
+use crate::kernel::time;
 use crate::staging::{CHUNK_PAGES, Slot};
 
 /// An object larger than this saves too little to be worth its trouble: the page stays.

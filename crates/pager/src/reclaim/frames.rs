@@ -5,14 +5,14 @@ use core::sync::atomic::Ordering;
 use ramfold_codec::Page;
 use ramfold_policy::memory::reuse::Reuse;
 use ramfold_sys::uffd::Partial;
-use ramfold_sys::{Errno, PAGE_SIZE, time};
+use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::mm::munlock;
 
 use super::compress::Compressed;
 use super::{By, Chunk, Reclaimer};
 use crate::agent::{Active, Core, STAGING_MODE};
 use crate::fork::copies;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, time};
 use crate::page::{self, PageNumber};
 use crate::spill;
 use crate::staging::Slot;

@@ -14,13 +14,13 @@ use core::sync::atomic::Ordering;
 
 use ramfold_codec::{Aim, Chosen, Decompressor, Page};
 use ramfold_policy::memory::objective::Outcome;
+use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::sync::MutexGuard;
-use ramfold_sys::{PAGE_SIZE, time};
 
 use self::compress::{Compressed, OBJECT_BYTES_MAX, OTHER_START};
 use crate::agent::{Active, Agent, Context, Core, LOCK_PATIENCE_NS};
 use crate::cost;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, time};
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::take::sweep::{self, Taken};
 

@@ -9,9 +9,9 @@
 use core::sync::atomic::Ordering;
 
 use ramfold_store::{Recompressed, Recompression};
-use ramfold_sys::time;
 
 use crate::agent::{Active, Agent};
+use crate::kernel::time;
 use crate::reclaim::Reclaimer;
 
 /// Share of the monitor's time that may go into this, as 1 / this, while the program works.

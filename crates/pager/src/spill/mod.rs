@@ -23,7 +23,7 @@ use crate::session::{Once, Session};
 
 pub(crate) use reads::Reads;
 #[cfg(test)]
-pub(crate) use writer::{Writer, make, write};
+pub(crate) use writer::{make, write};
 pub(crate) use writer::{thread_main, wake_if_wanted};
 
 /// The encoding of a page that is stored as it is.

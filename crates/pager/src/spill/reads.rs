@@ -8,11 +8,11 @@ use core::ops::Range;
 
 use ramfold_policy::memory::stream::WINDOW_MAX;
 use ramfold_store::Spilled;
-use ramfold_sys::uring::Ring;
 use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::fd::AsFd;
 
 use super::{ReadError, SpillAccess};
+use crate::kernel::uring::Ring;
 use crate::page::PageNumber;
 
 /// Reads at a time.
@@ -87,6 +87,16 @@ impl Reads {
     pub(crate) fn has(&self, page: PageNumber) -> bool {
         let is = |wanted: &Option<Wanted>| wanted.is_some_and(|(wanted, _)| wanted == page);
         self.reads.iter().flatten().any(|read| read.pages[..read.count].iter().any(is))
+    }
+
+    /// A page that is read twice at the same time, if one is.
+    #[cfg(test)]
+    pub(crate) fn read_twice(&self) -> Option<PageNumber> {
+        let reads = self.reads.iter().flatten();
+        let pages: Vec<_> =
+            reads.flat_map(|read| read.pages.into_iter().flatten()).map(|(page, _)| page).collect();
+        let again = |(nth, page): (usize, &PageNumber)| pages[..nth].contains(page);
+        pages.iter().enumerate().find(|&place| again(place)).map(|(_, &page)| page)
     }
 
     /// Begins a list of pages to read together, with the page of a fault; `None` if there are too many

@@ -7,13 +7,14 @@
 use core::sync::atomic::Ordering;
 
 use ramfold_store::{Choose, Spill, SpillError, SpillWriter};
-use ramfold_sys::{Errno, time};
+use ramfold_sys::Errno;
 use rustix::thread::{Timespec, futex};
 
 use super::claims::SessionClaims;
 use super::{leaving_bytes, shape};
 use crate::agent::{Active, Agent};
 use crate::cost;
+use crate::kernel::time;
 use crate::monitor::privileges::Privileges;
 use crate::session::Once;
 

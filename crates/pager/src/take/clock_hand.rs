@@ -2,11 +2,11 @@
 
 use core::ops::Range;
 
+use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::pagemap::{PageRegion, Pages};
-use ramfold_sys::{PAGE_SIZE, time};
 
 use crate::agent::Active;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, time};
 use crate::take::regions::Regions;
 
 const RUNS_MAX: usize = 64;

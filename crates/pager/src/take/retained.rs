@@ -46,6 +46,8 @@ pub(crate) fn drop_unneeded(agent: &Agent, active: &Active) {
         };
         // What is present there may have come after what the list and the store still speak of.
         if active.kernel.is_changing() {
+            drop(core);
+            active.kernel.yield_now();
             continue;
         }
         for run in &runs[..found] {

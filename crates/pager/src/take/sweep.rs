@@ -12,11 +12,11 @@ use ramfold_policy::memory::reuse::Reuse;
 use ramfold_policy::memory::victims::{VictimChoice, VictimKind};
 use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::uffd::Partial;
-use ramfold_sys::{Errno, PAGE_SIZE, time};
+use ramfold_sys::{Errno, PAGE_SIZE};
 
 use crate::agent::{Active, Context, Core};
 use crate::cost;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, time};
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
 use crate::take::clock_hand::{ClockHand, Place};

@@ -9,95 +9,180 @@
 //!   itself is made first, but for MADV_DONTNEED, which drops the pages after the event was read;
 //! - of two threads' changes the later may be told first;
 //! - mremap tells of the move, and then of the unmapping of the old place;
-//! - MOVE may move pages that it does not count, and say EEXIST.
+//! - MOVE may move pages that it does not count, and say EEXIST;
+//! - MOVE wants one mapping that may be read and written (EINVAL), and pages that no fork has made
+//!   shared, or that were written to since (EBUSY);
+//! - mprotect tells nobody, MADV_FREE as MADV_DONTNEED does, and its pages go later, or never;
+//! - a clone waits until its event is read.
 
+mod child;
+mod family;
+pub(crate) mod maps;
+mod memory;
+pub(crate) mod proc;
 mod program;
+pub(crate) mod time;
+pub(crate) mod uring;
 
 use core::ops::Range;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell, RefMut};
 use std::rc::Rc;
 
 use ramfold_sys::pagemap::{PageRegion, Pages, Scanned};
 use ramfold_sys::uffd::{Event, Partial, count_all_moved};
 use ramfold_sys::{Errno, PAGE_SIZE};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::thread::Timespec;
 
-pub(crate) use program::{AREA_PAGES, Random, State};
-use program::{Fault, Mapped, pages_in};
+pub(crate) use child::ModelChild;
+use memory::Mapped;
+use program::pages_in;
+pub(crate) use program::{Random, State};
 
-use super::{Kernel, OpenError};
+use super::{ForkedChild, Kernel, OpenError};
 use crate::agent::Agent;
 
 /// More than a run can need.
 const YIELDS_MAX: usize = 100_000;
+/// Another thread of the agent goes on before one in so many calls of a thread that does not hold
+/// the lock.
+const OTHERS_RARELY: usize = 6;
+const OTHERS_AT_CLOCK: usize = 12;
 
 /// What of the agent's is modelled. A copy is the same model.
 #[derive(Clone)]
 pub(crate) struct Model {
     state: Rc<RefCell<State>>,
-    others: Rc<RefCell<Option<Others>>>,
+    others: Rc<OnceCell<Others>>,
+    own: Rc<OnceCell<Own>>,
 }
 
-/// What the other threads of the agent do when one yields.
+/// What the other threads of the agent do when one lets them go on.
 type Others = Box<dyn Fn()>;
 
+/// The agent's own memory: in RAM, and all that is writable.
+type Own = Box<dyn Fn() -> [u64; 2]>;
+
+thread_local! {
+    static RUNNING: RefCell<Option<Model>> = const { RefCell::new(None) };
+}
+
+/// The model of the simulation that this thread runs.
+fn running() -> Option<Model> {
+    RUNNING.with_borrow(Clone::clone)
+}
+
+/// A thread of the agent sleeps for so long at most; `false` where there is no simulation.
+pub(crate) fn sleep(ns: u64) -> bool {
+    let Some(model) = running() else { return false };
+    model.pass(ns);
+    model.let_others();
+    true
+}
+
+/// So much has happened without a call to the kernel that others have gone on.
+fn look_at_clock() {
+    if let Some(model) = running()
+        && model.state().random.once_in(OTHERS_AT_CLOCK)
+    {
+        model.let_others();
+    }
+}
+
 impl Model {
-    /// A program of `threads` threads that has nothing mapped yet. `staging`: memory of the agent's that
-    /// pages are moved to.
+    /// A program of `threads` threads that has nothing mapped yet. `staging`: memory of the agent's
+    /// that pages are moved to.
     pub(crate) fn new(seed: u64, threads: usize, staging: Range<usize>) -> Model {
         let state = State::new(seed, threads, staging);
-        Model { state: Rc::new(RefCell::new(state)), others: Rc::default() }
+        let model = Model {
+            state: Rc::new(RefCell::new(state)),
+            others: Rc::default(),
+            own: Rc::default(),
+        };
+        time::begin();
+        RUNNING.set(Some(model.clone()));
+        model
     }
 
-    pub(crate) fn state(&self) -> std::cell::RefMut<'_, State> {
+    /// The simulation is over.
+    pub(crate) fn end() {
+        time::end();
+        RUNNING.set(None);
+    }
+
+    pub(crate) fn state(&self) -> RefMut<'_, State> {
         self.state.borrow_mut()
     }
 
-    /// Says what others do when a thread of the agent yields.
-    pub(crate) fn set_others(&self, others: Option<Others>) {
-        *self.others.borrow_mut() = others;
+    /// Says what others do when a thread of the agent lets them go on.
+    pub(crate) fn set_others(&self, others: Others) {
+        assert!(self.others.set(others).is_ok());
     }
 
-    /// Before a call of the agent's the program may have gone on.
-    fn enter(&self) -> std::cell::RefMut<'_, State> {
+    /// Says what the agent has of its own.
+    pub(crate) fn set_own(&self, own: Own) {
+        assert!(self.own.set(own).is_ok());
+    }
+
+    /// So much time passes. Nobody is kept from a processor for long between the event of
+    /// MADV_DONTNEED and the dropping: the agent relies on that ([`crate::take::dropped`]).
+    pub(crate) fn pass(&self, ns: u64) {
+        self.state().finish_drops();
+        time::pass(ns);
+    }
+
+    fn let_others(&self) {
+        if let Some(others) = self.others.get() {
+            others();
+        }
+    }
+
+    /// Before a call of the agent's the program and the agent's other threads may have gone on.
+    fn enter(&self) -> RefMut<'_, State> {
+        if self.state().random.once_in(OTHERS_RARELY) {
+            self.let_others();
+        }
         let mut state = self.state();
         while state.random.once_in(3) && state.step() {}
         state
     }
+
+    fn memory(&self) -> proc::Memory {
+        // Reclaim asks every few pages.
+        if self.state().random.once_in(2) {
+            self.let_others();
+        }
+        let [resident, writable] = self.own.get().map_or([0; 2], |own| own());
+        let state = self.enter();
+        let mapped_bytes = state.mapped_bytes();
+        proc::Memory {
+            mapped_bytes,
+            anonymous_bytes: state.resident_bytes() + resident,
+            shared_bytes: 0,
+            writable_bytes: mapped_bytes + writable,
+        }
+    }
 }
 
 impl Kernel for Model {
+    type Child = ModelChild;
+
     fn open(_agent: &Agent) -> Result<(Model, bool), OpenError> {
-        Err(OpenError::System("a model is made by its test", Errno::NOSYS))
+        // That of a forked child.
+        let model = running().ok_or(OpenError::System("there is no model", Errno::NOSYS))?;
+        Ok((model, false))
     }
 
-    fn read_event(&self) -> Result<Option<Event>, Errno> {
-        let mut state = self.enter();
-        if let Some(fault) = state.faults.iter_mut().find(|fault| !fault.is_read) {
-            fault.is_read = true;
-            let Fault { page, write, write_protected, .. } = *fault;
-            state.faults_read += 1;
-            return Ok(Some(Event::Pagefault { address: page, write, write_protected, thread: 0 }));
-        }
-        // Who has made a change may be late to tell of it: the queue is in the order of that.
-        let Some((thread, event)) = state.events.pop_front() else { return Ok(None) };
-        state.changing -= 1;
-        state.threads[thread].waits_for_event = false;
-        Ok(Some(event))
+    fn read_event(&self) -> Result<Option<Event<ModelChild>>, Errno> {
+        Ok(self.enter().read_event())
     }
 
     fn wait(&self, other: Option<BorrowedFd<'_>>, _patience: Timespec) -> bool {
         let state = self.enter();
-        let has_message =
-            state.faults.iter().any(|fault| !fault.is_read) || !state.events.is_empty();
         // A read of the spill file takes the time that it takes.
-        let short = Timespec { tv_sec: 0, tv_nsec: 100_000 };
-        has_message
-            || other.is_some_and(|other| {
-                poll(&mut [PollFd::new(&other, PollFlags::IN)], Some(&short)) != Ok(0)
-            })
+        other.is_some()
+            || state.faults.iter().any(|fault| !fault.is_read)
+            || !state.events.is_empty()
     }
 
     fn is_changing(&self) -> bool {
@@ -128,13 +213,7 @@ impl Kernel for Model {
         if state.is_staging(range.start) {
             return Ok(());
         }
-        for page in pages_in(&range) {
-            if let Some(mapped) = state.pages.get_mut(&page) {
-                mapped.is_registered = false;
-                mapped.is_protected = false;
-            }
-        }
-        state.wake(&range);
+        state.unregister(&range);
         Ok(())
     }
 
@@ -143,8 +222,7 @@ impl Kernel for Model {
         if state.changing > 0 {
             return Err(Errno::AGAIN);
         }
-        Ok(pages_in(&range)
-            .all(|page| state.pages.get(&page).is_some_and(|mapped| mapped.is_registered)))
+        Ok(state.is_registered_alike(&range))
     }
 
     fn release_other(&self, _address: usize) -> bool {
@@ -167,11 +245,8 @@ impl Kernel for Model {
         src: *const u8,
         len: usize,
     ) -> Result<(), Partial> {
-        self.enter().fill(dst, len, |mapped, at| {
-            // SAFETY: by the caller's word.
-            let page = unsafe { src.add(at).cast::<[u8; PAGE_SIZE]>().read() };
-            mapped.content = Some(Box::new(page));
-        })
+        // SAFETY: by the caller's word.
+        unsafe { self.enter().copy(dst, src, len) }
     }
 
     fn zeropage_without_wake(&self, dst: usize, len: usize) -> Result<(), Partial> {
@@ -184,6 +259,13 @@ impl Kernel for Model {
             if state.changing > 0 {
                 return Err(Partial { done: 0, errno: Errno::AGAIN });
             }
+            // A page is locked, or changes in that instant.
+            if state.random.once_in(32) {
+                return Err(Partial { done: 0, errno: Errno::AGAIN });
+            }
+            if !state.can_move(&(dst..dst + len), &(src..src + len)) {
+                return Err(Partial { done: 0, errno: Errno::INVAL });
+            }
             let uncounted = state.random.once_in(8).then(|| state.random.below(len / PAGE_SIZE));
             let mut counted = Ok(());
             for done in (0..len).step_by(PAGE_SIZE) {
@@ -192,7 +274,8 @@ impl Kernel for Model {
                     counted = Err(Partial { done, errno });
                     break;
                 }
-                // It had to try again, passes over the count of what it has moved, and finds it there.
+                // It had to try again, passes over the count of what it has moved, and finds it
+                // there.
                 if uncounted == Some(done / PAGE_SIZE) {
                     counted = Err(Partial { done, errno: Errno::EXIST });
                     break;
@@ -265,8 +348,11 @@ impl Kernel for Model {
         Ok(Scanned { runs: count, end: range.end })
     }
 
-    fn is_exclusive(&self, _address: usize) -> bool {
-        true
+    fn is_exclusive(&self, address: usize) -> bool {
+        let mut state = self.enter();
+        let is_shared = state.pages.get(&address).is_some_and(|mapped| mapped.was_shared);
+        // A relative may have made its own copy since, or be gone.
+        !is_shared || state.random.once_in(2)
     }
 
     fn empty_pages(&self, address: usize, most: usize) -> Result<usize, Errno> {
@@ -293,13 +379,18 @@ impl Kernel for Model {
         state.yields += 1;
         assert!(state.yields < YIELDS_MAX, "a thread waits for ever: {}", state.describe());
         drop(state);
-        if let Some(others) = &*self.others.borrow() {
-            others();
-        }
+        self.let_others();
     }
 
-    fn populate(&self, address: usize, _write: bool) -> Result<(), Errno> {
-        // A missing page would be a fault of this thread.
-        if self.enter().has_page(address) { Ok(()) } else { Err(Errno::FAULT) }
+    fn populate(&self, address: usize, write: bool) -> Result<(), Errno> {
+        drop(self.enter());
+        loop {
+            if let Some(populated) = self.state().populate(address, write) {
+                return populated;
+            }
+            while self.state().agent_waits() {
+                self.yield_now();
+            }
+        }
     }
 }

@@ -1,10 +1,15 @@
 //! The program of the model: its threads, its address space, and what of both is under way.
 
 use core::ops::Range;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
-use ramfold_sys::uffd::{Event, Partial};
-use ramfold_sys::{Errno, PAGE_SIZE};
+use ramfold_sys::PAGE_SIZE;
+use ramfold_sys::uffd::Event;
+
+use super::ModelChild;
+use super::memory::{Access, Mapped, check, content};
 
 /// Pages of an area, which is mapped, moved and unmapped as a whole.
 pub(crate) const AREA_PAGES: usize = 32;
@@ -13,7 +18,7 @@ const AREAS: usize = 10;
 const BASE: usize = 1 << 40;
 
 /// What a page holds, by a number: zero is zeros.
-type Tag = u64;
+pub(super) type Tag = u64;
 
 /// A sequence of numbers that depends on its seed alone (xorshift64*).
 #[derive(Clone)]
@@ -39,33 +44,6 @@ impl Random {
     pub(crate) fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
-}
-
-/// The content that a tag stands for: same-filled, incompressible, or between.
-pub(super) fn content(tag: Tag) -> Box<[u8; PAGE_SIZE]> {
-    let mut page = Box::new([0; PAGE_SIZE]);
-    let mut random = Random::new(tag);
-    for (nth, word) in page.chunks_exact_mut(8).enumerate() {
-        let value = match tag % 8 {
-            _ if tag == 0 => 0,
-            0 => tag,
-            1 => random.next(),
-            _ if nth % 16 == 0 => tag.wrapping_add(nth as u64),
-            _ => tag,
-        };
-        word.copy_from_slice(&value.to_le_bytes());
-    }
-    page
-}
-
-/// A page of address space that is mapped.
-#[derive(Default)]
-pub(super) struct Mapped {
-    pub(super) is_registered: bool,
-    pub(super) is_protected: bool,
-    /// The kernel's page of zeros is mapped.
-    pub(super) is_zero_page: bool,
-    pub(super) content: Option<Box<[u8; PAGE_SIZE]>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,9 +83,16 @@ pub(super) enum Doing {
     Drops {
         start: usize,
         pages: usize,
+        /// MADV_FREE: only if the kernel needs the memory.
+        lazily: bool,
     },
+    /// It is in fork(2).
+    Forks,
+    /// It is one of the agent's, and touches pages as the program would.
+    OfAgent,
 }
 
+#[derive(Clone)]
 pub(super) struct Thread {
     pub(super) doing: Doing,
     pub(super) waits_for_fault: bool,
@@ -126,7 +111,7 @@ pub(crate) struct State {
     /// What the program must find.
     pub(super) truth: BTreeMap<usize, Tag>,
     pub(super) faults: VecDeque<Fault>,
-    pub(super) events: VecDeque<(usize, Event)>,
+    pub(super) events: VecDeque<(usize, Event<ModelChild>)>,
     /// Changes whose event is not read.
     pub(super) changing: usize,
     pub(super) staging: Range<usize>,
@@ -138,6 +123,10 @@ pub(crate) struct State {
     pub faults_read: u64,
     /// Times a thread of the agent had to let others go on.
     pub(super) yields: usize,
+    /// The kernel tells of forks.
+    pub tells_of_forks: bool,
+    /// Those that have no agent.
+    pub(super) children: Vec<Rc<RefCell<State>>>,
     /// The program is to come to an end: no thread begins anything new.
     pub is_ending: bool,
 }
@@ -158,7 +147,8 @@ impl State {
     /// A program of `threads` threads that has nothing mapped yet.
     pub(super) fn new(seed: u64, threads: usize, staging: Range<usize>) -> State {
         let thread = |nth| Thread {
-            doing: Doing::Nothing,
+            // Behind those of the program comes one of the agent's.
+            doing: if nth == threads { Doing::OfAgent } else { Doing::Nothing },
             waits_for_fault: false,
             waits_for_event: false,
             areas: Vec::new(),
@@ -166,7 +156,7 @@ impl State {
         };
         State {
             random: Random::new(seed),
-            threads: (0..threads).map(thread).collect(),
+            threads: (0..=threads).map(thread).collect(),
             free_areas: (0..AREAS).collect(),
             pages: BTreeMap::new(),
             truth: BTreeMap::new(),
@@ -179,14 +169,9 @@ impl State {
             accesses: 0,
             faults_read: 0,
             yields: 0,
+            tells_of_forks: false,
+            children: Vec::new(),
             is_ending: false,
-        }
-    }
-
-    fn make_anonymous(&mut self, area: usize) {
-        for page in pages_in(&range_of(area)) {
-            self.pages.insert(page, Mapped::default());
-            self.truth.insert(page, 0);
         }
     }
 
@@ -198,7 +183,12 @@ impl State {
     pub(crate) fn step(&mut self) -> bool {
         let runnable = |thread: &Thread| {
             let is_free = !thread.waits_for_fault && !thread.waits_for_event;
-            is_free && !(self.is_ending && matches!(thread.doing, Doing::Nothing))
+            let is_runnable = match thread.doing {
+                Doing::Forks | Doing::OfAgent => false,
+                Doing::Nothing => !self.is_ending,
+                _ => true,
+            };
+            is_free && is_runnable
         };
         let threads: Vec<_> =
             (0..self.threads.len()).filter(|&nth| runnable(&self.threads[nth])).collect();
@@ -226,21 +216,45 @@ impl State {
             Doing::LeftBehind { area } => {
                 self.tell(thread, Event::Unmap(range_of(area)), Doing::Nothing)
             }
-            Doing::Drops { start, pages } => {
-                for page in pages_in(&(start..start + pages * PAGE_SIZE)) {
-                    let mapped = self.pages.get_mut(&page).unwrap();
-                    mapped.content = None;
-                    mapped.is_zero_page = false;
-                    mapped.is_protected = false;
-                    self.truth.insert(page, 0);
-                }
+            Doing::Drops { start, pages, lazily } => {
+                self.drop_pages(start..start + pages * PAGE_SIZE, lazily);
                 Doing::Nothing
             }
+            doing @ (Doing::Forks | Doing::OfAgent) => doing,
         };
         true
     }
 
-    fn tell(&mut self, thread: usize, event: Event, next: Doing) -> Doing {
+    pub(super) fn read_event(&mut self) -> Option<Event<ModelChild>> {
+        if let Some(fault) = self.faults.iter_mut().find(|fault| !fault.is_read) {
+            fault.is_read = true;
+            let Fault { page, write, write_protected, .. } = *fault;
+            self.faults_read += 1;
+            return Some(Event::Pagefault { address: page, write, write_protected, thread: 0 });
+        }
+        // Who has made a change may be late to tell of it: the queue is in the order of that.
+        let (thread, event) = self.events.pop_front()?;
+        self.changing -= 1;
+        self.threads[thread].waits_for_event = false;
+        if let Event::Fork(child) = &event {
+            child.begin();
+        }
+        Some(event)
+    }
+
+    /// Threads whose event was read drop their pages.
+    pub(super) fn finish_drops(&mut self) {
+        for thread in 0..self.threads.len() {
+            if let (Doing::Drops { start, pages, lazily }, false) =
+                (self.threads[thread].doing, self.threads[thread].waits_for_event)
+            {
+                self.drop_pages(start..start + pages * PAGE_SIZE, lazily);
+                self.threads[thread].doing = Doing::Nothing;
+            }
+        }
+    }
+
+    pub(super) fn tell(&mut self, thread: usize, event: Event<ModelChild>, next: Doing) -> Doing {
         self.events.push_back((thread, event));
         self.threads[thread].waits_for_event = true;
         next
@@ -260,15 +274,16 @@ impl State {
         let nth = self.random.below(count);
         let area = self.threads[thread].areas[nth];
         // Changes of the address space are rare, or not.
-        let kinds = if self.changes_often { 12 } else { 40 };
+        let kinds = if self.changes_often { 14 } else { 50 };
         match self.random.below(kinds) {
             0 => self.unmap(thread, nth),
-            1 | 2 if !self.free_areas.is_empty() => self.remap(thread, nth),
-            3 | 4 => {
-                let first = self.random.below(AREA_PAGES);
-                let pages = 1 + self.random.below(AREA_PAGES - first);
-                let start = start_of(area) + first * PAGE_SIZE;
-                let doing = Doing::Drops { start, pages };
+            // It is one mapping.
+            1 | 2 if !self.free_areas.is_empty() && self.is_alike(&range_of(area)) => {
+                self.remap(thread, nth)
+            }
+            kind @ 3..=5 if !self.is_accessed(area) => {
+                let (start, pages) = self.part_of(area);
+                let doing = Doing::Drops { start, pages, lazily: kind == 5 };
                 if self.is_registered(area) {
                     self.changing += 1;
                     let event = Event::Remove(start..start + pages * PAGE_SIZE);
@@ -276,13 +291,68 @@ impl State {
                 }
                 doing
             }
+            6 => {
+                let (start, pages) = self.part_of(area);
+                let access = match self.random.below(4) {
+                    0 => Access::None,
+                    1 => Access::Read,
+                    _ => Access::Write,
+                };
+                // All of it is usual, and puts an end to differences.
+                let range = if access == Access::Write {
+                    range_of(area)
+                } else {
+                    start..start + pages * PAGE_SIZE
+                };
+                self.protect(range, access);
+                Doing::Nothing
+            }
+            8 if self.tells_of_forks && self.changing == 0 => self.clone_past_libc(thread),
+            7 => {
+                self.take_free();
+                Doing::Nothing
+            }
             kind => {
+                let area = if self.random.once_in(4) { self.area_of_any() } else { area };
+                if self.is_dropped(area) {
+                    return Doing::Nothing;
+                }
                 let page = start_of(area) + self.random.below(AREA_PAGES) * PAGE_SIZE;
                 let left = if kind % 2 == 0 { 1 } else { 1 + self.random.below(AREA_PAGES) };
                 let downwards = kind % 5 == 0;
                 Doing::Access { area, page, left, downwards, write: kind % 3 == 0 }
             }
         }
+    }
+
+    fn part_of(&mut self, area: usize) -> (usize, usize) {
+        let first = self.random.below(AREA_PAGES);
+        let pages = 1 + self.random.below(AREA_PAGES - first);
+        (start_of(area) + first * PAGE_SIZE, pages)
+    }
+
+    /// Threads share memory, too.
+    fn area_of_any(&mut self) -> usize {
+        let areas: Vec<_> = self.threads.iter().flat_map(|thread| thread.areas.clone()).collect();
+        areas[self.random.below(areas.len())]
+    }
+
+    /// Who reads what another thread drops finds one thing or the other: programs leave that.
+    fn is_dropped(&self, area: usize) -> bool {
+        let range = range_of(area);
+        let drops = |thread: &Thread| match thread.doing {
+            Doing::Drops { start, .. } => range.contains(&start),
+            _ => false,
+        };
+        self.threads.iter().any(drops)
+    }
+
+    fn is_accessed(&self, area: usize) -> bool {
+        let accesses = |thread: &Thread| match thread.doing {
+            Doing::Access { area: accessed, .. } => accessed == area,
+            _ => false,
+        };
+        self.threads.iter().any(accesses)
     }
 
     /// Often the one that was freed last, as the kernel gives it.
@@ -328,7 +398,11 @@ impl State {
 
     /// An access of the program's; `false` when it waits for its fault.
     fn access(&mut self, thread: usize, page: usize, write: bool) -> bool {
-        let mapped = self.pages.get_mut(&page).unwrap();
+        // Another thread has unmapped it: a signal, and the thread goes on elsewhere.
+        // So is one that it may not touch.
+        let Some(mapped) = self.pages.get_mut(&page).filter(|mapped| mapped.allows(write)) else {
+            return true;
+        };
         let is_missing = mapped.content.is_none() && !mapped.is_zero_page;
         let is_protected = write && mapped.is_protected && !is_missing;
         if is_missing && mapped.is_registered || is_protected {
@@ -346,6 +420,8 @@ impl State {
             let tag = self.threads[thread].last_tag;
             mapped.content = Some(content(tag));
             mapped.is_zero_page = false;
+            mapped.was_shared = false;
+            mapped.is_free = false;
             self.truth.insert(page, tag);
         } else {
             check(mapped, self.truth[&page], page);
@@ -354,27 +430,13 @@ impl State {
         true
     }
 
-    /// Reads each page of the program's, or says which are missing.
-    pub(crate) fn check_all(&self) -> usize {
-        let mut missing = 0;
-        for (page, mapped) in &self.pages {
-            if mapped.content.is_some() || mapped.is_zero_page {
-                check(mapped, self.truth[page], *page);
-            } else if mapped.is_registered {
-                missing += 1;
-            } else {
-                assert_eq!(self.truth[page], 0, "{page:#x} is missing, and nobody is asked for it");
-            }
-        }
-        missing
-    }
-
     /// At the end: touches the first missing page, as a thread of its own. `false` where none is.
     pub(crate) fn touch_missing(&mut self) -> bool {
         let missing = self.pages.iter().find(|(_, mapped)| {
             mapped.is_registered && mapped.content.is_none() && !mapped.is_zero_page
         });
         let Some((&page, _)) = missing else { return false };
+        self.protect(page..page + PAGE_SIZE, Access::Write);
         self.threads[0].doing =
             Doing::Access { area: 0, page, left: 1, downwards: false, write: false };
         true
@@ -383,7 +445,7 @@ impl State {
     /// Does a thread wait, or is anything half done?
     pub(crate) fn is_idle(&self) -> bool {
         let is_idle = |thread: &Thread| {
-            matches!(thread.doing, Doing::Nothing)
+            matches!(thread.doing, Doing::Nothing | Doing::OfAgent)
                 && !thread.waits_for_event
                 && !thread.waits_for_fault
         };
@@ -397,99 +459,6 @@ impl State {
         let (faults, events) = (&self.faults, &self.events);
         format!("{threads:x?}; faults {faults:x?}; events {events:x?}; changing {}", self.changing)
     }
-
-    /// Pages of the program's that are in memory.
-    pub(crate) fn resident_pages(&self) -> usize {
-        self.pages.values().filter(|mapped| mapped.content.is_some()).count()
-    }
-
-    /// Areas that are mapped and not registered yet.
-    pub(crate) fn unregistered_areas(&self) -> Vec<Range<usize>> {
-        let areas = (0..AREAS).map(range_of);
-        let is_fresh = |range: &Range<usize>| {
-            self.pages.get(&range.start).is_some_and(|mapped| !mapped.is_registered)
-        };
-        areas.filter(is_fresh).collect()
-    }
-
-    pub(super) fn wake(&mut self, range: &Range<usize>) {
-        for fault in self.faults.iter().filter(|fault| range.contains(&fault.page)) {
-            self.threads[fault.thread].waits_for_fault = false;
-        }
-        self.faults.retain(|fault| !range.contains(&fault.page));
-    }
-
-    pub(super) fn is_staging(&self, address: usize) -> bool {
-        self.staging.contains(&address)
-    }
-
-    pub(super) fn slot(&mut self, address: usize) -> &mut bool {
-        &mut self.staged[(address - self.staging.start) / PAGE_SIZE]
-    }
-
-    pub(super) fn fill(
-        &mut self,
-        dst: usize,
-        len: usize,
-        mut with: impl FnMut(&mut Mapped, usize),
-    ) -> Result<(), Partial> {
-        let fail = |done, errno| Err(Partial { done, errno });
-        if self.changing > 0 {
-            return fail(0, Errno::AGAIN);
-        }
-        for done in (0..len).step_by(PAGE_SIZE) {
-            match self.pages.get_mut(&(dst + done)) {
-                Some(mapped) if !mapped.is_registered => return fail(done, Errno::NOENT),
-                None => return fail(done, Errno::NOENT),
-                Some(mapped) if mapped.content.is_some() || mapped.is_zero_page => {
-                    return fail(done, Errno::EXIST);
-                }
-                Some(mapped) => with(mapped, done),
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn has_page(&mut self, address: usize) -> bool {
-        if self.is_staging(address) {
-            return *self.slot(address);
-        }
-        self.pages
-            .get(&address)
-            .is_some_and(|mapped| mapped.content.is_some() || mapped.is_zero_page)
-    }
-
-    /// Moves one page.
-    ///
-    /// # Safety
-    /// One side is staging, which can be read and written.
-    pub(super) unsafe fn move_page(&mut self, dst: usize, src: usize) -> Result<(), Errno> {
-        if self.has_page(dst) {
-            return Err(Errno::EXIST);
-        }
-        if !self.has_page(src) {
-            return Err(Errno::NOENT);
-        }
-        if self.is_staging(dst) {
-            let mapped = self.pages.get_mut(&src).ok_or(Errno::NOENT)?;
-            // The page of zeros is not moved.
-            let Some(page) = mapped.content.take() else { return Err(Errno::NOENT) };
-            mapped.is_protected = false;
-            // SAFETY: by the caller's word.
-            unsafe { (dst as *mut [u8; PAGE_SIZE]).write(*page) };
-            *self.slot(dst) = true;
-        } else {
-            let mapped = self.pages.get_mut(&dst).ok_or(Errno::NOENT)?;
-            if !mapped.is_registered {
-                return Err(Errno::NOENT);
-            }
-            // SAFETY: by the caller's word.
-            mapped.content = Some(Box::new(unsafe { (src as *const [u8; PAGE_SIZE]).read() }));
-            *self.slot(src) = false;
-            self.wake(&(dst..dst + PAGE_SIZE));
-        }
-        Ok(())
-    }
 }
 
 fn next_access(area: usize, page: usize, left: usize, downwards: bool, write: bool) -> Doing {
@@ -499,9 +468,4 @@ fn next_access(area: usize, page: usize, left: usize, downwards: bool, write: bo
         return Doing::Nothing;
     }
     Doing::Access { area, page: next, left: left - 1, downwards, write }
-}
-
-fn check(mapped: &Mapped, tag: Tag, page: usize) {
-    let found = mapped.content.as_deref().unwrap_or(&[0; PAGE_SIZE]);
-    assert!(*found == *content(tag), "wrong bytes at {page:#x}, which must hold {tag:#x}");
 }
