@@ -5,15 +5,15 @@
 //! many pages, the policies run in miniature: over a sample of the pages, with memory in proportion.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
-use ramfold_model::PageNumber;
 use ramfold_model::curve::SampledCurve;
 use ramfold_model::reuse::distinct::Distinct;
 use ramfold_model::reuse::shards::{PAGES_USUAL, Shards};
@@ -22,8 +22,9 @@ use ramfold_model::simulate::lru::Lru;
 use ramfold_model::simulate::memory::Memory;
 use ramfold_model::simulate::s3fifo::S3Fifo;
 use ramfold_model::simulate::{Miniature, Policy, Tally};
+use ramfold_model::{PageNumber, is_sampled};
 use ramfold_sys::size::Size;
-use ramfold_trace::recorded::Header;
+use ramfold_trace::recorded::{Header, Kind, Writer};
 use ramfold_trace::{Access, Format, PAGE_SIZE};
 
 /// Pages that are simulated at most before a miniature takes their place.
@@ -104,6 +105,8 @@ pub struct Request {
     pub object_bytes: u64,
     /// One page in this many is simulated; `None`: by the number of pages.
     pub one_in: Option<u64>,
+    /// A file for the trace in ramfold's format: of one page in `one_in`, where that is said.
+    pub save: Option<PathBuf>,
 }
 
 /// What a simulation came to.
@@ -111,14 +114,14 @@ pub struct Request {
 pub struct Report {
     /// The trace's format.
     pub format: String,
-    /// Accesses of the trace.
+    /// Accesses of the program: those of the trace, times what that is a sample of.
     pub accesses: u64,
-    /// Different pages of the trace; above a million to within 0.4 %.
+    /// Different pages of the program; above a million to within 0.4 %.
     pub pages: u64,
     /// One page in this many was simulated.
     pub one_in: u64,
-    /// One page in this many was recorded.
-    pub recorded_one_in: u32,
+    /// One page in this many is in the trace.
+    pub recorded_one_in: u64,
     /// What a page that has left costs in memory.
     pub object_bytes: u64,
     /// By size, and at each size by policy.
@@ -167,6 +170,14 @@ pub enum Error {
     NotAFile {
         /// What it is.
         path: PathBuf,
+    },
+    /// The trace in ramfold's format.
+    #[error("cannot write {}", path.display())]
+    Save {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
     },
     /// Nothing in it.
     #[error("{} has no access", path.display())]
@@ -257,7 +268,10 @@ fn read_trace(
 /// What the first pass finds.
 struct Survey {
     format: Format,
-    recorded_one_in: u32,
+    /// One page in this many is in the trace.
+    recorded_one_in: u64,
+    kind: Kind,
+    /// What is in the trace.
     accesses: u64,
     pages: u64,
     curve: SampledCurve,
@@ -284,7 +298,8 @@ fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     }
     Ok(Survey {
         format,
-        recorded_one_in: header.map_or(1, |header| header.one_in),
+        recorded_one_in: header.map_or(1, |header| header.one_in.into()),
+        kind: header.map_or(Kind::Memory, |header| header.kind),
         accesses,
         pages: exact.map_or_else(|| distinct.pages().round() as u64, |pages| pages.len() as u64),
         curve: SampledCurve::from_reuse(&shards.finish()),
@@ -294,46 +309,70 @@ fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
 /// Runs it.
 ///
 /// # Errors
-/// When the trace cannot be read, or a size cannot be simulated.
+/// When the trace cannot be read or saved, or a size cannot be simulated.
 pub fn run(request: &Request, progress: &Progress) -> Result<Report, Error> {
     check_is_file(&request.path)?;
     let survey = survey(request, progress)?;
-    let one_in = request
-        .one_in
-        .unwrap_or_else(|| survey.pages.div_ceil(WHOLE_PAGES_MAX).next_power_of_two());
-    let sizes = sizes(request, survey.pages)?;
+    if let Some(path) = &request.save {
+        save(request, &survey, path)
+            .map_err(|source| Error::Save { path: path.clone(), source })??;
+    }
+    let usual = survey.pages.div_ceil(WHOLE_PAGES_MAX).next_power_of_two();
+    let one_in = survey.recorded_one_in * request.one_in.unwrap_or(usual);
+    let pages = survey.pages * survey.recorded_one_in;
+    let sizes = sizes(request, pages)?;
     let mut simulations: Vec<Simulation> = Vec::new();
     for (row, &memory_bytes) in sizes.iter().enumerate() {
         simulations.extend(request.policies.iter().map(|&policy| {
-            let memory = policy.with_memory(
-                memory_bytes / one_in,
-                request.object_bytes,
-                survey.pages / one_in,
-            );
+            let part = memory_bytes / one_in;
+            let memory = policy.with_memory(part, request.object_bytes, pages / one_in);
             Simulation { row, policy, miniature: Miniature::new(memory, one_in) }
         }));
     }
     let done = simulate(request, progress, simulations)?;
-    let rows = sizes.iter().enumerate().map(|(row, &memory_bytes)| {
-        let resident = resident_pages(memory_bytes, request.object_bytes, survey.pages);
-        let accesses = survey.accesses as f64;
-        let estimate = survey.curve.faults(resident as f64);
-        let ratio = |faults: f64| (faults / accesses).clamp(0.0, 1.0);
-        Row {
-            memory_bytes,
-            lru_curve: [ratio(estimate.value), ratio(estimate.low), ratio(estimate.high)],
-            policies: done.iter().filter(|one| one.row == row).map(Simulation::outcome).collect(),
-        }
+    let rows = sizes.iter().enumerate().map(|(row, &memory_bytes)| Row {
+        memory_bytes,
+        lru_curve: survey.lru_at(resident_pages(memory_bytes, request.object_bytes, pages)),
+        policies: done.iter().filter(|one| one.row == row).map(Simulation::outcome).collect(),
     });
     Ok(Report {
         format: survey.format.to_string(),
-        accesses: survey.accesses,
-        pages: survey.pages,
+        accesses: survey.accesses * survey.recorded_one_in,
+        pages,
         one_in,
         recorded_one_in: survey.recorded_one_in,
         object_bytes: request.object_bytes,
         rows: rows.collect(),
     })
+}
+
+impl Survey {
+    /// Miss ratio of LRU with this many pages resident, and its bounds.
+    fn lru_at(&self, resident: usize) -> [f64; 3] {
+        let estimate = self.curve.faults(resident as f64 / self.recorded_one_in as f64);
+        [estimate.value, estimate.low, estimate.high]
+            .map(|faults| (faults / self.accesses as f64).clamp(0.0, 1.0))
+    }
+}
+
+/// Writes the trace in ramfold's format.
+fn save(request: &Request, survey: &Survey, path: &Path) -> io::Result<Result<(), Error>> {
+    let one_in = survey.recorded_one_in * request.one_in.unwrap_or(1);
+    let header = Header {
+        kind: survey.kind,
+        one_in: u32::try_from(one_in).map_err(io::Error::other)?,
+        look_ns: 0,
+    };
+    // A trace shows what a program does: it is for its owner alone.
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut writer = Writer::new(BufWriter::new(file), header)?;
+    let mut result = Ok(());
+    let read = read_trace(request, &Progress::default(), |access| {
+        if result.is_ok() && is_sampled(access.page, one_in) {
+            result = writer.write(access);
+        }
+    });
+    result.and_then(|()| writer.finish(0).map(drop)).map(|()| read.map(drop))
 }
 
 fn check_is_file(path: &Path) -> Result<(), Error> {
@@ -450,6 +489,7 @@ mod tests {
             memory: Vec::new(),
             object_bytes: 0,
             one_in: None,
+            save: None,
         }
     }
 
@@ -498,6 +538,34 @@ mod tests {
         request.memory = vec![Size::Fraction(0.2)];
         let error = run(&request, &Progress::default()).unwrap_err().to_string();
         assert!(error.contains("cannot hold the trace's pages"), "{error}");
+    }
+
+    #[test]
+    fn a_sample_that_was_saved_is_like_the_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut request = request(trace(folder.path()));
+        request.policies = vec![PolicyName::Lru];
+        let whole = run(&request, &Progress::default()).unwrap();
+        let saved = folder.path().join("sample");
+        request.one_in = Some(4);
+        request.save = Some(saved.clone());
+        let miniature = run(&request, &Progress::default()).unwrap();
+        let again = run(&request, &Progress::default()).unwrap_err().to_string();
+        assert!(again.starts_with("cannot write"), "{again}");
+        request.path = saved;
+        (request.one_in, request.save) = (None, None);
+        let sample = run(&request, &Progress::default()).unwrap();
+        assert_eq!(
+            (sample.recorded_one_in, sample.one_in, sample.format.as_str()),
+            (4, 4, "ramfold")
+        );
+        assert!((sample.pages as f64 / 2000.0 - 1.0).abs() < 0.1, "{}", sample.pages);
+        // The sample has 5 % more or fewer pages than a quarter of all: so are the sizes.
+        for at in [5, 10, 15] {
+            let ratio = |report: &Report| report.rows[at].policies[0].miss_ratio;
+            assert!((ratio(&sample) - ratio(&miniature)).abs() < 0.1, "{at}");
+            assert!((ratio(&sample) - ratio(&whole)).abs() < 0.15, "{at}");
+        }
     }
 
     #[test]

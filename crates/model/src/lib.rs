@@ -28,7 +28,13 @@ pub mod simulate;
 /// is unique.
 pub type PageNumber = u64;
 
-/// Spreads a page's number over all 64 bits. Sampling by this value takes the same pages in each run.
+/// Whether a page is among the one in `one_in` that are looked at: by a hash of its number, so the same
+/// pages in each run. What is taken of a sample of one in 4 with 8 is one in 8 of all.
+pub fn is_sampled(page: PageNumber, one_in: u64) -> bool {
+    one_in <= 1 || hash(page).is_multiple_of(one_in)
+}
+
+/// Spreads a page's number over all 64 bits.
 pub(crate) fn hash(page: PageNumber) -> u64 {
     let mut bits = page.wrapping_add(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -6,12 +6,14 @@
 //! with `#` are passed over.
 
 use std::collections::HashMap;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 
 use crate::{Access, Error, Format, PAGE_SIZE};
 
 /// Pages that one line stands for at most: 1 TiB.
 const PAGES_MAX: u64 = 1 << 28;
+/// A line is shorter.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Numbers of objects that are named begin here.
 const NAMES_START: u64 = 1 << 63;
 
@@ -24,7 +26,7 @@ pub(crate) fn is_line(line: &str) -> bool {
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
-    line: String,
+    line: Vec<u8>,
     /// Lines read.
     number: u64,
     /// Nothing was read but empty lines and remarks.
@@ -40,7 +42,7 @@ impl<R: BufRead> Reader<R> {
     pub fn new(input: R) -> Reader<R> {
         Reader {
             input,
-            line: String::new(),
+            line: Vec::new(),
             number: 0,
             at_start: true,
             names: HashMap::new(),
@@ -52,18 +54,21 @@ impl<R: BufRead> Reader<R> {
     /// Reads a line. `false` at the end.
     fn read_line(&mut self) -> Result<bool, Error> {
         self.line.clear();
-        if self.input.read_line(&mut self.line)? == 0 {
+        if self.input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line)? == 0 {
             return Ok(false);
         }
         self.number += 1;
-        let line = self.line.trim();
+        let error = |why: String| Error::Line { number: self.number, format: Format::Csv, why };
+        let line = match std::str::from_utf8(&self.line) {
+            Ok(line) if self.line.len() < LINE_BYTES_MAX as usize => line.trim(),
+            _ => return Err(error("it is no text".to_owned())),
+        };
         if line.is_empty() || line.starts_with('#') {
             return Ok(true);
         }
         let is_first = std::mem::take(&mut self.at_start);
         let mut fields = line.split(',').map(str::trim);
         let (time, page) = (fields.next().unwrap_or(""), fields.next());
-        let error = |why: String| Error::Line { number: self.number, format: Format::Csv, why };
         let Some(page) = page.filter(|page| !page.is_empty()) else {
             return Err(error("there is no page".to_owned()));
         };
@@ -171,6 +176,11 @@ mod tests {
             ),
         ] {
             assert_eq!(read(text), Err(why.to_owned()));
+        }
+        let long = "1,".repeat(40_000);
+        for text in [&b"1,2\n\xFF\xFE,3\n"[..], &[&b"1,2\n"[..], long.as_bytes()].concat()] {
+            let error = Reader::new(text).find_map(Result::err).unwrap().to_string();
+            assert_eq!(error, "line 2 of the trace is not as csv has it: it is no text");
         }
         assert!(read("1,2,999999999999999\n").unwrap_err().contains("more than 1 TiB"));
     }

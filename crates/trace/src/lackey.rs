@@ -11,9 +11,12 @@
 //!
 //! There are no times: the number of the access stands for one.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 
 use crate::{Access, Error, PAGE_SIZE};
+
+/// What the program prints is taken in pieces of this length at most.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Is this a line of a trace, or of valgrind's?
 pub(crate) fn is_line(line: &str) -> bool {
@@ -70,7 +73,7 @@ impl<R: BufRead> Iterator for Reader<R> {
         }
         loop {
             self.line.clear();
-            match self.input.read_until(b'\n', &mut self.line) {
+            match self.input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line) {
                 Ok(0) => return None,
                 Ok(_) => {}
                 Err(error) => return Some(Err(error.into())),

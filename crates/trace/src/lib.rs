@@ -2,7 +2,7 @@
 //!
 //! | format | what writes it |
 //! |---|---|
-//! | [`recorded`] | `ramfold run --trace`, `ramfold mount --trace` |
+//! | [`recorded`] | `ramfold simulate --save` |
 //! | [`oracle_general`] | libCacheSim; many public traces are in it |
 //! | [`csv`] | anything: `time, page[, size]` |
 //! | [`lackey`] | `valgrind --tool=lackey --trace-mem=yes` |

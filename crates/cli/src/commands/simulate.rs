@@ -28,14 +28,14 @@ const LOOK: Duration = Duration::from_millis(200);
 /// twice. A trace of more than a million pages is simulated in miniature: over a sample of its pages,
 /// with memory in proportion.
 ///
-/// Formats: what `--trace` of `ramfold run` records, libCacheSim's oracleGeneral, CSV (time, page[,
-/// size in bytes]), and the output of valgrind's lackey (--trace-mem=yes). Any of them may be
-/// compressed with zstd.
+/// Formats: ramfold's own (--save), libCacheSim's oracleGeneral, CSV (time, page[, size in bytes]),
+/// and the output of valgrind's lackey (--trace-mem=yes). Any of them may be compressed with zstd.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ramfold simulate accesses.csv
   ramfold simulate --policy lru --policy ramfold-run --ratio 3 --plot curve.svg ls.lackey
-  valgrind --tool=lackey --trace-mem=yes ls 2> ls.lackey")]
+  valgrind --tool=lackey --trace-mem=yes ls 2> ls.lackey
+  ramfold simulate --one-in 16 --save large.pages large.oracleGeneral.zst")]
 pub(crate) struct Arguments {
     /// The trace
     #[arg(value_name = "TRACE")]
@@ -58,6 +58,10 @@ pub(crate) struct Arguments {
     /// [default: 1 up to a million pages]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     one_in: Option<u64>,
+    /// Write the trace in ramfold's own format, which takes about three bytes for an access; with
+    /// --one-in only those pages (made anew, mode 0600)
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
     /// Write the curves as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -130,6 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         memory: arguments.memory.clone(),
         object_bytes: arguments.ratio.map_or(0, |ratio| (PAGE_SIZE as f64 / ratio) as u64),
         one_in: arguments.one_in,
+        save: arguments.save.clone(),
     };
     let report = simulate(&request)?;
     if let Some(path) = &arguments.plot {
@@ -175,7 +180,7 @@ fn print(report: &Report) {
         (pages * PAGE_SIZE) as f64 / MIB
     );
     if *recorded_one_in > 1 {
-        println!("one page in {recorded_one_in} was recorded: sizes are of what was recorded");
+        println!("one page in {recorded_one_in} is in the trace: figures are scaled up");
     }
     if *one_in > 1 {
         println!("simulated in miniature: one page in {one_in}");
@@ -183,27 +188,47 @@ fn print(report: &Report) {
     if *object_bytes > 0 {
         println!("pages that have left take {object_bytes} bytes of the memory each");
     }
-    println!("miss ratio: accesses that find no page in memory, first ones included\n");
+    println!("miss ratio: accesses that find no page in memory, first ones included");
+    if rows.iter().flat_map(|row| &row.policies).any(|outcome| reads_ahead(outcome.policy)) {
+        println!("with ahead: pages that come, those that are read ahead too, for each access");
+    }
+    println!();
     let mut table = Table::new();
     table.load_preset(NOTHING);
     let names = rows.first().map_or(&[][..], |row| &row.policies[..]);
     let mut headings = vec!["memory MiB".to_owned(), "of pages".to_owned()];
-    headings.extend(names.iter().map(|outcome| outcome.policy.name().to_owned()));
+    for outcome in names {
+        headings.push(outcome.policy.name().to_owned());
+        if reads_ahead(outcome.policy) {
+            headings.push("with ahead".to_owned());
+        }
+    }
     headings.push("lru by sample".to_owned());
     table.set_header(headings);
     for row in rows {
         let part = row.memory_bytes as f64 / (pages * PAGE_SIZE) as f64;
         let mut cells =
             vec![format!("{:.1}", row.memory_bytes as f64 / MIB), format!("{:.0} %", part * 100.0)];
-        cells.extend(row.policies.iter().map(|outcome| percent(outcome.miss_ratio)));
+        for outcome in &row.policies {
+            cells.push(percent(outcome.miss_ratio));
+            if reads_ahead(outcome.policy) {
+                let came = outcome.first_accesses + outcome.pages_back;
+                cells.push(percent(came as f64 / *accesses as f64));
+            }
+        }
         let [value, low, high] = row.lru_curve;
-        cells.push(format!("{} ({}-{})", percent(value), percent(low), percent(high)));
+        cells.push(format!("{} ({:.1}-{:.1})", percent(value), low * 100.0, high * 100.0));
         table.add_row(cells);
     }
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
     }
     println!("{table}");
+}
+
+/// Whether pages come that nobody asked for: they are no misses, but cost nearly as much.
+fn reads_ahead(policy: PolicyName) -> bool {
+    policy == PolicyName::RamfoldRun
 }
 
 /// A curve for each policy.

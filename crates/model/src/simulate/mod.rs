@@ -16,7 +16,7 @@ pub mod lru;
 pub mod memory;
 pub mod s3fifo;
 
-use crate::{PageNumber, hash};
+use crate::{PageNumber, is_sampled};
 
 /// What an access came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl<P: Policy> Miniature<P> {
 
     /// The program touches a page.
     pub fn access(&mut self, page: PageNumber) {
-        if self.one_in == 1 || hash(page).is_multiple_of(self.one_in) {
+        if is_sampled(page, self.one_in) {
             self.tally.access(&mut self.policy, page);
         }
     }
