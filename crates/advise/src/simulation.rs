@@ -1,8 +1,9 @@
 //! Runs replacement policies over a trace, at several sizes at once.
 //!
-//! The trace is read twice. The first time its pages and accesses are counted, and a sample gives the
-//! miss curve of LRU at all sizes. The second time each policy runs at each size. Where the trace has
-//! many pages, the policies run in miniature: over a sample of the pages, with memory in proportion.
+//! The trace is read twice. The first time its pages and accesses are counted, and a sample gives
+//! the miss curve of LRU at all sizes. The second time each policy runs at each size. Where the
+//! trace has many pages, the policies run in miniature: over a sample of the pages, with memory in
+//! proportion.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};

@@ -1,5 +1,5 @@
-//! Real mounts whose server is killed while a thread of it cannot end: it waits in the kernel for an
-//! answer of the server itself.
+//! Real mounts whose server is killed while a thread of it cannot end: it waits in the kernel for
+//! an answer of the server itself.
 
 mod support;
 
@@ -10,8 +10,8 @@ use std::process::Command;
 use support::RAMFOLD;
 use support::mounted::{Mounted, can_mount, ended_well, is_seen, umount};
 
-/// In a mount namespace of its own, `/dev/fuse` is open to all, as it is on most machines. Root needs
-/// no fusectl.
+/// In a mount namespace of its own, `/dev/fuse` is open to all, as it is on most machines. Root
+/// needs no fusectl.
 fn kill_while_pages_are_dropped(who: &str, signal: i32) {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();

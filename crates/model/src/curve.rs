@@ -39,8 +39,8 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// Student's t for 14 degrees of freedom, 90 % between both sides: of the groups, two are used up by
-/// their mean and slope.
+/// Student's t for 14 degrees of freedom, 90 % between both sides: of the groups, two are used up
+/// by their mean and slope.
 const T_14: f64 = 1.761;
 
 impl MissCurve {
@@ -120,12 +120,12 @@ impl MissCurve {
 
 /// A curve from sampled pages, of which is known how far off it may be.
 ///
-/// The groups of pages are estimates that do not depend on one another, so their spread says how far
-/// off their sum may be. And the number of accesses is known: where the weights do not add up to it,
-/// the sample has too many accesses or too few, and faults are changed by as much of the difference
-/// as they follow the weights from group to group (a regression estimate). A page that is accessed all
-/// the time and is in the sample by luck changes the weights and no faults; with accesses that are all
-/// alike, faults follow them one to one.
+/// The groups of pages are estimates that do not depend on one another, so their spread says how
+/// far off their sum may be. And the number of accesses is known: where the weights do not add up
+/// to it, the sample has too many accesses or too few, and faults are changed by as much of the
+/// difference as they follow the weights from group to group (a regression estimate). A page that
+/// is accessed all the time and is in the sample by luck changes the weights and no faults; with
+/// accesses that are all alike, faults follow them one to one.
 #[derive(Clone, Debug)]
 pub struct SampledCurve {
     whole: MissCurve,

@@ -113,9 +113,9 @@ impl Condition {
         Some(Condition { overhead: without.memory - with.memory, gain })
     }
 
-    /// From a curve: `memory_pages` in all, `area_pages` of them for objects, each of which is charged
-    /// `1/ratio` of a page. `None` where that is no compressed level: the area must leave some
-    /// memory, and objects must be smaller than pages.
+    /// From a curve: `memory_pages` in all, `area_pages` of them for objects, each of which is
+    /// charged `1/ratio` of a page. `None` where that is no compressed level: the area must leave
+    /// some memory, and objects must be smaller than pages.
     pub fn on_curve(
         curve: &MissCurve,
         memory_pages: f64,
@@ -144,8 +144,8 @@ impl Condition {
 pub struct Printed;
 
 impl Printed {
-    /// T_Rd: reads that follow each other, within a cache line, and others. `level_hits` is the N_i by
-    /// which the third term is divided.
+    /// T_Rd: reads that follow each other, within a cache line, and others. `level_hits` is the N_i
+    /// by which the third term is divided.
     pub fn read_access(kinds: [Level; 3], level_hits: f64) -> f64 {
         let reads: f64 = kinds.iter().map(|kind| kind.hits).sum();
         let [following, same_line, other] = kinds.map(|kind| kind.hits * kind.access_ns);
@@ -166,7 +166,8 @@ mod tests {
     use super::*;
     use crate::flynn::{Flynn, Trade};
 
-    /// Table 1 and Table 2: program, size of the area (percent of memory), Overhead, Gain, speed-up.
+    /// Table 1 and Table 2: program, size of the area (percent of memory), Overhead, Gain,
+    /// speed-up.
     const TABLES: [(&str, f64, f64, f64, f64); 21] = [
         ("nodes_3_3_3", 5.0, 11_720.0, 99_003.0, 1.21),
         ("nodes_3_3_3", 10.0, 24_137.0, 142_926.0, 1.35),
@@ -213,8 +214,8 @@ mod tests {
 
     #[test]
     fn figure_2_comes_out() {
-        // Flynn's z of nodes_3_4_2 from the Overhead of Table 1: with x = 10^(z d) it is x - 1 at 5 %
-        // of 95 % of the footprint, and x^2 - 1 at twice that.
+        // Flynn's z of nodes_3_4_2 from the Overhead of Table 1: with x = 10^(z d) it is x - 1 at 5
+        // % of 95 % of the footprint, and x^2 - 1 at twice that.
         let d = 0.05 * 0.95;
         let x: f64 = 1_622_204.0 / 678_519.0 - 1.0;
         let z = x.log10() / d;
@@ -250,8 +251,8 @@ mod tests {
         let times = times_of_smv();
         assert!((times.memory_ns - 51.25).abs() < 1e-9);
         assert!((times.disk_ns - 11.707e6).abs() < 1.0);
-        // "18.8 us (45 % of its accesses are compressions)": as printed, a hit costs less than what it
-        // takes to compress one page and decompress another.
+        // "18.8 us (45 % of its accesses are compressions)": as printed, a hit costs less than what
+        // it takes to compress one page and decompress another.
         let of = |hits, access_ns| Level { hits, access_ns };
         let printed = Printed::compressed_access(of(0.55, 15e3), of(0.45, 23.4e3), 0.0);
         assert!((printed - 18_780.0).abs() < 1.0, "{printed}");

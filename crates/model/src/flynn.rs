@@ -23,8 +23,8 @@ pub struct Flynn {
 const POINTS: u32 = 200;
 
 impl Flynn {
-    /// From faults at two sizes, each a part of the footprint. `None` where the law does not fit: the
-    /// greater memory must have fewer faults, and some.
+    /// From faults at two sizes, each a part of the footprint. `None` where the law does not fit:
+    /// the greater memory must have fewer faults, and some.
     pub fn from_two(one: (f64, f64), other: (f64, f64)) -> Option<Flynn> {
         let (less, more) = if one.0 <= other.0 { (one, other) } else { (other, one) };
         let ((v1, f1), (v2, f2)) = (less, more);

@@ -1,31 +1,32 @@
-//! How many different pages a program touches in a window of time, and what that says of its faults.
+//! How many different pages a program touches in a window of time, and what that says of its
+//! faults.
 //!
 //! A running program cannot be traced access by access. What can be had of it is which pages were
 //! touched since a moment, at several later ones. The footprint `fp(t)` is the mean number of pages
-//! touched in a window of length `t`. A memory that holds `c` pages holds what was touched in a window
-//! with `fp(t) = c`, so a page comes to it as often as the footprint grows there:
+//! touched in a window of length `t`. A memory that holds `c` pages holds what was touched in a
+//! window with `fp(t) = c`, so a page comes to it as often as the footprint grows there:
 //!
 //! ```text
 //! faults in a second with c pages = fp'(t)   where fp(t) = c
 //! ```
 //!
-//! (Xiang, Ding, Luo and Bao, "HOTL: a higher order theory of locality", ASPLOS 2013.) The footprint of
-//! any program is concave: a longer window adds no more in its last second than a shorter one. What
-//! was measured is made so, by the mean of neighbouring slopes that rise.
+//! (Xiang, Ding, Luo and Bao, "HOTL: a higher order theory of locality", ASPLOS 2013.) The
+//! footprint of any program is concave: a longer window adds no more in its last second than a
+//! shorter one. What was measured is made so, by the mean of neighbouring slopes that rise.
 
 use crate::curve::{MissCurve, Point};
 
 /// Pages touched by the length of the window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Footprint {
-    /// From one point to the next: seconds, and pages a second, of which none is greater than the one
-    /// before.
+    /// From one point to the next: seconds, and pages a second, of which none is greater than the
+    /// one before.
     slopes: Vec<(f64, f64)>,
 }
 
 impl Footprint {
-    /// From windows that were looked at: their length in seconds, and the pages touched. Windows of the
-    /// same length count as their mean.
+    /// From windows that were looked at: their length in seconds, and the pages touched. Windows of
+    /// the same length count as their mean.
     ///
     /// # Panics
     /// If a number is not finite or is negative.

@@ -28,8 +28,8 @@ pub mod simulate;
 /// is unique.
 pub type PageNumber = u64;
 
-/// Whether a page is among the one in `one_in` that are looked at: by a hash of its number, so the same
-/// pages in each run. What is taken of a sample of one in 4 with 8 is one in 8 of all.
+/// Whether a page is among the one in `one_in` that are looked at: by a hash of its number, so the
+/// same pages in each run. What is taken of a sample of one in 4 with 8 is one in 8 of all.
 pub fn is_sampled(page: PageNumber, one_in: u64) -> bool {
     one_in <= 1 || hash(page).is_multiple_of(one_in)
 }

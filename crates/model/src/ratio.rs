@@ -1,13 +1,13 @@
 //! How small all pages become together, and the chance that this is not small enough.
 //!
-//! What a cap must hold is the sum of many objects. Paper 004 (section 6.3) takes the distribution of
-//! single pages' ratios and convolves it with itself once for each page: the sum of many pages that do
-//! not depend on each other is so sure that exceeding a target a little above the mean has a chance
-//! of 10^-158. [`independent_log10_chance`] computes that. Two things are left out there, and they
-//! are what decides:
+//! What a cap must hold is the sum of many objects. Paper 004 (section 6.3) takes the distribution
+//! of single pages' ratios and convolves it with itself once for each page: the sum of many pages
+//! that do not depend on each other is so sure that exceeding a target a little above the mean has
+//! a chance of 10^-158. [`independent_log10_chance`] computes that. Two things are left out there,
+//! and they are what decides:
 //!
-//! - neighbours are alike: a program's pages come as arrays and heaps. So blocks of neighbouring pages
-//!   are sampled, and it is the blocks that are taken to be independent;
+//! - neighbours are alike: a program's pages come as arrays and heaps. So blocks of neighbouring
+//!   pages are sampled, and it is the blocks that are taken to be independent;
 //! - the mean itself is known from a sample.
 //!
 //! [`Blocks::chance_above`] has both. Neither knows what the program will store later.
@@ -48,8 +48,8 @@ impl Blocks {
         (!self.is_empty()).then(|| self.means.iter().sum::<f64>() / self.len() as f64)
     }
 
-    /// The standard deviation of the mean of `pages` pages about the sample's mean: of what is not in
-    /// the sample, and of the sample. `None` where too few blocks were sampled.
+    /// The standard deviation of the mean of `pages` pages about the sample's mean: of what is not
+    /// in the sample, and of the sample. `None` where too few blocks were sampled.
     pub fn deviation_of_mean(&self, pages: f64) -> Option<f64> {
         let mean = self.mean_bytes().filter(|_| self.len() >= BLOCKS_MIN)?;
         let squares: f64 = self.means.iter().map(|block| (block - mean).powi(2)).sum();
@@ -69,10 +69,10 @@ impl Blocks {
     }
 }
 
-/// Paper 004's chance that the mean of `pages` independent pages is above `target`, as a power of ten.
-/// `sizes`: of single pages, each as often as it was seen. The tail of the repeated convolution is had
-/// from its saddle point (Lugannani and Rice, 1980), as numbers this small are no sum of floating
-/// point. Negative infinity where it cannot be: no page is so large.
+/// Paper 004's chance that the mean of `pages` independent pages is above `target`, as a power of
+/// ten. `sizes`: of single pages, each as often as it was seen. The tail of the repeated
+/// convolution is had from its saddle point (Lugannani and Rice, 1980), as numbers this small are
+/// no sum of floating point. Negative infinity where it cannot be: no page is so large.
 ///
 /// # Panics
 /// Without a size.
@@ -93,8 +93,8 @@ pub fn independent_log10_chance(sizes: &[(f64, u64)], pages: u64, target: f64) -
     let n = pages as f64;
     let tilt = tilt_to(&weights, target);
     let Moments { cumulant, variance, .. } = moments(&weights, tilt);
-    // The saddle is in the middle of the distribution: the chance is near a half, and the terms below
-    // cancel out.
+    // The saddle is in the middle of the distribution: the chance is near a half, and the terms
+    // below cancel out.
     if (tilt * (n * variance).sqrt()).abs() < 1e-3 {
         let deviation = (moments(&weights, 0.0).variance / n).sqrt();
         return ln_upper_tail((target - mean) / deviation) / std::f64::consts::LN_10;
@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn paper_004s_target_is_never_missed_by_independent_pages() {
-        // Section 6.3: in the mean 43.8 %, the target 50 %, 16,384 pages. The paper's distribution is a
-        // figure; one of that mean and of any plausible width gives a chance below 10^-100.
+        // Section 6.3: in the mean 43.8 %, the target 50 %, 16,384 pages. The paper's distribution
+        // is a figure; one of that mean and of any plausible width gives a chance below 10^-100.
         let sizes = [(5.0, 20), (30.0, 25), (45.0, 20), (60.0, 20), (85.0, 10), (100.0, 5)];
         let total = sizes.iter().map(|(_, count)| count).sum::<u64>() as f64;
         let mean = sizes.iter().map(|(size, count)| size * *count as f64).sum::<f64>() / total;
@@ -253,7 +253,8 @@ mod tests {
 
     #[test]
     fn neighbours_that_are_alike_make_the_sum_less_sure() {
-        // A page is 1,000 or 3,000 bytes: in one case each by itself, in the other as its whole block.
+        // A page is 1,000 or 3,000 bytes: in one case each by itself, in the other as its whole
+        // block.
         let mixed: Vec<[f64; 16]> = (0..64)
             .map(|block| {
                 std::array::from_fn(|page| [1e3, 3e3][(page * 7 + block * 3 + page / 5) % 2])

@@ -1,9 +1,9 @@
 //! The agent that `ramfold run` loads into a program: it keeps the program's cold pages
 //! compressed.
 //!
-//! Without the feature `preload` this is an ordinary library, whose parts without kernel in them are
-//! tested; launchers use the two things here that say what the system must permit. With it, it is
-//! what `LD_PRELOAD` loads.
+//! Without the feature `preload` this is an ordinary library, whose parts without kernel in them
+//! are tested; launchers use the two things here that say what the system must permit. With it, it
+//! is what `LD_PRELOAD` loads.
 //!
 //! The life of a page, folder by folder: the `monitor` notices that memory runs short and registers
 //! the program's mappings; `take` moves pages into `staging`; `reclaim` compresses what waited

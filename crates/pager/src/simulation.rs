@@ -32,8 +32,8 @@
 //!   bytes;
 //! - `register_inherited` (fork/mod.rs) does not call `act_on_inherited`: in seed 635 a child has
 //!   wrong bytes, by a change that its parent's handler had read during the fork;
-//! - `move_start` (take/sweep.rs) does not ask `dropped.touch`: seed 1832 has wrong bytes, of a page
-//!   that was taken while it was being dropped.
+//! - `move_start` (take/sweep.rs) does not ask `dropped.touch`: seed 1832 has wrong bytes, of a
+//!   page that was taken while it was being dropped.
 
 mod child;
 

@@ -59,8 +59,8 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Sets how many chunks to use, and how many slots of each. To be called once, before anything is
-    /// staged.
+    /// Sets how many chunks to use, and how many slots of each. To be called once, before anything
+    /// is staged.
     pub(crate) fn set_size(&mut self, chunks: usize, chunk_pages: usize) {
         assert!((2..=CHUNKS_MAX).contains(&chunks) && self.chunks == 0);
         assert!((1..=CHUNK_PAGES).contains(&chunk_pages));
@@ -264,7 +264,8 @@ const INDEX_LEN: usize = SLOTS_MAX * INDEX_ENTRIES_PER_SLOT;
 /// Page number to slot: open addressing with linear probing, deletion by moving entries back.
 #[repr(C)]
 struct SlotIndex {
-    /// Entries in use, less one: as few as the slots in use need. What is not touched costs nothing.
+    /// Entries in use, less one: as few as the slots in use need. What is not touched costs
+    /// nothing.
     mask: usize,
     /// Slot number plus one; zero is free.
     slots: [u16; INDEX_LEN],

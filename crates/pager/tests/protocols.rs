@@ -1,4 +1,5 @@
-//! Every interleaving of the protocols between threads, over loom's types in place of the machine's.
+//! Every interleaving of the protocols between threads, over loom's types in place of the
+//! machine's.
 
 #![allow(unreachable_pub, reason = "the protocols are modules of the agent")]
 

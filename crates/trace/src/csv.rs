@@ -1,9 +1,9 @@
 //! CSV: a line for each access, `time, page[, size]`, numbers without quotes.
 //!
-//! The time is a number in any unit, or empty. The page is a number, `0x` before a hexadecimal one, or
-//! any other text, which names an object. A size of more than one page, in bytes, is an access to each
-//! of its pages; it is for numbers alone. The first line may be a heading; empty lines and what begins
-//! with `#` are passed over.
+//! The time is a number in any unit, or empty. The page is a number, `0x` before a hexadecimal one,
+//! or any other text, which names an object. A size of more than one page, in bytes, is an access
+//! to each of its pages; it is for numbers alone. The first line may be a heading; empty lines and
+//! what begins with `#` are passed over.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Read};

@@ -8,7 +8,8 @@
 //! | [`lackey`] | `valgrind --tool=lackey --trace-mem=yes` |
 //!
 //! Any of them may be compressed with zstd. The format is told from the first bytes, but for
-//! oracleGeneral, which has none of its own: that is told from the file's name ([`Format::of_name`]).
+//! oracleGeneral, which has none of its own: that is told from the file's name
+//! ([`Format::of_name`]).
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
@@ -118,8 +119,8 @@ impl Format {
     pub const ALL: [Format; 4] =
         [Format::Recorded, Format::OracleGeneral, Format::Csv, Format::Lackey];
 
-    /// The one that a file's name says: libCacheSim's own files end in `.oracleGeneral`, with `.bin` or
-    /// `.zst` behind it or not.
+    /// The one that a file's name says: libCacheSim's own files end in `.oracleGeneral`, with
+    /// `.bin` or `.zst` behind it or not.
     pub fn of_name(name: &str) -> Option<Format> {
         name.to_ascii_lowercase().contains(".oraclegeneral").then_some(Format::OracleGeneral)
     }

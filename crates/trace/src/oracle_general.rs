@@ -7,8 +7,8 @@
 //! | 12 to 15 | the object's size, in bytes |
 //! | 16 to 23 | which access is the next to it, counted from 0; -1 and the largest number are none |
 //!
-//! An object counts as one page, whatever its size: in most of these traces it is a block or a page of
-//! a disk, or an object of a cache whose room is counted in objects.
+//! An object counts as one page, whatever its size: in most of these traces it is a block or a page
+//! of a disk, or an object of a cache whose room is counted in objects.
 
 use std::io::Read;
 

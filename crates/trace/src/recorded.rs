@@ -10,10 +10,10 @@
 //! end     a block of length 0, whose records are the number that was lost
 //! ```
 //!
-//! A varint has seven bits to a byte, the lowest first, and the top bit where another follows. Zigzag
-//! makes small numbers of small negative ones. The first record of a block counts from time and page 0,
-//! so a block can be read by itself. A page of files is `file << 32 | page of the file`, where files are
-//! numbered as they were first seen.
+//! A varint has seven bits to a byte, the lowest first, and the top bit where another follows.
+//! Zigzag makes small numbers of small negative ones. The first record of a block counts from time
+//! and page 0, so a block can be read by itself. A page of files is `file << 32 | page of the
+//! file`, where files are numbered as they were first seen.
 
 use std::io::{self, Read, Write};
 

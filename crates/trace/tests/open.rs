@@ -1,4 +1,5 @@
-//! Traces as they come: the format is told, zstd is undone, and after an error there is nothing more.
+//! Traces as they come: the format is told, zstd is undone, and after an error there is nothing
+//! more.
 
 use ramfold_trace::recorded::{Header, Kind, Writer};
 use ramfold_trace::{Access, Error, Format, open};

@@ -25,8 +25,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Run replacement policies over a trace of page accesses, at several sizes of memory.
 ///
 /// The policies of `ramfold run` and `ramfold mount` are the code that those run. The trace is read
-/// twice. A trace of more than a million pages is simulated in miniature: over a sample of its pages,
-/// with memory in proportion.
+/// twice. A trace of more than a million pages is simulated in miniature: over a sample of its
+/// pages, with memory in proportion.
 ///
 /// Formats: ramfold's own (--save), libCacheSim's oracleGeneral, CSV (time, page[, size in bytes]),
 /// and the output of valgrind's lackey (--trace-mem=yes). Any of them may be compressed with zstd.

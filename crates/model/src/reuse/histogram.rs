@@ -4,8 +4,8 @@
 //! whatever it is, and those below 256 exactly. Counts are weights: one access to a page that was
 //! picked with the chance `R` stands for `1/R` of them.
 //!
-//! Pages are divided into [`GROUPS`] groups by a hash. Each group's count is an estimate of its own,
-//! and by how much they differ tells how far the whole may be off ([`super::super::curve`]).
+//! Pages are divided into [`GROUPS`] groups by a hash. Each group's count is an estimate of its
+//! own, and by how much they differ tells how far the whole may be off ([`super::super::curve`]).
 
 use crate::{PageNumber, hash};
 
@@ -55,7 +55,8 @@ impl Histogram {
         (hash(page) & (GROUPS as u64 - 1)) as usize
     }
 
-    /// An access with that distance, at least 1, which stands for `weight` accesses; `None` is the first one.
+    /// An access with that distance, at least 1, which stands for `weight` accesses; `None` is the
+    /// first one.
     pub fn note(&mut self, group: usize, distance: Option<u64>, weight: f64) {
         let Some(distance) = distance else {
             self.cold[group] += weight;

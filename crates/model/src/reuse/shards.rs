@@ -11,8 +11,8 @@
 //!
 //! Two things are known of all pages, not only of those that are looked at, and correct the rest:
 //!
-//! - how many there are ([`Distinct`]). As many as are looked at are that part of them, which is the
-//!   `R` that distances are divided by: a loop over all pages has its edge where they end;
+//! - how many there are ([`Distinct`]). As many as are looked at are that part of them, which is
+//!   the `R` that distances are divided by: a loop over all pages has its edge where they end;
 //! - how many accesses there are ([`crate::curve::SampledCurve`]).
 
 use std::collections::BinaryHeap;
@@ -104,8 +104,8 @@ impl Shards {
         }
     }
 
-    /// Of the pages in between, this one apart, each stands for as many as there are for each that is
-    /// looked at.
+    /// Of the pages in between, this one apart, each stands for as many as there are for each that
+    /// is looked at.
     fn scaled(&self, distance: u64) -> u64 {
         if self.threshold == u64::MAX {
             return distance;

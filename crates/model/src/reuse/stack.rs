@@ -30,7 +30,8 @@ impl Default for StackDistances {
 }
 
 impl StackDistances {
-    /// The page is accessed. Returns the distance, in pages, at least 1; `None` at its first access.
+    /// The page is accessed. Returns the distance, in pages, at least 1; `None` at its first
+    /// access.
     pub fn access(&mut self, page: PageNumber) -> Option<u64> {
         if self.slots.len() == self.counts.len() {
             self.compact();

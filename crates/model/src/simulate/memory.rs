@@ -1,11 +1,11 @@
 //! ramfold's own policy in programs. What to do is decided by the code that the agent runs
-//! (`ramfold-policy`): which pages streams have left behind, whether those or others are taken first,
-//! which are passed by, how far a stream is read ahead. This module has the program's memory, in place
-//! of the kernel: which pages are there, the hand that goes round them, staging, and objects of one
-//! size.
+//! (`ramfold-policy`): which pages streams have left behind, whether those or others are taken
+//! first, which are passed by, how far a stream is read ahead. This module has the program's
+//! memory, in place of the kernel: which pages are there, the hand that goes round them, staging,
+//! and objects of one size.
 //!
-//! What it leaves out: threads at once, forks, changes of mappings, recompression, the spill file, and
-//! how long anything takes. A page is compressed as soon as memory is above the mark.
+//! What it leaves out: threads at once, forks, changes of mappings, recompression, the spill file,
+//! and how long anything takes. A page is compressed as soon as memory is above the mark.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -19,14 +19,15 @@ use ramfold_policy::memory::watermarks::Watermarks;
 use super::{Access, Policy};
 use crate::PageNumber;
 
-/// As the agent's sweep (`take/sweep.rs`): pages taken by one step; the part of the cap in which pages
-/// of streams wait, and the number of them that wait in any case.
+/// As the agent's sweep (`take/sweep.rs`): pages taken by one step; the part of the cap in which
+/// pages of streams wait, and the number of them that wait in any case.
 const BATCH_PAGES: usize = 32;
 const PROBATION_SHARE: usize = 16;
 const PROBATION_PAGES_MIN: usize = 128;
 /// A trial takes a page so far from the last, as a part of the cap.
 const TRIAL_PLACES: u64 = 64;
-/// As the agent's staging (`monitor/activation.rs`): its part of the cap, and how many pages it holds.
+/// As the agent's staging (`monitor/activation.rs`): its part of the cap, and how many pages it
+/// holds.
 const STAGING_SHARE: usize = 64;
 const STAGING_PAGES: std::ops::RangeInclusive<usize> = 64..=4096;
 /// Rounds of the hand, one after the other, that found nothing to take before it is tolerant.
@@ -169,8 +170,8 @@ impl Memory {
         self.present.insert(page);
     }
 
-    /// As the agent does: takes pages when there are none in staging, compresses the oldest above the
-    /// mark.
+    /// As the agent does: takes pages when there are none in staging, compresses the oldest above
+    /// the mark.
     fn make_room(&mut self) {
         if self.cost_bytes() + (BATCH_PAGES * PAGE_SIZE) as u64 <= self.marks.high {
             return;

@@ -7,9 +7,9 @@
 //! | [`memory`] | ramfold's own in programs: the decisions are `ramfold-policy`'s, the memory is this crate's |
 //! | [`files`] | ramfold's own in the cache of files, in the same way |
 //!
-//! A long trace is simulated in miniature: of the pages that a hash picks, one in `1/R`, with a memory
-//! of `R` times the size (Waldspurger, Saemundsson, Ahmad and Park, "Cache modeling and optimization
-//! using miniature simulations", ATC 2017).
+//! A long trace is simulated in miniature: of the pages that a hash picks, one in `1/R`, with a
+//! memory of `R` times the size (Waldspurger, Saemundsson, Ahmad and Park, "Cache modeling and
+//! optimization using miniature simulations", ATC 2017).
 
 pub mod files;
 pub mod lru;
@@ -95,7 +95,8 @@ pub struct Miniature<P> {
 }
 
 impl<P: Policy> Miniature<P> {
-    /// Looks at one page in `one_in`; `policy` has that part of the memory. 1 is the whole simulation.
+    /// Looks at one page in `one_in`; `policy` has that part of the memory. 1 is the whole
+    /// simulation.
     pub fn new(policy: P, one_in: u64) -> Miniature<P> {
         Miniature { policy, one_in: one_in.max(1), tally: Tally::default() }
     }

@@ -1,10 +1,10 @@
 //! S3-FIFO: three queues (Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache
 //! eviction", SOSP 2023).
 //!
-//! A page begins in the small queue, a tenth of the memory. At its front it moves to the main queue if
-//! it was used more than once meanwhile, else it leaves, and its number is remembered in the ghost
-//! queue. A page that comes back while it is remembered begins in the main queue. There a page that
-//! was used goes round again, up to three times.
+//! A page begins in the small queue, a tenth of the memory. At its front it moves to the main queue
+//! if it was used more than once meanwhile, else it leaves, and its number is remembered in the
+//! ghost queue. A page that comes back while it is remembered begins in the main queue. There a
+//! page that was used goes round again, up to three times.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -82,8 +82,8 @@ fn a_loop_over_too_much_keeps_a_part() {
     let trace: Vec<PageNumber> = (0..40 * 4000).map(|nth| nth % 4000).collect();
     assert_eq!(tally(Lru::new(2000), &trace).miss_ratio(), 1.0);
     assert!(tally(Files::new(2000), &trace).miss_ratio() < 0.8);
-    // Objects of a sixteenth of a page, and 190 pages between the mark and the cap: about 1,680 pages
-    // have room. The best that can be had is that 58 % of the accesses bring a page back.
+    // Objects of a sixteenth of a page, and 190 pages between the mark and the cap: about 1,680
+    // pages have room. The best that can be had is that 58 % of the accesses bring a page back.
     let memory = tally(Memory::new(2000 * PAGE, PAGE / 16), &trace);
     let back = memory.pages_back() as f64 / trace.len() as f64;
     assert!((0.58..0.72).contains(&back), "{back}");

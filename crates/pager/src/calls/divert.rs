@@ -36,8 +36,8 @@ const FUNCTIONS: [(&CStr, usize, unsafe extern "C" fn()); 7] = [
     (c"fexecve", nr::EXECVEAT, stubs::stub_execveat),
 ];
 
-/// Diverts the system calls of this C library; `true` when all are. What is not found in it as expected
-/// stays as it is.
+/// Diverts the system calls of this C library; `true` when all are. What is not found in it as
+/// expected stays as it is.
 pub(crate) fn divert(library: &CLibrary) -> bool {
     if let Some(function) = library.function(c"syscall")
         && let Some(site) = find(function, LOAD_SIXTH)
@@ -54,8 +54,8 @@ pub(crate) fn divert(library: &CLibrary) -> bool {
     FUNCTIONS.iter().filter(|function| !divert_one(function)).count() == 0
 }
 
-/// Where a function has this instruction of five bytes and enters the kernel right behind it. `None` also
-/// where it keeps something below the end of its stack, where a call would write.
+/// Where a function has this instruction of five bytes and enters the kernel right behind it.
+/// `None` also where it keeps something below the end of its stack, where a call would write.
 fn find(function: Range<usize>, before: [u8; 5]) -> Option<usize> {
     // SAFETY: code of the C library, which is readable and stays.
     let code = unsafe { slice::from_raw_parts(function.start as *const u8, function.len()) };
@@ -64,16 +64,16 @@ fn find(function: Range<usize>, before: [u8; 5]) -> Option<usize> {
     (!uses_red_zone(&code[..offset])).then_some(function.start + offset)
 }
 
-/// Does an instruction here name an address `[rsp - N]`? Its last bytes are a mode (an address with an
-/// index byte and a distance of one byte), that index byte for rsp, and a negative distance.
+/// Does an instruction here name an address `[rsp - N]`? Its last bytes are a mode (an address with
+/// an index byte and a distance of one byte), that index byte for rsp, and a negative distance.
 fn uses_red_zone(code: &[u8]) -> bool {
     code.windows(3).any(|bytes| {
         bytes[0] & 0b1100_0111 == 0b0100_0100 && bytes[1] == 0x24 && bytes[2] & 0x80 != 0
     })
 }
 
-/// Puts a jump (or call) to `target` in the place of the instructions at a site; `false` where that cannot
-/// be done.
+/// Puts a jump (or call) to `target` in the place of the instructions at a site; `false` where that
+/// cannot be done.
 fn replace(site: usize, instruction: u8, target: unsafe extern "C" fn()) -> bool {
     let target = target as *const () as isize;
     let distance = target.wrapping_sub((site + 5) as isize);

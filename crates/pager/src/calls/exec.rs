@@ -5,8 +5,8 @@
 //! session's variable says what was added.
 //!
 //! Everything here is safe in a child of vfork, which has its parent's memory, and in a handler of
-//! signals on a small stack. Of what the program passes only that is read which can be: for the rest
-//! the kernel has an answer.
+//! signals on a small stack. Of what the program passes only that is read which can be: for the
+//! rest the kernel has an answer.
 
 use core::ffi::{CStr, c_char};
 
@@ -53,8 +53,8 @@ pub(super) fn on_execveat(call: &Call) -> Answer {
     along(call, folder, path, flags, environment, 3)
 }
 
-/// Makes the call with an environment that leads to the agent. `place`: of the environment among the
-/// arguments.
+/// Makes the call with an environment that leads to the agent. `place`: of the environment among
+/// the arguments.
 #[inline(never)]
 fn along(
     call: &Call,
@@ -145,8 +145,8 @@ impl Program<'_> {
                 Unchanged::Leads => None,
                 Unchanged::NoRoom => Some("its LD_PRELOAD is as long as the kernel permits"),
             })?;
-        // SAFETY: the environment is the program's, which asked for this call, and was looked at a moment
-        // ago.
+        // SAFETY: the environment is the program's, which asked for this call, and was looked at a
+        // moment ago.
         Ok(unsafe { execute_with(call, place, list, |list| changes.apply(variables, list)) })
     }
 
@@ -199,8 +199,8 @@ impl Program<'_> {
     }
 }
 
-/// Is what this process executes a program that gains privileges, to the loader (ld.so(8))? It takes in
-/// no library by a path then.
+/// Is what this process executes a program that gains privileges, to the loader (ld.so(8))? It
+/// takes in no library by a path then.
 fn is_secure() -> bool {
     geteuid() != getuid() || getegid() != getgid()
 }

@@ -42,8 +42,8 @@ pub(super) fn is_error(result: isize) -> bool {
     (-4095..0).contains(&result)
 }
 
-/// What is populated at once is announced in between: the fault handler then fills it, with room made
-/// for it.
+/// What is populated at once is announced in between: the fault handler then fills it, with room
+/// made for it.
 #[inline(never)]
 pub(super) fn on_mmap(call: &Call) -> Answer {
     let [_, bytes, access, flags, ..] = call.arguments;

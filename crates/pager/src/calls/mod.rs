@@ -1,11 +1,12 @@
 //! System calls of the C library that pass through the agent.
 //!
 //! The library replaces no function of the C library and exports none. Where the C library enters
-//! the kernel, in the functions listed here, the instruction is replaced in this process's memory by
-//! a jump to the agent, which makes the call, or does something before, and returns to the
+//! the kernel, in the functions listed here, the instruction is replaced in this process's memory
+//! by a jump to the agent, which makes the call, or does something before, and returns to the
 //! instruction behind it. So errno, cancellation points and whatever else a function does are the C
-//! library's own; calls from within the C library are seen too (its malloc calls its own mmap, which
-//! no other definition of the name replaces); and no program finds another function by a name.
+//! library's own; calls from within the C library are seen too (its malloc calls its own mmap,
+//! which no other definition of the name replaces); and no program finds another function by a
+//! name.
 //!
 //! What enters the kernel by an instruction of its own is not seen.
 
@@ -52,8 +53,8 @@ impl Answer {
     }
 }
 
-/// What the stubs call. None of these is inlined: each call would need the stack that the largest needs,
-/// and the program's may be small.
+/// What the stubs call. None of these is inlined: each call would need the stack that the largest
+/// needs, and the program's may be small.
 extern "C" fn on_call(call: &Call) -> Answer {
     match call.number {
         nr::CLONE | nr::CLONE3 | nr::FORK => fork::on_clone(call),

@@ -31,14 +31,14 @@ pub(super) struct Mremap {
 }
 
 impl Mremap {
-    /// The call, made by the kernel or piece by piece. What the kernel answers, or an error as it gives
-    /// them.
+    /// The call, made by the kernel or piece by piece. What the kernel answers, or an error as it
+    /// gives them.
     pub(super) fn make(&self, agent: &Agent) -> isize {
         if agent.active().is_none() {
             return make_mremap(self);
         }
-        // Linux 6.17 moves several mappings to a given place, up to the first that is registered: it must
-        // not begin.
+        // Linux 6.17 moves several mappings to a given place, up to the first that is registered:
+        // it must not begin.
         if !self.moves_to_a_place() {
             let result = make_mremap(self);
             if result != fault() {
@@ -144,8 +144,8 @@ impl Mremap {
         }
     }
 
-    /// Moves each piece to its place behind `new`, the last with what comes to it. The error, and how
-    /// many bytes were moved before.
+    /// Moves each piece to its place behind `new`, the last with what comes to it. The error, and
+    /// how many bytes were moved before.
     fn move_pieces(&self) -> Result<(), (isize, usize)> {
         let end = self.old + self.old_bytes;
         let mut at = self.old;
@@ -185,8 +185,8 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// `None` where some of the range is not the program's private memory, has holes or does not allow
-    /// the same everywhere: the kernel would not have it as one mapping either.
+    /// `None` where some of the range is not the program's private memory, has holes or does not
+    /// allow the same everywhere: the kernel would not have it as one mapping either.
     fn look(range: Range<usize>) -> Option<Pieces> {
         let mut pieces = Pieces { ranges: [const { 0..0 }; PIECES_MAX], count: 0 };
         let (mut at, mut access, mut is_one_kind) = (range.start, None, true);

@@ -1,8 +1,8 @@
 //! Where the C library's system calls arrive.
 //!
-//! A stub finds the registers as the kernel would, and leaves them so: all but rax, rcx and r11 keep
-//! what they hold. It describes its frame (`.cfi`), so that a signal that arrives here can be traced
-//! back to the program.
+//! A stub finds the registers as the kernel would, and leaves them so: all but rax, rcx and r11
+//! keep what they hold. It describes its frame (`.cfi`), so that a signal that arrives here can be
+//! traced back to the program.
 
 use core::arch::global_asm;
 use core::sync::atomic::AtomicUsize;
@@ -23,7 +23,8 @@ unsafe extern "C" {
 }
 
 /// The call and its arguments go into an array on the stack, [`on_call`] is called with it, and the
-/// registers are as before, rax the result if the call was made. The flags tell: zero when it was not.
+/// registers are as before, rax the result if the call was made. The flags tell: zero when it was
+/// not.
 macro_rules! pass_on {
     () => {
         concat!(
@@ -111,8 +112,8 @@ global_asm!(
     return_from_syscall = sym RETURN_FROM_SYSCALL,
 );
 
-/// A stub that is called in the place of the last two instructions before a function's return from the
-/// kernel: the load of the call's number, and the entry.
+/// A stub that is called in the place of the last two instructions before a function's return from
+/// the kernel: the load of the call's number, and the entry.
 macro_rules! stub {
     ($name:literal, $function:ident, $number:expr) => {
         unsafe extern "C" {

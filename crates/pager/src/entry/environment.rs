@@ -1,13 +1,13 @@
 //! The variables that lead the loader to the agent, and the agent to its session.
 //!
-//! Where the program leaves them out of the environment of what it executes they are added, and taken
-//! out again by the constructor there. The session's variable says what was added:
+//! Where the program leaves them out of the environment of what it executes they are added, and
+//! taken out again by the constructor there. The session's variable says what was added:
 //!
 //!     RAMFOLD_SESSION=PID:FD:KEY[:ADDED]
 //!
-//! `ADDED` is a letter for each change: `s` the session's variable itself, `p` the loader's, `d` a third
-//! one beside a single one of these, because two are taken out at a time; or `rSKIP,LENGTH`: of the
-//! loader's value, only LENGTH bytes behind the first SKIP were there before.
+//! `ADDED` is a letter for each change: `s` the session's variable itself, `p` the loader's, `d` a
+//! third one beside a single one of these, because two are taken out at a time; or `rSKIP,LENGTH`:
+//! of the loader's value, only LENGTH bytes behind the first SKIP were there before.
 
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
@@ -121,8 +121,8 @@ impl<'a> Changes<'a> {
         given + first_bytes + library.count_bytes() + OTHERS
     }
 
-    /// For a session that is found at `place`, and the agent's library of that path. `first`: a library
-    /// that must come before all others.
+    /// For a session that is found at `place`, and the agent's library of that path. `first`: a
+    /// library that must come before all others.
     ///
     /// # Errors
     /// Where nothing is to be different.
@@ -225,8 +225,8 @@ pub(crate) struct Without<'a> {
 }
 
 impl<'a> Without<'a> {
-    /// `None` where the environment does not lead there. As much text as [`Changes::text_bytes`] says is
-    /// enough.
+    /// `None` where the environment does not lead there. As much text as [`Changes::text_bytes`]
+    /// says is enough.
     pub(crate) fn new(
         library: &CStr,
         variables: &Variables<'_>,
@@ -327,8 +327,8 @@ unsafe fn is_variable(string: *const c_char, name: &str) -> bool {
 /// Takes out of the environment of this process what was added to it.
 ///
 /// # Safety
-/// It must be the environment as the kernel put it on the stack, with the auxiliary vector behind it, and
-/// nobody may use it meanwhile.
+/// It must be the environment as the kernel put it on the stack, with the auxiliary vector behind
+/// it, and nobody may use it meanwhile.
 pub(crate) unsafe fn restore(environment: Strings) {
     let find =
         |name: &str| strings(environment).position(|string| value_of(string, name).is_some());
@@ -372,9 +372,9 @@ pub(crate) unsafe fn restore(environment: Strings) {
     unsafe { take_out(environment.cast_mut(), gone) };
 }
 
-/// Takes strings out of the list, two or none. The list becomes shorter, and what lies behind it is found
-/// by going on behind its end: so the room of two strings becomes an entry of the auxiliary vector that
-/// says nothing.
+/// Takes strings out of the list, two or none. The list becomes shorter, and what lies behind it is
+/// found by going on behind its end: so the room of two strings becomes an entry of the auxiliary
+/// vector that says nothing.
 unsafe fn take_out(list: *mut *const c_char, gone: [Option<usize>; 3]) {
     const AT_IGNORE: usize = 1;
     if gone.iter().flatten().count() != 2 {

@@ -97,8 +97,8 @@ mod preload {
         if session.huge_pages_off.load(Ordering::Relaxed) == 1 {
             let _ = ramfold_sys::thread::set_huge_pages_off(false);
         }
-        // It runs the program on a processor of its own making, which knows neither how a process is
-        // made that shares memory, nor userfaultfd.
+        // It runs the program on a processor of its own making, which knows neither how a process
+        // is made that shares memory, nor userfaultfd.
         let is_checked = strings(environment)
             .filter_map(|text| value_of(text, PRELOAD_VARIABLE))
             .any(|list| list.windows(VALGRIND.len()).any(|part| part == VALGRIND));

@@ -1,8 +1,9 @@
-//! Growth by copies: what a fork has made shared costs one page for all, until somebody writes to it.
+//! Growth by copies: what a fork has made shared costs one page for all, until somebody writes to
+//! it.
 //!
-//! The kernel copies such a page without a word, at gigabytes a second. So where there is no room for
-//! copies of all that is shared, it is write-protected: the first write to a page is a fault, is
-//! counted, and waits for room as any other.
+//! The kernel copies such a page without a word, at gigabytes a second. So where there is no room
+//! for copies of all that is shared, it is write-protected: the first write to a page is a fault,
+//! is counted, and waits for room as any other.
 //!
 //! Nothing that is shared can be taken out. What was copied can, on both sides.
 
@@ -33,11 +34,13 @@ pub(crate) struct Copies {
     /// What was copied since that was measured.
     copied_bytes: AtomicU64,
     /// What relatives pay more because this process has copied pages: counted here until they have
-    /// measured it. What they have yet to do so for since [`Copies::owed_ns`], and what has come since.
+    /// measured it. What they have yet to do so for since [`Copies::owed_ns`], and what has come
+    /// since.
     owed_bytes: AtomicU64,
     owed_lately_bytes: AtomicU64,
     owed_ns: AtomicU64,
-    /// What the process cost when it forked last, and how much of that was what the agent works with.
+    /// What the process cost when it forked last, and how much of that was what the agent works
+    /// with.
     forked_bytes: AtomicU64,
     working_bytes: AtomicU64,
     /// Shared memory is protected.
@@ -54,8 +57,8 @@ impl Copies {
         self.saved_bytes.load(Ordering::Relaxed)
     }
 
-    /// As measured. A copy was counted in full here, but a part of that the relatives pay, for what is
-    /// left to them.
+    /// As measured. A copy was counted in full here, but a part of that the relatives pay, for what
+    /// is left to them.
     pub(crate) fn set_saved_bytes(&self, bytes: u64) {
         let before = self.saved_bytes.swap(bytes, Ordering::Relaxed);
         let copied = self.copied_bytes.swap(0, Ordering::Relaxed);
@@ -101,8 +104,9 @@ impl Copies {
         self.is_guarded.store(false, Ordering::Relaxed);
     }
 
-    /// Before a fork, and before these are brought in: what the kernel may write to meanwhile is not
-    /// protected any more. Who forks would wait for the handler, and that for the end of the fork.
+    /// Before a fork, and before these are brought in: what the kernel may write to meanwhile is
+    /// not protected any more. Who forks would wait for the handler, and that for the end of the
+    /// fork.
     pub(crate) fn keep_open(&self, addresses: &[usize; WRITTEN_IN_FORK]) {
         for (place, &address) in self.open.iter().zip(addresses) {
             place.store(address, Ordering::SeqCst);
@@ -184,7 +188,8 @@ pub(crate) fn leave_unguarded(context: &Context<'_>) {
     agent.copies.is_guarded.store(false, Ordering::Relaxed);
 }
 
-/// Lets so many pages be written to, and counts what that makes of pages that were shared, or zeros.
+/// Lets so many pages be written to, and counts what that makes of pages that were shared, or
+/// zeros.
 ///
 /// # Errors
 /// `EAGAIN` while an event waits to be read; `ENOENT` where the memory is gone.

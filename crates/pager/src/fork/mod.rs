@@ -8,9 +8,10 @@
 //! the clone, the handler makes it with all state at rest, and in the child starts the new agent
 //! before it returns.
 //!
-//! A program may also ask libc's `syscall` for the clone: that passes through the agent, which makes
-//! the fork in the same way (`calls/`). Or it clones without libc at all. With `CAP_SYS_PTRACE` the
-//! kernel reports that (`EVENT_FORK`), and the child is given all of its evicted pages uncompressed.
+//! A program may also ask libc's `syscall` for the clone: that passes through the agent, which
+//! makes the fork in the same way (`calls/`). Or it clones without libc at all. With
+//! `CAP_SYS_PTRACE` the kernel reports that (`EVENT_FORK`), and the child is given all of its
+//! evicted pages uncompressed.
 
 pub(crate) mod copies;
 #[cfg(any(test, target_arch = "x86_64"))]
@@ -70,8 +71,8 @@ pub(crate) extern "C" fn before_fork() {
 }
 
 /// Waits until the process costs little enough to be two. Where memory does not shrink, or not in
-/// time, the fork goes on as it is. What two processes share is guarded ([`crate::fork::copies`]), but
-/// cannot be taken out: without room to work in they would wait for each page.
+/// time, the fork goes on as it is. What two processes share is guarded ([`crate::fork::copies`]),
+/// but cannot be taken out: without room to work in they would wait for each page.
 pub(crate) fn make_room(agent: &Agent) {
     let mark = cost::watermarks(agent.session()).fork;
     let cost = || cost::total(agent);
@@ -256,8 +257,8 @@ pub(crate) fn register_inherited(agent: &'static Agent, monitor: &mut Monitor) {
     monitor.begin_sharing();
 }
 
-/// Opens the spill file, which this process has pages in. The parent's number for it is in the copy of
-/// its memory.
+/// Opens the spill file, which this process has pages in. The parent's number for it is in the copy
+/// of its memory.
 fn inherit_spill_file(agent: &Agent, active: &Active) -> DirectFile {
     // This one has not put its own number there yet.
     let parent = agent.monitor_thread().map(|thread| thread.as_raw_nonzero().get() as u32);

@@ -19,8 +19,8 @@ pub(super) const ZERO_AHEAD_MAX: usize = 16;
 /// The same where they are read, which costs no memory.
 const ZERO_READ_AHEAD_MAX: usize = 64;
 
-/// Of memory that may be touched unasked as much is let go at a time as all of that / this, but between
-/// one huge page and some.
+/// Of memory that may be touched unasked as much is let go at a time as all of that / this, but
+/// between one huge page and some.
 const LET_GO_SHARE: i64 = 8;
 
 const LET_GO_MIN: i64 = 2 << 20;
@@ -70,9 +70,9 @@ impl Handler {
     }
 }
 
-/// As long as there is much room, memory that is touched for the first time need not be known: some of
-/// it is taken out of the registration, and the kernel fills it, with huge pages where it has any. Only
-/// before anything was ever taken, so that nothing is missing there.
+/// As long as there is much room, memory that is touched for the first time need not be known: some
+/// of it is taken out of the registration, and the kernel fills it, with huge pages where it has
+/// any. Only before anything was ever taken, so that nothing is missing there.
 fn let_go(context: &mut Context<'_>, address: usize) -> bool {
     let Context { agent, active, .. } = *context;
     if context.core.has_taken {

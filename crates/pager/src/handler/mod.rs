@@ -48,8 +48,8 @@ const AGAIN_USUAL: u32 = 32;
 /// How long the handler waits for a message at a time.
 const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// What a fault costs the program beside what the handler does: until its message is read, and after
-/// it was answered.
+/// What a fault costs the program beside what the handler does: until its message is read, and
+/// after it was answered.
 const KERNEL_NS: u64 = 5_000;
 
 /// Memory of the handler's thread that is too large for its stack, in the agent's own. Memory of
@@ -239,8 +239,8 @@ impl Handler {
         self.privileges.follow(agent, started);
     }
 
-    /// A write to memory that a fork has made shared, or to the page of zeros. One that goes on page by
-    /// page is let write to the following pages along with it.
+    /// A write to memory that a fork has made shared, or to the page of zeros. One that goes on
+    /// page by page is let write to the following pages along with it.
     fn let_write(&mut self, context: &mut Context<'_>, address: usize) {
         let Context { agent, active, .. } = *context;
         let wanted =

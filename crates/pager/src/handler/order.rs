@@ -1,5 +1,5 @@
-//! The order of messages: the kernel hands out faults before events, and events of different threads
-//! in any order. What is read too early waits here.
+//! The order of messages: the kernel hands out faults before events, and events of different
+//! threads in any order. What is read too early waits here.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -98,8 +98,8 @@ impl Handler {
         has_come
     }
 
-    /// Acts on a move that was read too early: first on what vacated the place that it goes to. That
-    /// may be told late by a thread whose own move was told early, and so on.
+    /// Acts on a move that was read too early: first on what vacated the place that it goes to.
+    /// That may be told late by a thread whose own move was told early, and so on.
     fn catch_up(&mut self, context: &mut Context<'_>, early: Event) {
         let Context { agent, active, .. } = *context;
         let mut aside = Aside::default();

@@ -18,8 +18,9 @@ use crate::kernel::Kernel;
 use crate::page::{self, PageNumber};
 use crate::take::retained;
 
-/// Where a stream's pages are no further apart, a look at the page map goes twice as far as its window
-/// reaches, past pages that are in memory. A look at many places far apart takes longer than it spares.
+/// Where a stream's pages are no further apart, a look at the page map goes twice as far as its
+/// window reaches, past pages that are in memory. A look at many places far apart takes longer than
+/// it spares.
 const NEAR_STRIDE: i64 = 8;
 
 /// Pages copied to the program at a time.
@@ -56,8 +57,8 @@ impl Handler {
         served
     }
 
-    /// Brings in the page that is fetched and those ahead of it in its stream that are out, as far as
-    /// there is room for them. Who waits for them is woken later.
+    /// Brings in the page that is fetched and those ahead of it in its stream that are out, as far
+    /// as there is room for them. Who waits for them is woken later.
     fn bring_window(
         &mut self,
         context: &mut Context<'_>,
@@ -66,8 +67,8 @@ impl Handler {
     ) -> Served {
         let Context { agent, active, .. } = *context;
         let most = pages.min(1 + room_ahead(agent));
-        // A bit for each place of the stream, that of the fault first, that has no page, nor a guard page,
-        // which would be overwritten.
+        // A bit for each place of the stream, that of the fault first, that has no page, nor a
+        // guard page, which would be overwritten.
         let mut places = 1;
         if most > 1 {
             let ahead = if stride.abs() <= NEAR_STRIDE { 2 * most } else { most } - 1;
@@ -110,9 +111,9 @@ impl Handler {
         Served::Done
     }
 
-    /// Brings in a page and up to so many of its neighbours in one direction, as many as lie behind one
-    /// another and fit the buffer, and wakes nobody. Returns how many. `is_fetched`: the first one is in
-    /// the buffer.
+    /// Brings in a page and up to so many of its neighbours in one direction, as many as lie behind
+    /// one another and fit the buffer, and wakes nobody. Returns how many. `is_fetched`: the first
+    /// one is in the buffer.
     fn bring(
         &mut self,
         context: &mut Context<'_>,
@@ -171,8 +172,9 @@ impl Handler {
     }
 }
 
-/// A page is in memory again, for itself or as one of a stream. Where streams go over more than there
-/// is room for, each of their pages will be as long in coming back as the others, and none is spared.
+/// A page is in memory again, for itself or as one of a stream. Where streams go over more than
+/// there is room for, each of their pages will be as long in coming back as the others, and none is
+/// spared.
 pub(super) fn note_returned(context: &mut Context<'_>, page: PageNumber, is_streamed: bool) {
     let Context { agent, active, .. } = *context;
     let counters = &agent.process().counters;

@@ -11,8 +11,8 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::agent::Agent;
 
-/// Time spent on faults between two looks at where a thread runs, and when it is another thread's turn:
-/// a look takes about 10 us.
+/// Time spent on faults between two looks at where a thread runs, and when it is another thread's
+/// turn: a look takes about 10 us.
 const NS_PER_LOOK: u64 = 640_000;
 const NS_PER_LOOK_AT_ANOTHER: u64 = 80_000;
 

@@ -51,7 +51,8 @@ impl Handler {
             }
             let Some(spilled) = active.store.spilled(next) else { continue };
             if !self.reads.add(last, (next, spilled)) {
-                // It lies elsewhere in the file. For a stream that has gone on both are read at once.
+                // It lies elsewhere in the file. For a stream that has gone on both are read at
+                // once.
                 if pages <= WINDOW_FIRST {
                     break;
                 }
@@ -88,8 +89,8 @@ impl Handler {
             let counters = &agent.process().counters;
             let mut is_streamed = finished.started_ns.is_none();
             for (page, spilled) in finished.pages.into_iter().flatten() {
-                // A page ahead may have been in memory with its object kept, and been changed and taken
-                // out since.
+                // A page ahead may have been in memory with its object kept, and been changed and
+                // taken out since.
                 let is_newest = context.core.staging.find(page).is_none();
                 if is_newest && active.store.spilled(page) == Some(spilled) {
                     let object = match finished.open(access, spilled) {
@@ -138,8 +139,8 @@ impl Handler {
                 counters.spill_hits.fetch_add(1, Ordering::Relaxed);
                 note_returned(context, page, is_streamed);
             }
-            // An event waits to be read, or the page came by another way: it is tried again if somebody
-            // wants it.
+            // An event waits to be read, or the page came by another way: it is tried again if
+            // somebody wants it.
             Err(Partial { errno: Errno::AGAIN | Errno::EXIST | Errno::NOENT, .. }) => {}
             // As for any other fault.
             Err(partial) => {

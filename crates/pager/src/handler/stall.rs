@@ -14,9 +14,9 @@ use crate::spill::{self};
 use crate::staging::CHUNK_PAGES;
 use crate::take::sweep::{self, Taken};
 
-/// How long the handler works to make room for a fault at most, in time that it has a processor; and if
-/// the program grows faster than reclaim. On a machine where many want one it has none for most of the
-/// time, and a fault must not be let through for that.
+/// How long the handler works to make room for a fault at most, in time that it has a processor;
+/// and if the program grows faster than reclaim. On a machine where many want one it has none for
+/// most of the time, and a fault must not be let through for that.
 const STALL_NS: u64 = 2_000_000;
 
 const STALL_OUTRUN_NS: u64 = 20_000_000;
@@ -30,8 +30,8 @@ const WAIT_NS: u64 = 1_000_000;
 const TAKE_STEPS_MAX: usize = 4 * CHUNK_PAGES;
 
 impl Handler {
-    /// Fills staging for the reclaimer when it is empty: the monitor has nothing to do then, and the
-    /// faulting thread waits. See [`sweep`].
+    /// Fills staging for the reclaimer when it is empty: the monitor has nothing to do then, and
+    /// the faulting thread waits. See [`sweep`].
     pub(super) fn take_ahead(context: &mut Context<'_>) {
         let agent = context.agent;
         let cost = agent.cost();
@@ -115,8 +115,8 @@ impl Handler {
                 Chunk::Interrupted if cost() <= mark => {}
                 Chunk::Nothing | Chunk::Interrupted => {
                     agent.progress.wait(seen, WAIT_NS);
-                    // Who makes room may wait for an event to be read. Where others have the processors
-                    // it only takes its time.
+                    // Who makes room may wait for an event to be read. Where others have the
+                    // processors it only takes its time.
                     if agent.progress.seen() == seen && active.kernel.is_changing() {
                         break;
                     }
@@ -133,8 +133,8 @@ impl Handler {
         }
     }
 
-    /// Can a fault wait for reclaim? Where there is nothing to take here before the process has grown by
-    /// some pages, the others are told: what was written to here may be theirs alone now.
+    /// Can a fault wait for reclaim? Where there is nothing to take here before the process has
+    /// grown by some pages, the others are told: what was written to here may be theirs alone now.
     fn can_wait(&self, agent: &Agent) -> bool {
         if !agent.is_stuck() {
             return true;

@@ -1,8 +1,9 @@
-//! Memory that was never written to and is read: the kernel's one page of zeros, which costs nothing.
+//! Memory that was never written to and is read: the kernel's one page of zeros, which costs
+//! nothing.
 //!
-//! A write to it makes a page of the process's own, and tells nobody: a program that had read 100 MiB
-//! before it filled them passed a cap of 40 by 60. So where the page of zeros is mapped, writes are
-//! reported (UFFDIO_WRITEPROTECT), counted, and wait for room as first touches do.
+//! A write to it makes a page of the process's own, and tells nobody: a program that had read 100
+//! MiB before it filled them passed a cap of 40 by 60. So where the page of zeros is mapped, writes
+//! are reported (UFFDIO_WRITEPROTECT), counted, and wait for room as first touches do.
 
 use core::ops::Range;
 

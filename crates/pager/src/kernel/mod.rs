@@ -1,9 +1,9 @@
-//! What the agent asks of the kernel about the program's memory: messages, and the calls that answer
-//! them.
+//! What the agent asks of the kernel about the program's memory: messages, and the calls that
+//! answer them.
 //!
 //! Everything that brings pages in, takes them out or follows changes uses this trait. So a model
-//! of the kernel's side can take Linux's place in tests: there the order in which things happen is a
-//! matter of a seed. So are the clock, what /proc says of this process, and reads that go on by
+//! of the kernel's side can take Linux's place in tests: there the order in which things happen is
+//! a matter of a seed. So are the clock, what /proc says of this process, and reads that go on by
 //! themselves, for which the modules [`time`], [`proc`], [`maps`] and [`uring`] stand.
 
 #[cfg_attr(test, allow(dead_code, reason = "in tests the model takes its place"))]
@@ -65,8 +65,8 @@ pub(crate) trait Kernel: Sized {
     /// Opens what the agent needs, and says whether forks that bypass libc are told of.
     fn open(agent: &Agent) -> Result<(Self, bool), OpenError>;
 
-    /// The next message, or `None` when there is none. The thread that caused an event goes on as soon
-    /// as it is read.
+    /// The next message, or `None` when there is none. The thread that caused an event goes on as
+    /// soon as it is read.
     fn read_event(&self) -> Result<Option<uffd::Event<Self::Child>>, Errno>;
 
     /// Sleeps until there is a message, `other` can be read, or patience ends: `false`.
@@ -87,8 +87,8 @@ pub(crate) trait Kernel: Sized {
     /// Is the range within one mapping of private anonymous memory that is registered?
     fn is_registered_anonymous(&self, range: Range<usize>) -> Result<bool, Errno>;
 
-    /// Is the mapping at this address none that can be registered, as the program has put it there since?
-    /// Then it is not registered any more.
+    /// Is the mapping at this address none that can be registered, as the program has put it there
+    /// since? Then it is not registered any more.
     fn release_other(&self, address: usize) -> bool;
 
     /// Fills missing pages with a copy and wakes who waits for them.
@@ -138,18 +138,20 @@ pub(crate) trait Kernel: Sized {
     /// How many pages from `address` on, at most `most`, the kernel has nothing at.
     fn empty_pages(&self, address: usize, most: usize) -> Result<usize, Errno>;
 
-    /// At which of the pages at distances of `stride` pages from `address` it has nothing: a bit for each.
+    /// At which of the pages at distances of `stride` pages from `address` it has nothing: a bit
+    /// for each.
     fn empty_ahead(&self, address: usize, stride: isize, most: usize) -> Result<u64, Errno>;
 
     /// Lets the program's threads and the agent's others go on.
     fn yield_now(&self);
 
-    /// Touches the page at `address` as a thread of the program would, for writing where `write` says so.
+    /// Touches the page at `address` as a thread of the program would, for writing where `write`
+    /// says so.
     fn populate(&self, address: usize, write: bool) -> Result<(), Errno>;
 }
 
-/// The same for a forked child's copy of the memory. When it is dropped the child is on its own, and what
-/// is missing there reads as zeros.
+/// The same for a forked child's copy of the memory. When it is dropped the child is on its own,
+/// and what is missing there reads as zeros.
 pub(crate) trait ForkedChild: Sized {
     /// As [`Kernel::read_event`].
     fn read_event(&self) -> Result<Option<uffd::Event<Self>>, Errno>;

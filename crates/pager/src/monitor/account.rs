@@ -16,8 +16,8 @@ use crate::kernel::{Kernel, proc, time};
 use crate::session::Once;
 use crate::spill::{self};
 
-/// What cannot be compressed by its nature, shared memory and page tables, counts by the cap / this at
-/// most.
+/// What cannot be compressed by its nature, shared memory and page tables, counts by the cap / this
+/// at most.
 const FIXED_COST_SHARE: u64 = 2;
 
 /// And is spoken of when it is more than the cap / this.
@@ -31,7 +31,8 @@ const PUBLISH_NS: u64 = 10_000_000;
 pub(super) struct StoreSeen {
     /// The less of before and after the last look.
     bytes_before: u64,
-    /// Before the kernel was asked last, and [`Agent::progress`](crate::agent::Agent::progress) then.
+    /// Before the kernel was asked last, and [`Agent::progress`](crate::agent::Agent::progress)
+    /// then.
     bytes: u64,
     progress: u32,
 }
@@ -63,13 +64,13 @@ impl Monitor {
         }
     }
 
-    /// Corrects the estimate by the kernel's count. What is more than was brought in for the process and
-    /// than the store grew is growth.
+    /// Corrects the estimate by the kernel's count. What is more than was brought in for the
+    /// process and than the store grew is growth.
     pub(super) fn correct_estimate(&mut self) {
         let cost = self.cost_bytes();
         let before = self.agent.process().cost_bytes.swap(cost, Ordering::AcqRel);
-        // The fault handler stores and frees meanwhile: what of that one count has and the other has not
-        // is no growth of the program's.
+        // The fault handler stores and frees meanwhile: what of that one count has and the other
+        // has not is no growth of the program's.
         let store = self.store_cost();
         let (least, most) = (store.min(self.store_seen.bytes), store.max(self.store_seen.bytes));
         let store_before = core::mem::replace(&mut self.store_seen.bytes_before, least);
@@ -89,7 +90,8 @@ impl Monitor {
         own + self.agent.copies.owed_bytes() + self.fixed_cost_bytes()
     }
 
-    /// What cannot be compressed whatever the agent does. The rest is not squeezed to nothing for it.
+    /// What cannot be compressed whatever the agent does. The rest is not squeezed to nothing for
+    /// it.
     fn fixed_cost_bytes(&self) -> u64 {
         let process = self.agent.process();
         let fixed = process.shared_bytes.load(Ordering::Relaxed)
@@ -97,8 +99,8 @@ impl Monitor {
         fixed.min(cost::watermarks(self.agent.session()).cap / FIXED_COST_SHARE)
     }
 
-    /// Shared memory that the process has now: looked at when its pages of files and of shared memory
-    /// have become more or fewer.
+    /// Shared memory that the process has now: looked at when its pages of files and of shared
+    /// memory have become more or fewer.
     fn measure_shared_memory(&mut self) {
         let (agent, session) = (self.agent, self.agent.session());
         // Pages of files are far more usual, and to ask for the other kind walks no page tables.
@@ -124,8 +126,8 @@ impl Monitor {
         }
     }
 
-    /// A limit of the kernel's (a control group's) counts page tables too. They stay when the pages in
-    /// them are evicted.
+    /// A limit of the kernel's (a control group's) counts page tables too. They stay when the pages
+    /// in them are evicted.
     fn measure_page_tables(&mut self) {
         let process = self.agent.process();
         let evicted = process.pages_stored.load(Ordering::Relaxed) * PAGE_SIZE as u64;

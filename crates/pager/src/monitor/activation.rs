@@ -65,10 +65,10 @@ impl Monitor {
             && !self.agent.gave_up()
     }
 
-    /// No fork may copy the process half-way between asleep and active: those that began before are let
-    /// through, new ones wait for the lock. It is not taken earlier: a fork that waits for it has locks of
-    /// libc's, which one of the others may need to go on. Nor are they waited for here: a thread that
-    /// waits for an answer may have such a lock.
+    /// No fork may copy the process half-way between asleep and active: those that began before are
+    /// let through, new ones wait for the lock. It is not taken earlier: a fork that waits for it
+    /// has locks of libc's, which one of the others may need to go on. Nor are they waited for
+    /// here: a thread that waits for an answer may have such a lock.
     pub(super) fn forks_are_done(&self) -> bool {
         self.agent.fork_gate.close()
     }
@@ -130,8 +130,8 @@ impl Monitor {
     /// Starts the fault handler and makes the reclaimer ready, when the agent is active.
     pub(crate) fn start_handler(&mut self) {
         let agent = self.agent;
-        // Should this process be killed, the program's faults must not be answered by the kernel with
-        // zeros before the launcher ends it.
+        // Should this process be killed, the program's faults must not be answered by the kernel
+        // with zeros before the launcher ends it.
         if let Some(active) = agent.active() {
             active.kernel.keep_open();
         }
@@ -154,8 +154,8 @@ impl Monitor {
         }
     }
 
-    /// Does this process write to the spill file? One that others do not know of only reads what it has
-    /// inherited.
+    /// Does this process write to the spill file? One that others do not know of only reads what it
+    /// has inherited.
     fn writes_spill(&self) -> bool {
         self.agent.spills() && self.agent.session().lists(self.agent.process())
     }

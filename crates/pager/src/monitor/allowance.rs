@@ -53,9 +53,10 @@ impl Monitor {
         self.announced.since_scan += announced;
     }
 
-    /// What the program has made since the mappings were last looked at, and what the fault handler has
-    /// let go. What was unmapped and mapped again leaves the total as it was: so registered memory that is
-    /// gone counts, and what was announced, which may take the place of what is not writable any more.
+    /// What the program has made since the mappings were last looked at, and what the fault handler
+    /// has let go. What was unmapped and mapped again leaves the total as it was: so registered
+    /// memory that is gone counts, and what was announced, which may take the place of what is not
+    /// writable any more.
     fn fresh_bytes(&self) -> u64 {
         let writable = self.memory.writable_bytes.saturating_sub(self.own_bytes());
         let released = self.agent.announcements.released();
@@ -86,15 +87,15 @@ impl Monitor {
         marks.activation.saturating_sub(others + self.claim_bytes())
     }
 
-    /// How much may be mapped and not registered where there is no room any more: to look at each new
-    /// mapping would take too long.
+    /// How much may be mapped and not registered where there is no room any more: to look at each
+    /// new mapping would take too long.
     fn tolerated_bytes(&self) -> u64 {
         let marks = cost::watermarks(self.agent.session());
         ((marks.cap - marks.high) / 4).min(TOLERATED_BYTES_MAX)
     }
 
-    /// Registers what the program could touch unasked for which there is no room, says how much it may,
-    /// and answers who has `asked` before the last look.
+    /// Registers what the program could touch unasked for which there is no room, says how much it
+    /// may, and answers who has `asked` before the last look.
     pub(super) fn provide(&mut self, asked: u32) {
         let (agent, session) = (self.agent, self.agent.session());
         self.guard_copies();
@@ -127,8 +128,8 @@ impl Monitor {
         }
     }
 
-    /// Registered memory gets no huge pages; what is not registered yet grows by gigabytes a second with
-    /// them, more than is noticed in time.
+    /// Registered memory gets no huge pages; what is not registered yet grows by gigabytes a second
+    /// with them, more than is noticed in time.
     pub(super) fn turn_huge_pages_off(&mut self) {
         if thread::huge_pages_off() == Ok(false) && thread::set_huge_pages_off(true).is_ok() {
             self.agent.session().huge_pages_off.store(1, Ordering::Relaxed);

@@ -132,8 +132,8 @@ impl Monitor {
         true
     }
 
-    /// To what cost reclaim goes, where all processes together are to give up what is more than `to`
-    /// in this one: each that can gives way in proportion to what it costs.
+    /// To what cost reclaim goes, where all processes together are to give up what is more than
+    /// `to` in this one: each that can gives way in proportion to what it costs.
     fn goal_bytes(&self, to: u64) -> u64 {
         let own = self.cost_bytes();
         let can: u64 = { self.agent.others().filter(|process| process.can_reclaim()) }
@@ -223,8 +223,8 @@ impl Monitor {
         self.look();
     }
 
-    /// Takes pages out until the process costs no more than `goal` bytes, or leaves that to the fault
-    /// handler. `true` when there is nothing more to take.
+    /// Takes pages out until the process costs no more than `goal` bytes, or leaves that to the
+    /// fault handler. `true` when there is nothing more to take.
     pub(super) fn reclaim(&mut self, goal: u64) -> bool {
         let agent = self.agent;
         let Some(active) = agent.active() else { return true };
@@ -271,8 +271,8 @@ pub(super) fn agent_brings_back(agent: &Agent) -> bool {
     agent.session().brings_back.load(Ordering::Relaxed)
 }
 
-/// Whether the program has grown by so much since that it may need the monitor; also where that cannot be
-/// told.
+/// Whether the program has grown by so much since that it may need the monitor; also where that
+/// cannot be told.
 pub(super) fn has_grown(statm: &Statm, before: Memory) -> bool {
     let most = before.anonymous_bytes + growth::FAST_BYTES;
     statm.read().map_or(true, |memory| memory.anonymous_bytes > most)

@@ -43,8 +43,8 @@ impl Monitor {
             || self.agent.lock_core().rescan_wanted;
         let since = time::monotonic_ns() - self.mappings.scanned_ns;
         let total = cost::others_cost(self.agent) + self.cost_bytes();
-        // Memory that is registered grows more slowly: as long as there is room, what is new may first
-        // show whether it stays.
+        // Memory that is registered grows more slowly: as long as there is room, what is new may
+        // first show whether it stays.
         let patience = if total < cost::watermarks(self.agent.session()).activation {
             self.cold_after_ns() / SCANS_PER_ROUND
         } else {
@@ -112,8 +112,8 @@ impl Monitor {
         self.mappings.took_ns = self.mappings.scanned_ns - started;
     }
 
-    /// Registers the mappings that were announced, where each can be asked for: far less than to look at
-    /// all of them. What is left waits for that.
+    /// Registers the mappings that were announced, where each can be asked for: far less than to
+    /// look at all of them. What is left waits for that.
     pub(super) fn register_announced(&mut self) {
         let agent = self.agent;
         if self.mappings.maps.is_none() {
@@ -148,8 +148,8 @@ impl Monitor {
 
 /// Registers a private anonymous mapping that is large enough. `false`: it is not.
 ///
-/// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has changed
-/// since the look is registered as what it has become, or not.
+/// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has
+/// changed since the look is registered as what it has become, or not.
 fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
     if range.len() < MAPPING_BYTES_MIN {
         return false;
@@ -158,11 +158,11 @@ fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
     if core.regions.contains(&range) {
         return true;
     }
-    // What cannot be taken for its access is registered all the same: what is reserved without access
-    // today is made writable tomorrow, and is then known from its first page on. A part of the range may
-    // be gone since the look: registering passes over the hole, and what the program maps there next
-    // would be taken from it and never brought back. So the kernel is asked; from then on any change is
-    // an event, which waits for the lock.
+    // What cannot be taken for its access is registered all the same: what is reserved without
+    // access today is made writable tomorrow, and is then known from its first page on. A part of
+    // the range may be gone since the look: registering passes over the hole, and what the program
+    // maps there next would be taken from it and never brought back. So the kernel is asked; from
+    // then on any change is an event, which waits for the lock.
     if active.kernel.is_changing() {
         core.rescan_wanted = true;
         return false;

@@ -69,8 +69,8 @@ pub(crate) struct Monitor {
     quiet: Quiet,
     /// The last sleep was so long that others of the launcher may sleep too.
     slept_long: bool,
-    /// While this thread is the only one: another watches it when the agent is active, because this one
-    /// may wait for a lock that a thread of the program held when it was killed.
+    /// While this thread is the only one: another watches it when the agent is active, because this
+    /// one may wait for a lock that a thread of the program held when it was killed.
     program: Option<Program>,
     privileges: Privileges,
     /// Where pages are compressed that nobody touches.
@@ -79,8 +79,8 @@ pub(crate) struct Monitor {
     /// It did so at the last look, and has not done with it.
     recompresses: bool,
     published_ns: u64,
-    /// Reclaim found nothing more to take: it is not tried again for a while, unless the cost reaches
-    /// what [`Agent::hints`] has.
+    /// Reclaim found nothing more to take: it is not tried again for a while, unless the cost
+    /// reaches what [`Agent::hints`] has.
     back_off: BackOff,
     spilling: Spilling,
     compaction: Compaction,
@@ -89,7 +89,8 @@ pub(crate) struct Monitor {
     shared_memory: Measurement,
     /// Of page tables: changes with what was ever touched.
     page_tables: Measurement,
-    /// Since when the cap has been passed without anything to be done about it; zero when it is not.
+    /// Since when the cap has been passed without anything to be done about it; zero when it is
+    /// not.
     over_since_ns: u64,
     memory: Memory,
 }
@@ -162,8 +163,8 @@ impl Monitor {
 
     fn run(&mut self) -> ! {
         self.agent.set_monitor_thread();
-        // The fault handler, which this thread starts, inherits it. Where it is not permitted or not
-        // known they wait for their turns like others.
+        // The fault handler, which this thread starts, inherits it. Where it is not permitted or
+        // not known they wait for their turns like others.
         let _ = run_soon();
         loop {
             self.round();

@@ -1,8 +1,8 @@
 //! The agent's threads may do what the program may, and no more.
 //!
-//! A server that is started by root may become an ordinary user. Whoever takes such a server over can
-//! write to its memory, the agent's stacks included, and must not find a thread there that is root
-//! still. So the agent's threads follow the program's first thread.
+//! A server that is started by root may become an ordinary user. Whoever takes such a server over
+//! can write to its memory, the agent's stacks included, and must not find a thread there that is
+//! root still. So the agent's threads follow the program's first thread.
 
 use ramfold_sys::credentials::{self, Credentials};
 use ramfold_sys::{Errno, proc};
@@ -10,8 +10,8 @@ use ramfold_sys::{Errno, proc};
 use crate::agent::Agent;
 use crate::session::Once;
 
-/// What a forked child has its session from is its parent's agent, which must not be permitted more than
-/// the child is. So the agent follows before the fork.
+/// What a forked child has its session from is its parent's agent, which must not be permitted more
+/// than the child is. So the agent follows before the fork.
 pub(crate) fn follow_before_fork(agent: &Agent) {
     let is_first = proc::own_thread() == agent.pid();
     if !is_first || !agent.listens() {
@@ -41,8 +41,8 @@ pub(crate) struct Privileges {
 }
 
 impl Privileges {
-    /// The same for the first thread of the agent's process, as which others see it: also when the program
-    /// waits for it to.
+    /// The same for the first thread of the agent's process, as which others see it: also when the
+    /// program waits for it to.
     pub(crate) fn follow_first(&mut self, agent: &Agent, now_ns: u64) {
         if agent.privileges.take_ask() {
             self.looked_ns = 0;

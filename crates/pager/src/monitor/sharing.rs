@@ -12,8 +12,8 @@ use crate::kernel::{proc::Proportional, time};
 use crate::protocols::sharing::ForksSeen;
 use crate::session::Process;
 
-/// Between two measurements of what is shared: at least this long, and this many times what one takes
-/// for each process of the session.
+/// Between two measurements of what is shared: at least this long, and this many times what one
+/// takes for each process of the session.
 const SHARING_NS_MIN: u64 = 2_000_000;
 
 const SHARING_SHARE: u64 = 10;
@@ -21,8 +21,8 @@ const SHARING_SHARE: u64 = 10;
 /// The same where it is known to have changed.
 const SHARING_SHARE_OLD: u64 = 3;
 
-/// Where it has not, twice as long from measurement to measurement, up to this. What writes make of it is
-/// known where it matters: see [`crate::fork::copies`].
+/// Where it has not, twice as long from measurement to measurement, up to this. What writes make of
+/// it is known where it matters: see [`crate::fork::copies`].
 const SHARING_NS_MAX: u64 = 64_000_000_000;
 
 /// And less than this is no change.
@@ -59,8 +59,8 @@ impl Monitor {
             // The last relative is gone.
             return self.note_sharing(0, started, seen);
         }
-        // A fork changes it all at once, and so does a relative's end; and copies do. What else changes it
-        // shows sooner or later.
+        // A fork changes it all at once, and so does a relative's end; and copies do. What else
+        // changes it shows sooner or later.
         let measured = process.measured_ns.load(Ordering::Relaxed);
         let parted = session.parted_pages.load(Ordering::Relaxed);
         let is_old = is_unknown
@@ -75,7 +75,8 @@ impl Monitor {
         if self.sharing.measured_ns != 0 && started - self.sharing.measured_ns < rest {
             return;
         }
-        // What this process pays no more a relative does; one whose memory is being freed does not say so.
+        // What this process pays no more a relative does; one whose memory is being freed does not
+        // say so.
         if self.agent.others().any(Process::ends) {
             return;
         }

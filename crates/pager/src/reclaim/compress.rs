@@ -65,8 +65,8 @@ impl Reclaimer {
         }
     }
 
-    /// Compresses the page in a slot for an aim, then for the other, and decompresses both. Returns what
-    /// it became, and what came of it for speed and for density.
+    /// Compresses the page in a slot for an aim, then for the other, and decompresses both. Returns
+    /// what it became, and what came of it for speed and for density.
     pub(super) fn compare(
         &mut self,
         active: &'static Active,

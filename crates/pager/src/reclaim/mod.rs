@@ -1,9 +1,9 @@
 //! Reclaim: staged pages are compressed into the pool, and their frames given back.
 //!
-//! The monitor's thread does so in the background, on another core than the program's while there is
-//! one. When it does not keep up, so that faults have to wait, the fault handler does the same meanwhile
-//! (direct reclaim). Pages are compressed without the lock; the frames of a chunk are given back to the
-//! system together.
+//! The monitor's thread does so in the background, on another core than the program's while there
+//! is one. When it does not keep up, so that faults have to wait, the fault handler does the same
+//! meanwhile (direct reclaim). Pages are compressed without the lock; the frames of a chunk are
+//! given back to the system together.
 
 mod compress;
 mod frames;
@@ -24,8 +24,9 @@ use crate::kernel::{Kernel, time};
 use crate::staging::{CHUNK_PAGES, Slot, Staging};
 use crate::take::sweep::{self, Taken};
 
-/// Pages compressed between two looks at the program (20 to 100 us, in which it can grow by 0.3 MB), and
-/// at the lock: if it is free, they are stored as long as the processor has them in its nearest cache.
+/// Pages compressed between two looks at the program (20 to 100 us, in which it can grow by 0.3
+/// MB), and at the lock: if it is free, they are stored as long as the processor has them in its
+/// nearest cache.
 const WATCHED_PAGES: usize = 8;
 
 /// Whose reclaim it is.
@@ -36,8 +37,8 @@ pub(crate) enum By {
     Handler,
 }
 
-/// Memory of a reclaiming thread that is too large for its stack, in the agent's own. Any bytes are a
-/// valid start; what is not touched costs nothing.
+/// Memory of a reclaiming thread that is too large for its stack, in the agent's own. Any bytes are
+/// a valid start; what is not touched costs nothing.
 pub(crate) struct ReclaimBuffers {
     /// Objects until they are stored, one behind the other. At the end a page is compressed for
     /// the other objective, to compare.
@@ -88,7 +89,8 @@ pub(crate) enum Chunk {
 
 impl Reclaimer {
     /// For the monitor: compresses the oldest chunk of staging. Where none is queued the fault
-    /// handler is left to take pages, for which it needs this thread to sleep, as long as faults come.
+    /// handler is left to take pages, for which it needs this thread to sleep, as long as faults
+    /// come.
     ///
     /// `watch` is called every few pages: the program may be growing meanwhile.
     pub(crate) fn step(&mut self, active: &'static Active, watch: &mut dyn FnMut()) -> Step {
@@ -126,7 +128,8 @@ impl Reclaimer {
         Step::More
     }
 
-    /// For the monitor, where there is time: compresses the chunks that are full, as densely as it can.
+    /// For the monitor, where there is time: compresses the chunks that are full, as densely as it
+    /// can.
     pub(crate) fn drain(&mut self, active: &'static Active) {
         self.dense = true;
         while self.chunk(active, &mut || true) == Chunk::Freed {}
@@ -213,9 +216,10 @@ impl Reclaimer {
         }
     }
 
-    /// Compresses the pages of the oldest chunk, or of the one that this thread could not finish, and
-    /// frees its frames. The lock is taken seldom: the handler holds it while it brings in a window of
-    /// pages, and to sleep until it is free and be woken on another processor costs 25 to 75 us.
+    /// Compresses the pages of the oldest chunk, or of the one that this thread could not finish,
+    /// and frees its frames. The lock is taken seldom: the handler holds it while it brings in a
+    /// window of pages, and to sleep until it is free and be woken on another processor costs 25 to
+    /// 75 us.
     ///
     /// `watch` is called every few pages; when it says `false` the rest is left for later.
     pub(crate) fn chunk(
@@ -310,8 +314,8 @@ impl Reclaimer {
         }
     }
 
-    /// Does the pool leave the program too little of the cap? Then every byte it shrinks by is worth
-    /// compressing for density.
+    /// Does the pool leave the program too little of the cap? Then every byte it shrinks by is
+    /// worth compressing for density.
     fn pool_takes_most(&self, active: &'static Active) -> bool {
         let cap = cost::watermarks(self.agent.session()).cap;
         let own = cap.saturating_sub(crate::cost::others_cost(self.agent));

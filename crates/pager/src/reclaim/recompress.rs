@@ -1,10 +1,10 @@
-//! Recompression in the background: where memory is short and the monitor has time, objects whose pages
-//! have been out for a while are compressed once more, for density.
+//! Recompression in the background: where memory is short and the monitor has time, objects whose
+//! pages have been out for a while are compressed once more, for density.
 //!
-//! What a page is compressed for when it leaves is weighed for all of them ([`ramfold_policy::memory::objective`]), those that
-//! come back soon included, for which it is mostly speed. A page that has stayed out is less likely to
-//! come back than others: what it takes longer to load counts less, and what it spares counts as long as
-//! it stays.
+//! What a page is compressed for when it leaves is weighed for all of them
+//! ([`ramfold_policy::memory::objective`]), those that come back soon included, for which it is
+//! mostly speed. A page that has stayed out is less likely to come back than others: what it takes
+//! longer to load counts less, and what it spares counts as long as it stays.
 
 use core::sync::atomic::Ordering;
 

@@ -6,7 +6,8 @@ use ramfold_store::Claims;
 
 use crate::agent::Agent;
 
-/// The session keeps a set of segments for each process: a segment is free when it is in none of them.
+/// The session keeps a set of segments for each process: a segment is free when it is in none of
+/// them.
 pub(crate) struct SessionClaims(pub(super) &'static Agent);
 
 impl Claims for SessionClaims {

@@ -1,9 +1,9 @@
 //! The spill file: where the oldest objects go when the pool has grown too large, and pages that do
 //! not compress.
 //!
-//! The launcher makes the file and lends it to all processes of the session (crates/session); which of
-//! its segments are whose is in the session too. In each process a thread writes (`writer.rs`), and
-//! the fault handler reads (`reads.rs`), which goes on with other faults meanwhile.
+//! The launcher makes the file and lends it to all processes of the session (crates/session); which
+//! of its segments are whose is in the session too. In each process a thread writes (`writer.rs`),
+//! and the fault handler reads (`reads.rs`), which goes on with other faults meanwhile.
 
 mod claims;
 mod reads;
@@ -29,8 +29,8 @@ pub(crate) use writer::{thread_main, wake_if_wanted};
 /// The encoding of a page that is stored as it is.
 pub(crate) const RAW: u8 = ramfold_codec::encodings::RAW;
 
-/// Pages that do not compress may wait in this part of the cap, 1 / this, where all others do; and in
-/// this part where no others do.
+/// Pages that do not compress may wait in this part of the cap, 1 / this, where all others do; and
+/// in this part where no others do.
 const RAW_SHARE_MOST: u64 = 16;
 const RAW_SHARE_LEAST: u64 = 64;
 
@@ -45,8 +45,8 @@ pub(crate) struct SpillAccess {
 }
 
 impl SpillAccess {
-    /// Opens the session's spill file; `None` where there is none, or (which is said) where it cannot be
-    /// had.
+    /// Opens the session's spill file; `None` where there is none, or (which is said) where it
+    /// cannot be had.
     pub(crate) fn open(agent: &Agent) -> Option<SpillAccess> {
         let session = agent.session();
         let segment_bytes = shape(session)?.segment_bytes;
@@ -122,8 +122,8 @@ pub(crate) fn fd_of(active: &Active) -> Option<i32> {
     active.spill.as_ref().map(|access| access.file.as_fd().as_raw_fd())
 }
 
-/// Bytes of the pool that are about to leave for the spill file, so that nothing need be taken out for
-/// them.
+/// Bytes of the pool that are about to leave for the spill file, so that nothing need be taken out
+/// for them.
 pub(crate) fn leaving_bytes(agent: &Agent) -> u64 {
     match agent.active() {
         Some(active) if agent.spill_work.works() => {
@@ -134,8 +134,8 @@ pub(crate) fn leaving_bytes(agent: &Agent) -> u64 {
 }
 
 /// How much of the pool is for pages that do not compress. They save nothing there; but one that is
-/// asked for again soon comes back without the disk, and those that are not are told from it by that.
-/// The fewer they are among what is taken, the longer they stay.
+/// asked for again soon comes back without the disk, and those that are not are told from it by
+/// that. The fewer they are among what is taken, the longer they stay.
 fn kept_raw_bytes(agent: &Agent) -> u64 {
     if agent.hints.outruns() {
         return 0;

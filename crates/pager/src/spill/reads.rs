@@ -1,8 +1,8 @@
 //! Reads of the spill file, several at a time, while the fault handler goes on.
 //!
-//! A page of a stream is read with those ahead of it, as far as they lie near it in the file: they were
-//! written one behind another. What was read is believed only if the store says afterwards what it said
-//! before.
+//! A page of a stream is read with those ahead of it, as far as they lie near it in the file: they
+//! were written one behind another. What was read is believed only if the store says afterwards
+//! what it said before.
 
 use core::ops::Range;
 
@@ -99,8 +99,8 @@ impl Reads {
         pages.iter().enumerate().find(|&place| again(place)).map(|(_, &page)| page)
     }
 
-    /// Begins a list of pages to read together, with the page of a fault; `None` if there are too many
-    /// reads.
+    /// Begins a list of pages to read together, with the page of a fault; `None` if there are too
+    /// many reads.
     pub(crate) fn begin(&mut self, first: Wanted, started_ns: u64) -> Option<usize> {
         self.begin_with(first, Some(started_ns))
     }
@@ -146,8 +146,8 @@ impl Reads {
         let (offset, len) = (read.range.start, len(&read.range));
         let buffer = buffer(access, index);
         if let Some(ring) = &mut self.ring {
-            // SAFETY: the buffer is this read's until its completion was seen, and the file stays open
-            // as long as the process lives.
+            // SAFETY: the buffer is this read's until its completion was seen, and the file stays
+            // open as long as the process lives.
             let begun =
                 unsafe { ring.read(access.file.as_fd(), offset, buffer, len, index as u64) };
             if begun.is_ok() {
@@ -187,7 +187,8 @@ impl Reads {
         Ok(Some(Finished { pages, started_ns, index, offset: range.start }))
     }
 
-    /// A fault for which there was no read free is to try again when one is. `false` if too many wait.
+    /// A fault for which there was no read free is to try again when one is. `false` if too many
+    /// wait.
     pub(crate) fn wait(&mut self, address: usize) -> bool {
         let place = self.waiting.get_mut(self.waiting_count);
         let has_room = place.is_some();
@@ -250,8 +251,8 @@ fn open_at(
 ) -> Result<&[u8], ReadError> {
     let range = spilled.file_range();
     let start = (range.start - offset) as usize;
-    // SAFETY: the object lies in what was read into the buffer, which is the caller's until the next
-    // read takes it, and no other reference to this part of it is alive.
+    // SAFETY: the object lies in what was read into the buffer, which is the caller's until the
+    // next read takes it, and no other reference to this part of it is alive.
     let extent =
         unsafe { core::slice::from_raw_parts_mut(buffer(access, index).add(start), len(&range)) };
     let opened = access.cipher.open(spilled, extent);

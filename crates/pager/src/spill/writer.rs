@@ -1,8 +1,8 @@
 //! The thread that writes to the spill file.
 //!
-//! It sleeps until memory is short and the pool has more than its part of it, or has pages that do not
-//! compress. When the disk is full or fails it says so and tries again later; until then everything
-//! stays where it is.
+//! It sleeps until memory is short and the pool has more than its part of it, or has pages that do
+//! not compress. When the disk is full or fails it says so and tries again later; until then
+//! everything stays where it is.
 
 use core::sync::atomic::Ordering;
 
@@ -26,8 +26,8 @@ const GATHER_NS: u64 = 5_000_000;
 /// After a failure nothing is written for so long; twice as long after each that follows.
 const RETRY_NS_MIN: u64 = 500_000_000;
 const RETRY_NS_MAX: u64 = 60_000_000_000;
-/// When nothing was written for so long the buffers' memory goes back. Nor does this thread sleep for
-/// longer: it follows the program in what that may do.
+/// When nothing was written for so long the buffers' memory goes back. Nor does this thread sleep
+/// for longer: it follows the program in what that may do.
 const REST_NS: u64 = 1_000_000_000;
 
 /// Entry of the thread.
@@ -79,8 +79,8 @@ fn wanted(agent: &Agent, active: &Active) -> Option<Choose> {
         return None;
     }
     let limit = match session.spill.pool_bytes.load(Ordering::Relaxed) {
-        // It grows, and pages are compressed faster than they are written: better now than when there
-        // is no room left.
+        // It grows, and pages are compressed faster than they are written: better now than when
+        // there is no room left.
         limit if agent.hints.outruns() => limit / 2,
         limit => limit,
     };

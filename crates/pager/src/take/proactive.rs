@@ -1,12 +1,12 @@
 //! Proactive reclaim: what was not touched for a while is compressed though there is room for it.
 //!
-//! There is no accessed bit to read, so memory is probed. A hand goes round it once in the time that a
-//! page may stay untouched (`--cold-after`). Of each block of 64 pages that it comes to it takes one,
-//! the probe. If that is still out when the hand comes again, the block was not touched meanwhile, as
-//! far as one page can tell for its neighbours, and the rest of it is taken too; else it has come back
-//! with a mark, by which the hand passes the block by 1, 3 or 7 times ([`ramfold_policy::memory::reuse`]). So a block in
-//! use costs one fault in 8 rounds in the end, and what was taken by mistake comes back page by page
-//! and is spared for as long.
+//! There is no accessed bit to read, so memory is probed. A hand goes round it once in the time
+//! that a page may stay untouched (`--cold-after`). Of each block of 64 pages that it comes to it
+//! takes one, the probe. If that is still out when the hand comes again, the block was not touched
+//! meanwhile, as far as one page can tell for its neighbours, and the rest of it is taken too; else
+//! it has come back with a mark, by which the hand passes the block by 1, 3 or 7 times
+//! ([`ramfold_policy::memory::reuse`]). So a block in use costs one fault in 8 rounds in the end,
+//! and what was taken by mistake comes back page by page and is spared for as long.
 //!
 //! How fast the hand goes is also bounded by what faults cost the program (`--slowdown`).
 

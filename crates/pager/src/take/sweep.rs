@@ -42,8 +42,8 @@ const TRIAL_PLACES: usize = 64;
 /// the ones the program cannot do without, and come back at once.
 const GAIN_SHARE: u64 = 32;
 const FRUITLESS_ROUNDS_MAX: u32 = 2;
-/// What is protected is looked at again when so many pages have parted: it takes as long as to evict
-/// some tens.
+/// What is protected is looked at again when so many pages have parted: it takes as long as to
+/// evict some tens.
 const PARTED_PAGES_MIN: u64 = 128;
 
 /// Where the sweep is. All zero is a sweep that has not begun.
@@ -57,7 +57,8 @@ pub(crate) struct Sweep {
     /// Pages in memory that were come by in this round, and pages that were stored.
     seen: u64,
     stored: u64,
-    /// Of those that were come by the ones that a relative has too. They say nothing about the rest.
+    /// Of those that were come by the ones that a relative has too. They say nothing about the
+    /// rest.
     shared: u64,
     blocked: bool,
     /// What is protected because it was shared is looked at too: see [`crate::fork::copies`].
@@ -109,7 +110,8 @@ impl Sweep {
         true
     }
 
-    /// What is protected is looked at in any case: what else has become the process's own is not known.
+    /// What is protected is looked at in any case: what else has become the process's own is not
+    /// known.
     pub(crate) fn look_at_protected(&mut self) {
         self.parted_pages = self.parted_pages.wrapping_sub(PARTED_PAGES_MIN);
     }
@@ -256,8 +258,8 @@ fn take_streamed(
     Taken::Passed
 }
 
-/// Takes one page somewhere, a good way behind the last that was taken so: any page that the sweep could
-/// come by.
+/// Takes one page somewhere, a good way behind the last that was taken so: any page that the sweep
+/// could come by.
 fn try_page(context: &mut Context<'_>, cap_pages: usize, choice: VictimChoice) -> Taken {
     let active = context.active;
     let Core { sweep, regions, .. } = context.core;

@@ -1,9 +1,9 @@
 //! The pages that the kernel writes to when threads end.
 //!
-//! pthread_join waits for a word in a thread's control block, which the kernel clears when the thread
-//! has ended (set_tid_address(2)), and it waits for no userfaultfd then: were the page missing, or
-//! protected, the word would stay as it is, and pthread_join would not return. glibc has that block at
-//! the end of the stack that it maps for the thread (nptl/allocatestack.c).
+//! pthread_join waits for a word in a thread's control block, which the kernel clears when the
+//! thread has ended (set_tid_address(2)), and it waits for no userfaultfd then: were the page
+//! missing, or protected, the word would stay as it is, and pthread_join would not return. glibc
+//! has that block at the end of the stack that it maps for the thread (nptl/allocatestack.c).
 //!
 //! The first thread's is known by itself: [`crate::agent::Agent::watched_page`].
 
@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::page::{self, PageNumber, pages_of};
 
-/// So many are known at most. Of more threads, or other stacks, some are not: their pages are like any
-/// others.
+/// So many are known at most. Of more threads, or other stacks, some are not: their pages are like
+/// any others.
 const PAGES_MAX: usize = 1024;
 /// A page is at one of so many places, from that which its number leads to.
 const PLACES: usize = 8;
