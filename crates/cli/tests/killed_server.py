@@ -26,6 +26,9 @@ libc.ptrace.restype = ctypes.c_long
 
 ramfold, folder, who, number = sys.argv[1:]
 number = int(number)
+if number != signal.SIGKILL:
+    # Shells start what runs in the background with SIGQUIT ignored, and that is inherited.
+    signal.signal(number, signal.SIG_DFL)
 source, mount = folder + '/source', folder + '/mount'
 as_who = ['setpriv', '--reuid', str(USER), '--regid', str(USER), '--clear-groups']
 as_who = as_who if who == 'user' else []
