@@ -25,7 +25,7 @@ use ramfold_model::simulate::s3fifo::S3Fifo;
 use ramfold_model::simulate::{Miniature, Policy, Tally};
 use ramfold_model::{PageNumber, is_sampled};
 use ramfold_sys::size::Size;
-use ramfold_trace::recorded::{Header, Kind, Writer};
+use ramfold_trace::recorded::{AddressSpace, Header, Writer};
 use ramfold_trace::{Access, Format, PAGE_SIZE};
 
 /// Pages that are simulated at most before a miniature takes their place.
@@ -271,7 +271,7 @@ struct Survey {
     format: Format,
     /// One page in this many is in the trace.
     recorded_one_in: u64,
-    kind: Kind,
+    kind: AddressSpace,
     /// What is in the trace.
     accesses: u64,
     pages: u64,
@@ -300,7 +300,7 @@ fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     Ok(Survey {
         format,
         recorded_one_in: header.map_or(1, |header| header.one_in.into()),
-        kind: header.map_or(Kind::Memory, |header| header.kind),
+        kind: header.map_or(AddressSpace::Memory, |header| header.kind),
         accesses,
         pages: exact.map_or_else(|| distinct.pages().round() as u64, |pages| pages.len() as u64),
         curve: SampledCurve::from_reuse(&shards.finish()),

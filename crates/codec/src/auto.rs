@@ -1,9 +1,9 @@
 //! `auto`: the codec is chosen for each page.
 //!
-//! | aim | most pages | others | how much smaller they must be |
+//! | objective | most pages | others | how much smaller they must be |
 //! |---|---|---|---|
-//! | [`Aim::Speed`] | WKv | LZ4: what repeats, but not by words | 256 bytes |
-//! | [`Aim::Density`] | the page LZ, fast | zstd: text that fits no set of its codes | 64 bytes |
+//! | [`Objective::Speed`] | WKv | LZ4: what repeats, but not by words | 256 bytes |
+//! | [`Objective::Density`] | the page LZ, fast | zstd: text that fits no set of its codes | 64 bytes |
 //!
 //! What neither WKv nor LZ4 can shrink is compressed for density.
 //!
@@ -27,7 +27,7 @@ use crate::{PAGE_SIZE, Page, lz4, page_lz, wkv, zstd};
 
 /// What a page is compressed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Aim {
+pub enum Objective {
     /// Fast compression and decompression.
     #[default]
     Speed,
@@ -35,13 +35,13 @@ pub enum Aim {
     Density,
 }
 
-impl Aim {
-    /// The aim for which `auto` chooses the codec that writes this encoding; `None` if it never
-    /// does.
-    pub fn of(encoding: Encoding) -> Option<Aim> {
+impl Objective {
+    /// The objective for which `auto` chooses the codec that writes this encoding; `None` if it
+    /// never does.
+    pub fn of(encoding: Encoding) -> Option<Objective> {
         match encoding {
-            Encoding::Wkv | Encoding::Lz4 => Some(Aim::Speed),
-            Encoding::PageLz | Encoding::Zstd => Some(Aim::Density),
+            Encoding::Wkv | Encoding::Lz4 => Some(Objective::Speed),
+            Encoding::PageLz | Encoding::Zstd => Some(Objective::Density),
             _ => None,
         }
     }
@@ -104,7 +104,7 @@ impl<'a> Auto<'a> {
     pub fn compress(
         &mut self,
         page: &Page,
-        aim: Aim,
+        objective: Objective,
         out: &mut [u8],
     ) -> Result<(Encoding, usize), DoesNotFit> {
         if self.any.wait > 0 && looks_random(page) {
@@ -112,10 +112,10 @@ impl<'a> Auto<'a> {
             return Err(DoesNotFit);
         }
         let (codecs, rival) = (&mut self.codecs, &mut *self.rival);
-        let written = match aim {
-            Aim::Speed if codecs.backend == Backend::SCALAR => codecs.lz4(page, out),
-            Aim::Speed => self.speed.fight(codecs, page, rival, out),
-            Aim::Density => Err(DoesNotFit),
+        let written = match objective {
+            Objective::Speed if codecs.backend == Backend::SCALAR => codecs.lz4(page, out),
+            Objective::Speed => self.speed.fight(codecs, page, rival, out),
+            Objective::Density => Err(DoesNotFit),
         };
         let written = written.or_else(|_| self.density.fight(codecs, page, rival, out));
         self.any.note(written.is_ok());

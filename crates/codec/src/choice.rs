@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::Page;
-use crate::auto::{self, Aim, Auto};
+use crate::auto::{self, Auto, Objective};
 use crate::backend::Backend;
 use crate::codec::Codec;
 use crate::compressor::{Compressor, compress_scratch_bytes};
@@ -104,8 +104,9 @@ impl<'a> Chosen<'a> {
         }
     }
 
-    /// Whether the aim of [`Self::compress`] makes a difference: it does not for a single codec.
-    pub fn has_aims(&self) -> bool {
+    /// Whether the objective of [`Self::compress`] makes a difference: it does not for a single
+    /// codec.
+    pub fn has_objectives(&self) -> bool {
         matches!(self, Chosen::Auto(_))
     }
 
@@ -116,11 +117,11 @@ impl<'a> Chosen<'a> {
     pub fn compress(
         &mut self,
         page: &Page,
-        aim: Aim,
+        objective: Objective,
         out: &mut [u8],
     ) -> Result<(Encoding, usize), DoesNotFit> {
         match self {
-            Chosen::Auto(auto) => auto.compress(page, aim, out),
+            Chosen::Auto(auto) => auto.compress(page, objective, out),
             Chosen::Only(compressor) => {
                 compressor.compress(page, out).map(|len| (compressor.codec().encoding(), len))
             }

@@ -70,7 +70,7 @@ pub mod wkdm;
 pub mod wkv;
 mod zstd;
 
-pub use auto::{Aim, Auto};
+pub use auto::{Auto, Objective};
 pub use backend::Backend;
 pub use choice::{Choice, Chosen};
 pub use codec::{Codec, ZstdLevel};

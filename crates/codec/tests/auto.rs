@@ -5,8 +5,8 @@ mod corpus;
 use corpus::{Numbers, any_page, from_words, pages};
 use proptest::prelude::*;
 use ramfold_codec::{
-    Aim, Auto, Backend, Choice, Codec, Compressor, Decompressor, DoesNotFit, Encoding,
-    MAX_DECOMPRESS_SCRATCH_BYTES, PAGE_SIZE, Page, ScratchError, compress_scratch_bytes,
+    Auto, Backend, Choice, Codec, Compressor, Decompressor, DoesNotFit, Encoding,
+    MAX_DECOMPRESS_SCRATCH_BYTES, Objective, PAGE_SIZE, Page, ScratchError, compress_scratch_bytes,
 };
 
 /// One that has learned from some page before, with the means to read what it writes.
@@ -32,10 +32,10 @@ impl Tried {
     fn compress(
         &mut self,
         page: &Page,
-        aim: Aim,
+        objective: Objective,
         room: usize,
     ) -> Result<(Encoding, usize), DoesNotFit> {
-        let (encoding, length) = self.auto.compress(page, aim, &mut self.out[..room])?;
+        let (encoding, length) = self.auto.compress(page, objective, &mut self.out[..room])?;
         assert!(length <= room);
         let mut back = [0xa5; PAGE_SIZE];
         let object = &self.out[..length];
@@ -74,7 +74,9 @@ fn it_takes_what_suits_the_pages() {
     let vectors = Backend::best() != Backend::SCALAR;
     let mut last = None;
     for _ in 0..40 {
-        last = Some(tried.compress(&records(&mut numbers), Aim::Speed, PAGE_SIZE).expect("fits").0);
+        last = Some(
+            tried.compress(&records(&mut numbers), Objective::Speed, PAGE_SIZE).expect("fits").0,
+        );
     }
     assert_eq!(last, Some(Encoding::Lz4));
     // Pointers into one heap: the word codec's.
@@ -83,10 +85,10 @@ fn it_takes_what_suits_the_pages() {
             from_words(
                 |nth| if nth % 2 == 0 { 0x5500_0000 | numbers.word() & 0xffff } else { 0x7f3a },
             );
-        last = Some(tried.compress(&page, Aim::Speed, PAGE_SIZE).expect("fits").0);
+        last = Some(tried.compress(&page, Objective::Speed, PAGE_SIZE).expect("fits").0);
     }
     assert_eq!(last, Some(if vectors { Encoding::Wkv } else { Encoding::Lz4 }));
-    let dense = tried.compress(&records(&mut numbers), Aim::Density, PAGE_SIZE);
+    let dense = tried.compress(&records(&mut numbers), Objective::Density, PAGE_SIZE);
     assert!(matches!(dense, Ok((Encoding::PageLz | Encoding::Zstd, _))), "{dense:?}");
 }
 
@@ -100,7 +102,7 @@ fn it_is_as_small_as_the_better_codec() {
     let (mut ours, mut theirs) = (0, 0);
     for _ in 0..200 {
         let page = records(&mut numbers);
-        ours += tried.compress(&page, Aim::Speed, PAGE_SIZE).expect("fits").1;
+        ours += tried.compress(&page, Objective::Speed, PAGE_SIZE).expect("fits").1;
         theirs += lz4.compress(&page, &mut [0; PAGE_SIZE]).expect("fits");
     }
     assert!(ours <= theirs + theirs / 50, "{ours} and {theirs} bytes");
@@ -119,18 +121,18 @@ fn what_it_gives_up_it_tries_again() {
         let mut tried = Tried::new(Backend::best());
         for _ in 0..before {
             let page = noise(&mut numbers);
-            assert_eq!(tried.compress(&page, Aim::Speed, room), Err(DoesNotFit));
+            assert_eq!(tried.compress(&page, Objective::Speed, room), Err(DoesNotFit));
         }
-        let found = (0..64).position(|_| tried.compress(&twice, Aim::Speed, room).is_ok());
+        let found = (0..64).position(|_| tried.compress(&twice, Objective::Speed, room).is_ok());
         tries += found.expect("it is tried again");
     }
     assert!(tries > 0, "noise was not given up");
     // A page that does not look like noise is never given up for the others' sake.
     let mut tried = Tried::new(Backend::best());
     for _ in 0..300 {
-        let _ = tried.compress(&noise(&mut numbers), Aim::Speed, room);
+        let _ = tried.compress(&noise(&mut numbers), Objective::Speed, room);
     }
-    assert!(tried.compress(&records(&mut numbers), Aim::Speed, room).is_ok());
+    assert!(tried.compress(&records(&mut numbers), Objective::Speed, room).is_ok());
 }
 
 #[test]
@@ -146,10 +148,10 @@ fn scratch_may_not_be_shorter() {
 fn every_kind_of_page_comes_back() {
     for backend in Backend::available() {
         let mut tried = Tried::new(backend);
-        for aim in [Aim::Speed, Aim::Density, Aim::Speed] {
+        for objective in [Objective::Speed, Objective::Density, Objective::Speed] {
             let mut kept = 0;
             for (_, page) in pages(9, 8) {
-                kept += usize::from(tried.compress(&page, aim, PAGE_SIZE).is_ok());
+                kept += usize::from(tried.compress(&page, objective, PAGE_SIZE).is_ok());
             }
             assert!(kept > 100, "{kept} pages compressed");
         }
@@ -167,9 +169,9 @@ proptest! {
         let backends: Vec<_> = Backend::available().collect();
         let mut tried = Tried::new(backends[backend % backends.len()]);
         for (page, room, density, times) in &pages {
-            let aim = if *density { Aim::Density } else { Aim::Speed };
+            let objective = if *density { Objective::Density } else { Objective::Speed };
             for _ in 0..*times {
-                let _ = tried.compress(page, aim, *room);
+                let _ = tried.compress(page, objective, *room);
             }
         }
     }

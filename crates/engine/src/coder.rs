@@ -1,8 +1,8 @@
 //! A compressor and a decompressor with the memory they work in.
 
 use ramfold_codec::{
-    Aim, Choice, Chosen, DecodeError, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES, Page,
-    ScratchError, same_filled,
+    Choice, Chosen, DecodeError, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES, Objective,
+    Page, ScratchError, same_filled,
 };
 use ramfold_sys::time::thread_cpu_ns;
 use self_cell::{MutBorrow, self_cell};
@@ -78,9 +78,11 @@ impl Coder {
         let Job { tag, task, mut room } = job;
         let mut compress_ns = 0;
         let outcome = match task {
-            Task::Compress { aim, object_bytes_max } => self
-                .pages
-                .with_dependent_mut(|_, codecs| codecs.compress(aim, object_bytes_max, &mut room)),
+            Task::Compress { objective, object_bytes_max } => {
+                self.pages.with_dependent_mut(|_, codecs| {
+                    codecs.compress(objective, object_bytes_max, &mut room)
+                })
+            }
             Task::Decompress { encoding, len } => self
                 .pages
                 .with_dependent_mut(|_, codecs| codecs.decompress(encoding, len, &mut room)),
@@ -99,7 +101,12 @@ impl Coder {
 }
 
 impl Codecs<'_> {
-    fn compress(&mut self, aim: Aim, object_bytes_max: usize, room: &mut Room) -> Outcome {
+    fn compress(
+        &mut self,
+        objective: Objective,
+        object_bytes_max: usize,
+        room: &mut Room,
+    ) -> Outcome {
         let Room { content, object } = room;
         let Ok(page) = <&Page>::try_from(&**content) else {
             return Outcome::Refused(TaskError::PageSize { bytes: content.len() });
@@ -108,7 +115,7 @@ impl Codecs<'_> {
             return Outcome::SameFilled(word);
         }
         let most = object_bytes_max.min(object.len());
-        match self.compressor.compress(page, aim, &mut object[..most]) {
+        match self.compressor.compress(page, objective, &mut object[..most]) {
             Ok((encoding, len)) => Outcome::Compressed { encoding, len },
             Err(_) => Outcome::DoesNotFit,
         }

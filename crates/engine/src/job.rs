@@ -1,7 +1,7 @@
 //! What is asked of an engine, and what it answers.
 
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
-use ramfold_codec::{Aim, Codec, DecodeError, Encoding, PAGE_SIZE, ScratchError};
+use ramfold_codec::{Codec, DecodeError, Encoding, Objective, PAGE_SIZE, ScratchError};
 
 use crate::room::Room;
 
@@ -13,7 +13,7 @@ pub enum Task {
     /// Compresses the page in the room, with the codec that the engine was made for.
     Compress {
         /// What the page is compressed for; only `auto` tells the two apart.
-        aim: Aim,
+        objective: Objective,
         /// Most bytes that the object may have.
         object_bytes_max: usize,
     },

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
-use ramfold_codec::{Aim, Choice, Codec, Encoding, PAGE_SIZE, Page, ZstdLevel};
+use ramfold_codec::{Choice, Codec, Encoding, Objective, PAGE_SIZE, Page, ZstdLevel};
 use ramfold_engine::{
     Buffer, Coder, Depths, Done, Engine, Job, Mailbox, Outcome, Room, Synchronous, Task, TaskError,
     Workers, WorkersConfig,
@@ -165,7 +165,7 @@ fn page(nth: u64) -> Page {
 fn compress(tag: u64) -> Job {
     let mut room = Room::for_page();
     room.content.copy_from_slice(&page(tag));
-    Job { tag, task: Task::Compress { aim: Aim::Speed, object_bytes_max: 4032 }, room }
+    Job { tag, task: Task::Compress { objective: Objective::Speed, object_bytes_max: 4032 }, room }
 }
 
 /// Submits all, collecting whenever there is no room.
@@ -294,12 +294,12 @@ fn what_is_no_object_is_an_answer_too() {
 #[test]
 fn what_is_no_page_or_cluster_is_refused() {
     for engine in engines(Choice::Auto) {
-        let (aim, object_bytes_max, codec) = (Aim::Speed, 4032, ClusterCodec::Lz4);
+        let (objective, object_bytes_max, codec) = (Objective::Speed, 4032, ClusterCodec::Lz4);
         let two_pages = 2 * PAGE_SIZE;
         let jobs = [
             Job {
                 tag: 0,
-                task: Task::Compress { aim, object_bytes_max },
+                task: Task::Compress { objective, object_bytes_max },
                 room: engine.room(two_pages),
             },
             Job {
@@ -342,7 +342,7 @@ fn a_job_in_memory_of_the_engine_stays_there() {
         let mut room = engine.room(PAGE_SIZE);
         room.content.copy_from_slice(&page(0));
         let places = [room.content.as_ptr(), room.object.as_ptr()];
-        let task = Task::Compress { aim: Aim::Speed, object_bytes_max: 4032 };
+        let task = Task::Compress { objective: Objective::Speed, object_bytes_max: 4032 };
         let mut done = finish(&*engine, [Job { tag: 0, task, room }]).remove(&0).unwrap();
         let Outcome::Compressed { encoding, len } = done.outcome else {
             panic!("{:?}", done.outcome)

@@ -10,7 +10,7 @@
 
 use crate::Key;
 use crate::index::{CHECK_BITS, SPILLED_CHECK_BITS};
-use crate::spill::Place;
+use crate::spill::UnitRange;
 
 /// Odd, so that multiplication maps 32-bit words one to one: keys that differ in their low 32 bits
 /// only, and any two encodings, never have the same part.
@@ -47,7 +47,7 @@ pub(crate) fn pattern_moved(from: Key, to: Key) -> u32 {
 /// The check of a place in the spill file, which lies in the entry beside it. The bytes at that
 /// place have a tag of 128 bits of their own; this check tells that the place is the key's, and
 /// detects every single flipped bit.
-pub(crate) fn spilled_check(key: Key, place: Place, encoding: u8) -> u32 {
+pub(crate) fn spilled_check(key: Key, place: UnitRange, encoding: u8) -> u32 {
     let bits = u64::from(place.first) | u64::from(place.count) << 32 | u64::from(encoding) << 40;
     fold(bits) ^ fold(u64::from(key_part(key)))
 }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn the_check_of_a_spilled_place_moves_and_sees_every_bit() {
         let check_of = |key, bits: u64| {
-            let place = Place { first: bits as u32, count: (bits >> 32 & 0x7f) as u8 };
+            let place = UnitRange { first: bits as u32, count: (bits >> 32 & 0x7f) as u8 };
             spilled_check(key, place, (bits >> 39 & 0xf) as u8)
         };
         for key in [0, 1, 1 << 40, u64::MAX] {

@@ -35,7 +35,7 @@ const BLOCK_BYTES_MAX: usize = 2 * BLOCK_BYTES;
 
 /// What pages are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AddressSpace {
     /// Addresses of a program.
     Memory,
     /// Places in files.
@@ -46,7 +46,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What pages are.
-    pub kind: Kind,
+    pub kind: AddressSpace,
     /// One page in this many was looked at, each of its accesses or none. At least 1.
     pub one_in: u32,
     /// Accesses to a page that follow each other within this time are one. Nanoseconds.
@@ -59,7 +59,7 @@ impl Header {
         bytes[..7].copy_from_slice(MAGIC);
         bytes[7] = VERSION;
         bytes[8..12].copy_from_slice(&self.one_in.to_le_bytes());
-        bytes[12..16].copy_from_slice(&u32::from(self.kind == Kind::Files).to_le_bytes());
+        bytes[12..16].copy_from_slice(&u32::from(self.kind == AddressSpace::Files).to_le_bytes());
         bytes[16..].copy_from_slice(&self.look_ns.to_le_bytes());
         bytes
     }
@@ -78,8 +78,8 @@ impl Header {
         }
         let one_in = number(&bytes[8..12]) as u32;
         let kind = match number(&bytes[12..16]) {
-            0 => Kind::Memory,
-            1 => Kind::Files,
+            0 => AddressSpace::Memory,
+            1 => AddressSpace::Files,
             _ => return Err(refused(12, "it is neither of memory nor of files")),
         };
         if one_in == 0 {
@@ -313,7 +313,7 @@ mod tests {
 
     use super::*;
 
-    const HEADER: Header = Header { kind: Kind::Files, one_in: 64, look_ns: 100_000_000 };
+    const HEADER: Header = Header { kind: AddressSpace::Files, one_in: 64, look_ns: 100_000_000 };
 
     fn written(accesses: &[Access]) -> Vec<u8> {
         let mut writer = Writer::new(Vec::new(), HEADER).unwrap();

@@ -1,7 +1,7 @@
 //! Traces as they come: the format is told, zstd is undone, and after an error there is nothing
 //! more.
 
-use ramfold_trace::recorded::{Header, Kind, Writer};
+use ramfold_trace::recorded::{AddressSpace, Header, Writer};
 use ramfold_trace::{Access, Error, Format, open};
 
 fn pages(bytes: &[u8], format: Option<Format>) -> (Format, Vec<u64>) {
@@ -26,7 +26,7 @@ fn compress(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn recorded() -> Vec<u8> {
-    let header = Header { kind: Kind::Memory, one_in: 1, look_ns: 0 };
+    let header = Header { kind: AddressSpace::Memory, one_in: 1, look_ns: 0 };
     let mut writer = Writer::new(Vec::new(), header).unwrap();
     for page in [7, 8, 7] {
         writer.write(Access { time: page, page }).unwrap();

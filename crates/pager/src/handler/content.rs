@@ -9,7 +9,7 @@ use crate::spill;
 
 /// Where a page's content was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Content {
     Nothing,
     /// In the buffer that was given.
     Here,
@@ -24,21 +24,21 @@ pub(crate) fn load(
     page: PageNumber,
     decompressor: &mut Decompressor<'_>,
     buffer: &mut Page,
-) -> Found {
+) -> Content {
     let made = active.store.load(page, |loaded| match loaded {
         Loaded::SameFilled(word) => {
             for to in buffer.as_chunks_mut::<8>().0 {
                 *to = word.to_ne_bytes();
             }
-            Ok(Found::Here)
+            Ok(Content::Here)
         }
         Loaded::Object { encoding, bytes } => {
-            expand(encoding, bytes, decompressor, buffer).map(|()| Found::Here)
+            expand(encoding, bytes, decompressor, buffer).map(|()| Content::Here)
         }
-        Loaded::Spilled(spilled) => Ok(Found::Spilled(spilled)),
+        Loaded::Spilled(spilled) => Ok(Content::Spilled(spilled)),
     });
     match made {
-        Ok(None) => Found::Nothing,
+        Ok(None) => Content::Nothing,
         Ok(Some(Ok(found))) => found,
         Ok(Some(Err(error))) => fail(agent, page, &error),
         Err(error) => fail(agent, page, &error),
@@ -76,9 +76,9 @@ pub(crate) fn load_now(
 ) -> bool {
     loop {
         let spilled = match load(agent, active, page, decompressor, buffer) {
-            Found::Nothing => return false,
-            Found::Here => return true,
-            Found::Spilled(spilled) => spilled,
+            Content::Nothing => return false,
+            Content::Here => return true,
+            Content::Spilled(spilled) => spilled,
         };
         let Some(access) = &active.spill else { fail(agent, page, &spill::ReadError::NotOpen) };
         let made = access

@@ -27,7 +27,7 @@ use ramfold_sys::{Errno, PAGE_SIZE};
 use rustix::fd::AsFd;
 use rustix::thread::Timespec;
 
-use self::content::Found;
+use self::content::Content;
 use self::first_touch::ZERO_AHEAD_MAX;
 use self::order::{Aside, Delayed};
 use self::page_in::{BATCH_PAGES, room_ahead};
@@ -201,7 +201,7 @@ impl Handler {
         process.counters.faults.fetch_add(1, Ordering::Relaxed);
         let page = page::number_of(address);
         let found = self.fetch(context, page, 0);
-        if let Found::Spilled(spilled) = found {
+        if let Content::Spilled(spilled) = found {
             self.read_spilled(context, page, spilled, started);
             // While the disk is at work.
             Self::take_ahead(context);
@@ -209,7 +209,7 @@ impl Handler {
             return;
         }
         Self::take_ahead(context);
-        let served = if found == Found::Here {
+        let served = if found == Content::Here {
             self.serve(context, page)
         } else {
             self.fill_with_zeros(context, address, write)

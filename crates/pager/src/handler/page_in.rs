@@ -10,7 +10,7 @@ use ramfold_sys::uffd::Partial;
 use ramfold_sys::{Errno, PAGE_SIZE};
 
 use super::content;
-use super::content::Found;
+use super::content::Content;
 use super::{Handler, Served, made, wake};
 use crate::agent::{Active, Agent, Context};
 use crate::cost;
@@ -131,7 +131,7 @@ impl Handler {
         while pages < together.min(BATCH_PAGES) {
             let page = nearest.wrapping_add_signed(stride * pages as i64);
             let place = if upwards { pages } else { BATCH_PAGES - pages };
-            if self.fetch(context, page, place) != Found::Here {
+            if self.fetch(context, page, place) != Content::Here {
                 break;
             }
             pages += 1;
@@ -159,14 +159,19 @@ impl Handler {
     }
 
     /// Puts a page's content among the pages to copy from, if it is in memory.
-    pub(super) fn fetch(&mut self, context: &Context<'_>, page: PageNumber, place: usize) -> Found {
+    pub(super) fn fetch(
+        &mut self,
+        context: &Context<'_>,
+        page: PageNumber,
+        place: usize,
+    ) -> Content {
         let Context { agent, active, .. } = *context;
         let Handler { buffers, decompressor, .. } = self;
         let buffer = &mut buffers.pages[place];
         if let Some(slot) = context.core.staging.find(page) {
             // SAFETY: a live slot holds the page's content, and only the reclaimer removes it.
             *buffer = *unsafe { active.slot_page(slot) };
-            return Found::Here;
+            return Content::Here;
         }
         content::load(agent, active, page, made(decompressor, agent), buffer)
     }

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use ramfold_policy::memory::growth::{self, Growth};
 use ramfold_policy::memory::watermarks::Watermarks;
-use ramfold_store::Kind;
+use ramfold_store::EntryKind;
 
 use super::{GROWING_NS, Monitor};
 use crate::agent::{Active, Agent, Context};
@@ -214,7 +214,7 @@ impl Monitor {
         reclaimer.drain(active);
         self.reclaimer = Some(reclaimer);
         active.store.for_each(|page, kind| {
-            if matches!(kind, Kind::Ghost | Kind::Damaged) || !agent_brings_back(agent) {
+            if matches!(kind, EntryKind::Ghost | EntryKind::Damaged) || !agent_brings_back(agent) {
                 return;
             }
             // What cannot be touched now (no access) comes when it can be.

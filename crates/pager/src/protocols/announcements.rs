@@ -27,7 +27,7 @@ use super::sync::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Futex, Ordering}
 /// | `taken` | the monitor, Release, after it has cleared `end` | callers, Acquire | a place is empty before it is given again |
 #[repr(C)]
 pub(crate) struct Ranges<const PLACES: usize> {
-    places: [Place; PLACES],
+    places: [AnnouncedRange; PLACES],
     /// How many were put here, and taken out.
     put: AtomicUsize,
     taken: AtomicUsize,
@@ -35,7 +35,7 @@ pub(crate) struct Ranges<const PLACES: usize> {
 
 #[derive(Default)]
 #[repr(C)]
-struct Place {
+struct AnnouncedRange {
     start: AtomicUsize,
     /// Zero: nothing is here yet.
     end: AtomicUsize,
@@ -43,7 +43,7 @@ struct Place {
 
 impl<const PLACES: usize> Default for Ranges<PLACES> {
     fn default() -> Self {
-        let places = core::array::from_fn(|_| Place::default());
+        let places = core::array::from_fn(|_| AnnouncedRange::default());
         Ranges { places, put: AtomicUsize::default(), taken: AtomicUsize::default() }
     }
 }

@@ -1,6 +1,6 @@
 //! Compresses a page for an objective, and now and then for both, to compare.
 
-use ramfold_codec::{Aim, DoesNotFit, Encoding, Page, same_filled};
+use ramfold_codec::{DoesNotFit, Encoding, Objective, Page, same_filled};
 use ramfold_policy::memory::objective::Outcome;
 use ramfold_store::Denser;
 use ramfold_sys::PAGE_SIZE;
@@ -45,7 +45,7 @@ impl Reclaimer {
         &mut self,
         active: &'static Active,
         slot: Slot,
-        aim: Aim,
+        objective: Objective,
         start: usize,
     ) -> Compressed {
         // SAFETY: the slot was live; the frame stays until this thread frees the chunk, even if
@@ -54,40 +54,40 @@ impl Reclaimer {
         if let Some(word) = same_filled(page) {
             return Compressed::SameFilled(word);
         }
-        self.compress_page(page, aim, start)
+        self.compress_page(page, objective, start)
     }
 
-    fn compress_page(&mut self, page: &Page, aim: Aim, start: usize) -> Compressed {
+    fn compress_page(&mut self, page: &Page, objective: Objective, start: usize) -> Compressed {
         let object = &mut self.buffers.objects[start..start + OBJECT_BYTES_MAX];
-        match self.codec.compress(page, aim, object) {
+        match self.codec.compress(page, objective, object) {
             Ok((encoding, length)) => Compressed::Object(encoding, start, length),
             Err(DoesNotFit) => Compressed::DoesNotFit,
         }
     }
 
-    /// Compresses the page in a slot for an aim, then for the other, and decompresses both. Returns
-    /// what it became, and what came of it for speed and for density.
+    /// Compresses the page in a slot for an objective, then for the other, and decompresses both.
+    /// Returns what it became, and what came of it for speed and for density.
     pub(super) fn compare(
         &mut self,
         active: &'static Active,
         slot: Slot,
-        aim: Aim,
+        objective: Objective,
         start: usize,
     ) -> (Compressed, [Outcome; 2]) {
         let started = time::monotonic_ns();
-        let one = self.compress(active, slot, aim, start);
+        let one = self.compress(active, slot, objective, start);
         let one_ns = time::monotonic_ns() - started;
         if let Compressed::SameFilled(_) = one {
             return (one, [Outcome::default(); 2]);
         }
         // SAFETY: as in `compress`.
         let page: &Page = unsafe { active.slot_page(slot) };
-        let other_aim = match aim {
-            Aim::Speed => Aim::Density,
-            Aim::Density => Aim::Speed,
+        let other_objective = match objective {
+            Objective::Speed => Objective::Density,
+            Objective::Density => Objective::Speed,
         };
         let started = time::monotonic_ns();
-        let other = self.compress_page(page, other_aim, OTHER_START);
+        let other = self.compress_page(page, other_objective, OTHER_START);
         let other_ns = time::monotonic_ns() - started;
         let [one_outcome, other_outcome] =
             [(one, one_ns), (other, other_ns)].map(|(compressed, compress_ns)| Outcome {
@@ -95,9 +95,9 @@ impl Reclaimer {
                 compress_ns,
                 decompress_ns: self.decompress(page, compressed),
             });
-        match aim {
-            Aim::Speed => (one, [one_outcome, other_outcome]),
-            Aim::Density => (one, [other_outcome, one_outcome]),
+        match objective {
+            Objective::Speed => (one, [one_outcome, other_outcome]),
+            Objective::Density => (one, [other_outcome, one_outcome]),
         }
     }
 
@@ -122,7 +122,7 @@ impl Reclaimer {
 /// The monitor's, which alone can compare: others have no decompressor, and leave all as it is.
 impl Denser for Reclaimer {
     fn applies_to(&self, encoding: u8) -> bool {
-        let speed = |encoding| Aim::of(encoding) == Some(Aim::Speed);
+        let speed = |encoding| Objective::of(encoding) == Some(Objective::Speed);
         Encoding::try_from(encoding).is_ok_and(speed)
     }
 
@@ -136,7 +136,7 @@ impl Denser for Reclaimer {
         decompressor.decompress(encoding, object, &mut self.buffers.back).ok()?;
         let other = &mut self.buffers.objects[OTHER_START..];
         let (encoding, length) =
-            self.codec.compress(&self.buffers.back, Aim::Density, other).ok()?;
+            self.codec.compress(&self.buffers.back, Objective::Density, other).ok()?;
         let worth = length + RECOMPRESSED_BYTES_MIN <= object.len();
         worth.then(|| (encoding as u8, &self.buffers.objects[OTHER_START..OTHER_START + length]))
     }

@@ -12,7 +12,7 @@ mod workspace;
 
 use core::sync::atomic::Ordering;
 
-use ramfold_codec::{Aim, Chosen, Decompressor, Page};
+use ramfold_codec::{Chosen, Decompressor, Objective, Page};
 use ramfold_policy::memory::objective::Outcome;
 use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::sync::MutexGuard;
@@ -62,7 +62,7 @@ pub(crate) struct Reclaimer {
     /// Every page for density.
     dense: bool,
     /// What the last chunk was compressed for, and the time that took for each of its pages.
-    last: Option<(Aim, u64)>,
+    last: Option<(Objective, u64)>,
 }
 
 /// What one step of reclaim came to.
@@ -233,7 +233,7 @@ impl Reclaimer {
         self.claimed = claim;
         let (slots, count) = live_slots(&core.staging, chunk);
         let slots = &slots[..count];
-        let aim = self.aim(active, &mut core);
+        let objective = self.objective(active, &mut core);
         let compares = self.decompressor.is_some();
         let trials = slots.iter().filter(|_| compares && core.objectives.is_trial()).count();
         drop(core);
@@ -245,11 +245,11 @@ impl Reclaimer {
         while done < count {
             let slot = slots[done];
             compressed[done] = if done < trials {
-                let (compressed, outcomes) = self.compare(active, slot, aim, end);
+                let (compressed, outcomes) = self.compare(active, slot, objective, end);
                 compared[done] = outcomes;
                 compressed
             } else {
-                self.compress(active, slot, aim, end)
+                self.compress(active, slot, objective, end)
             };
             if let Compressed::Object(_, start, length) = compressed[done] {
                 end = start + length;
@@ -284,23 +284,23 @@ impl Reclaimer {
             return Chunk::Interrupted;
         }
         let freed = self.free_frames(active, chunk);
-        self.last = Some((aim, (time::monotonic_ns() - started) / count.max(1) as u64));
+        self.last = Some((objective, (time::monotonic_ns() - started) / count.max(1) as u64));
         freed
     }
 
     /// What to compress pages for now.
-    fn aim(&mut self, active: &'static Active, core: &mut Core) -> Aim {
+    fn objective(&mut self, active: &'static Active, core: &mut Core) -> Objective {
         let Core { objectives, victims, .. } = core;
         let process = self.agent.process();
         let counters = &process.counters;
-        if let Some((aim, page_ns)) = self.last.take() {
-            objectives.note_reclaim(aim, page_ns);
+        if let Some((objective, page_ns)) = self.last.take() {
+            objectives.note_reclaim(objective, page_ns);
         }
         let brought = counters.pages_swapped_in.load(Ordering::Relaxed)
             + counters.pages_second_chance.load(Ordering::Relaxed);
         objectives.note_faults(brought, counters.fault_ns_total.load(Ordering::Relaxed));
         if self.dense || self.pool_takes_most(active) {
-            return Aim::Density;
+            return Objective::Density;
         }
         let cap = cost::watermarks(self.agent.session()).cap;
         let out = process.pages_stored.load(Ordering::Relaxed);

@@ -32,7 +32,7 @@ impl Reclaimer {
     ) -> Result<Reclaimer, ScratchError> {
         let codec = Chosen::new(agent.session().codec(), scratch.compress)?;
         let decompressor = match by {
-            By::Monitor if codec.has_aims() => Some(Decompressor::new(scratch.decompress)?),
+            By::Monitor if codec.has_objectives() => Some(Decompressor::new(scratch.decompress)?),
             _ => None,
         };
         Ok(Reclaimer {

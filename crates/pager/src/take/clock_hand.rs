@@ -25,13 +25,13 @@ const LOOK_NS: u64 = 20_000;
 /// Where to look for pages next. All zero is before the first page.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Place {
+pub(crate) struct ScanPosition {
     pub at: usize,
     /// How far the next look reaches, or less than it does at least.
     reach: usize,
 }
 
-impl Place {
+impl ScanPosition {
     /// Finds runs of present pages in registered memory, up to `most` pages in all, and moves the
     /// place behind what was looked at. Returns the number of runs, zero if the look failed; `None`
     /// behind the last region.
@@ -62,7 +62,7 @@ impl Place {
 /// All zero is one before the first page.
 #[repr(C)]
 pub(crate) struct ClockHand {
-    place: Place,
+    place: ScanPosition,
     /// What the last look found.
     runs: [PageRegion; RUNS_MAX],
     found: usize,
@@ -71,7 +71,7 @@ pub(crate) struct ClockHand {
 
 impl ClockHand {
     pub(crate) const START: ClockHand = ClockHand {
-        place: Place { at: 0, reach: 0 },
+        place: ScanPosition { at: 0, reach: 0 },
         runs: [PageRegion { start: 0, end: 0, categories: 0 }; RUNS_MAX],
         found: 0,
         used: 0,

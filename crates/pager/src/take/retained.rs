@@ -14,7 +14,7 @@ use ramfold_sys::pagemap::{PageRegion, Pages};
 use crate::agent::{Active, Agent};
 use crate::kernel::Kernel;
 use crate::page::{self, PageNumber};
-use crate::take::clock_hand::{LOOK_PAGES, Place};
+use crate::take::clock_hand::{LOOK_PAGES, ScanPosition};
 
 const RUNS_MAX: usize = 32;
 
@@ -36,7 +36,7 @@ pub(crate) fn drop_unneeded(agent: &Agent, active: &Active) {
         return;
     }
     let mut runs = [PageRegion::default(); RUNS_MAX];
-    let mut place = Place::default();
+    let mut place = ScanPosition::default();
     loop {
         let core = agent.lock_core();
         // What cannot be looked at now goes when its page is stored again.

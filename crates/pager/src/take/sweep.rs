@@ -19,7 +19,7 @@ use crate::cost;
 use crate::kernel::{Kernel, time};
 use crate::page::{self, PageNumber};
 use crate::staging::Slot;
-use crate::take::clock_hand::{ClockHand, Place};
+use crate::take::clock_hand::{ClockHand, ScanPosition};
 
 /// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
 /// take about 10 us when another core has to be told to forget them.
@@ -68,7 +68,7 @@ pub(crate) struct Sweep {
     /// [`Session::parted_pages`]: crate::session::Session::parted_pages
     parted_pages: u64,
     /// Where a page was last taken as a trial.
-    tried: Place,
+    tried: ScanPosition,
 }
 
 /// What one step of the sweep came to.

@@ -31,7 +31,7 @@
 //! ten times as many pages where the others had been compressed for speed while few pages came
 //! back.
 
-use ramfold_codec::{Aim, PAGE_SIZE};
+use ramfold_codec::{Objective, PAGE_SIZE};
 
 use super::refaults::Refaults;
 
@@ -67,7 +67,7 @@ pub struct Outcome {
     pub decompress_ns: u64,
 }
 
-/// What came of the pages that were compressed for an aim to compare. All zero is none.
+/// What came of the pages that were compressed for an objective to compare. All zero is none.
 #[derive(Default)]
 struct Record {
     spared_bytes: u64,
@@ -98,7 +98,7 @@ impl Middle {
 pub struct Objectives {
     pages: u32,
     tried: u32,
-    current: Aim,
+    current: Objective,
     speed: Record,
     density: Record,
     /// Processors that the process may use.
@@ -114,9 +114,12 @@ pub struct Objectives {
 
 impl Objectives {
     /// What to compress for. `out`: pages that are out now.
-    pub fn best(&mut self, out: u64, refaults: &Refaults, cap_pages: u64) -> Aim {
-        self.current =
-            if self.density_pays(out, refaults, cap_pages) { Aim::Density } else { Aim::Speed };
+    pub fn best(&mut self, out: u64, refaults: &Refaults, cap_pages: u64) -> Objective {
+        self.current = if self.density_pays(out, refaults, cap_pages) {
+            Objective::Density
+        } else {
+            Objective::Speed
+        };
         self.current
     }
 
@@ -129,18 +132,18 @@ impl Objectives {
             return true;
         }
         let spared_by_other = match self.current {
-            Aim::Speed => density.spared_bytes,
-            Aim::Density => speed.spared_bytes,
+            Objective::Speed => density.spared_bytes,
+            Objective::Density => speed.spared_bytes,
         };
         let room = out * (density.spared_bytes - speed.spared_bytes) / spared_by_other.max(1);
         let back = 1000 - refaults.per_mille_within(room, cap_pages);
         let back = back.min(speed.spared_bytes * 1000 / density.spared_bytes);
-        let percent = if self.current == Aim::Density { 100 } else { 100 - GAIN_PERCENT };
+        let percent = if self.current == Objective::Density { 100 } else { 100 - GAIN_PERCENT };
         self.time_ns(density) * back * 100 < self.time_ns(speed) * 1000 * percent
     }
 
-    fn record(&self, aim: Aim) -> &Record {
-        if aim == Aim::Density { &self.density } else { &self.speed }
+    fn record(&self, objective: Objective) -> &Record {
+        if objective == Objective::Density { &self.density } else { &self.speed }
     }
 
     fn time_ns(&self, record: &Record) -> u64 {
@@ -172,8 +175,8 @@ impl Objectives {
     }
 
     /// What it took to compress and store one of a chunk of pages.
-    pub fn note_reclaim(&mut self, aim: Aim, page_ns: u64) {
-        self.store_ns.note(page_ns.saturating_sub(self.record(aim).compress_ns.0));
+    pub fn note_reclaim(&mut self, objective: Objective, page_ns: u64) {
+        self.store_ns.note(page_ns.saturating_sub(self.record(objective).compress_ns.0));
     }
 
     /// Is the next page to be compressed for both?
@@ -222,7 +225,12 @@ mod tests {
         refaults
     }
 
-    fn after(pages: u32, speed: Outcome, density: Outcome, objectives: &mut Objectives) -> Aim {
+    fn after(
+        pages: u32,
+        speed: Outcome,
+        density: Outcome,
+        objectives: &mut Objectives,
+    ) -> Objective {
         for _ in 0..pages {
             objectives.note(speed, density);
         }
@@ -243,11 +251,11 @@ mod tests {
                 (Outcome { bytes: speed, ..SPEED }, Outcome { bytes: density, ..DENSITY });
             after(1000, speed, density, &mut objectives(1, 3_000))
         };
-        assert_eq!(sizes(2000, 1600), Aim::Speed);
-        assert_eq!(sizes(2000, 1500), Aim::Density);
-        assert_eq!(sizes(1000, 600), Aim::Speed);
-        assert_eq!(sizes(PAGE_SIZE, PAGE_SIZE), Aim::Speed);
-        assert_eq!(sizes(PAGE_SIZE, 3000), Aim::Density);
+        assert_eq!(sizes(2000, 1600), Objective::Speed);
+        assert_eq!(sizes(2000, 1500), Objective::Density);
+        assert_eq!(sizes(1000, 600), Objective::Speed);
+        assert_eq!(sizes(PAGE_SIZE, PAGE_SIZE), Objective::Speed);
+        assert_eq!(sizes(PAGE_SIZE, 3000), Objective::Density);
     }
 
     #[test]
@@ -256,23 +264,23 @@ mod tests {
             let density = Outcome { bytes: 1600, ..DENSITY };
             after(1000, SPEED, density, &mut objectives(processors, fault_ns))
         };
-        assert_eq!(best(2, 10_000), Aim::Speed);
-        assert_eq!(best(2, 40_000), Aim::Density);
-        assert_eq!(best(1, 40_000), Aim::Speed);
-        assert_eq!(best(8, 30_000), Aim::Density);
+        assert_eq!(best(2, 10_000), Objective::Speed);
+        assert_eq!(best(2, 40_000), Objective::Density);
+        assert_eq!(best(1, 40_000), Objective::Speed);
+        assert_eq!(best(8, 30_000), Objective::Density);
     }
 
     #[test]
     fn density_pays_where_pages_come_back_soon() {
         let mut objectives = objectives(2, 9_000);
-        assert_eq!(after(1000, SPEED, LITTLE_DENSER, &mut objectives), Aim::Speed);
-        assert_eq!(objectives.best(0, &soon(500), CAP), Aim::Speed);
-        assert_eq!(objectives.best(CAP, &soon(300), CAP), Aim::Speed);
-        assert_eq!(objectives.best(CAP, &soon(500), CAP), Aim::Density);
+        assert_eq!(after(1000, SPEED, LITTLE_DENSER, &mut objectives), Objective::Speed);
+        assert_eq!(objectives.best(0, &soon(500), CAP), Objective::Speed);
+        assert_eq!(objectives.best(CAP, &soon(300), CAP), Objective::Speed);
+        assert_eq!(objectives.best(CAP, &soon(500), CAP), Objective::Density);
         // It stays as long as it takes no more time.
-        assert_eq!(objectives.best(CAP, &soon(300), CAP), Aim::Density);
+        assert_eq!(objectives.best(CAP, &soon(300), CAP), Objective::Density);
         objectives.note_faults(2 * PAGES_MEASURED, PAGES_MEASURED * (9_000 + 4_000));
-        assert_eq!(objectives.best(CAP, &soon(300), CAP), Aim::Speed);
+        assert_eq!(objectives.best(CAP, &soon(300), CAP), Objective::Speed);
     }
 
     #[test]
@@ -280,9 +288,9 @@ mod tests {
         let mut objectives = Objectives::default();
         objectives.set_processors(2);
         let density = Outcome { bytes: 500, ..DENSITY };
-        assert_eq!(objectives.best(CAP, &soon(1000), CAP), Aim::Speed);
-        assert_eq!(after(ENOUGH - 1, SPEED, density, &mut objectives), Aim::Speed);
-        assert_eq!(after(1, SPEED, density, &mut objectives), Aim::Density);
+        assert_eq!(objectives.best(CAP, &soon(1000), CAP), Objective::Speed);
+        assert_eq!(after(ENOUGH - 1, SPEED, density, &mut objectives), Objective::Speed);
+        assert_eq!(after(1, SPEED, density, &mut objectives), Objective::Density);
     }
 
     #[test]
@@ -290,9 +298,9 @@ mod tests {
         let mut objectives = objectives(2, 10_000);
         assert_eq!(
             after(1000, SPEED, Outcome { bytes: 500, ..DENSITY }, &mut objectives),
-            Aim::Density
+            Objective::Density
         );
-        assert_eq!(after(8 * COUNTED, SPEED, LITTLE_DENSER, &mut objectives), Aim::Speed);
+        assert_eq!(after(8 * COUNTED, SPEED, LITTLE_DENSER, &mut objectives), Objective::Speed);
     }
 
     #[test]

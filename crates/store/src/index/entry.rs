@@ -21,7 +21,7 @@
 use ramfold_codec::encodings::{self, WORD};
 
 use crate::pool::{Object, ObjectRef};
-use crate::spill::{COUNT_BITS, Extent, FIRST_BITS, Place};
+use crate::spill::{COUNT_BITS, Extent, FIRST_BITS, UnitRange};
 
 /// What a page's entry says, with the right to the object where there is one.
 #[must_use]
@@ -70,7 +70,7 @@ pub(crate) enum View<'a> {
         encoding: u8,
     },
     Spilled {
-        place: Place,
+        place: UnitRange,
         encoding: u8,
         check: u32,
     },
@@ -133,7 +133,7 @@ impl Entry {
             }
             Content::Spilled { extent, encoding, check } => {
                 let check = u64::from(check) & SPILLED_CHECK_MASK;
-                let Place { first, count } = extent.place();
+                let UnitRange { first, count } = extent.place();
                 let count = u64::from(count) & COUNT_MASK;
                 let place = check << SPILLED_CHECK_SHIFT | count << FIRST_BITS | u64::from(first);
                 (OBJECT, SPILLED | place | u64::from(encoding) << ENCODING_SHIFT)
@@ -268,8 +268,8 @@ impl Entry {
     }
 
     /// Of a spilled object.
-    fn place(self) -> Place {
-        Place { first: self.0 as u32, count: (self.0 >> FIRST_BITS & COUNT_MASK) as u8 }
+    fn place(self) -> UnitRange {
+        UnitRange { first: self.0 as u32, count: (self.0 >> FIRST_BITS & COUNT_MASK) as u8 }
     }
 
     fn spilled_check(self) -> u32 {
@@ -304,7 +304,7 @@ impl Entry {
         }
     }
 
-    pub(crate) fn spilled_place(self) -> Option<Place> {
+    pub(crate) fn spilled_place(self) -> Option<UnitRange> {
         self.is_spilled().then(|| self.place())
     }
 }
@@ -361,7 +361,7 @@ mod tests {
             [(0, 1, 1, 0), (u32::MAX, 127, 15, 0x1ff), (77, 65, 8, 0xaa)]
         {
             // SAFETY: a made-up place, never freed.
-            let extent = unsafe { Extent::new(Place { first, count }) };
+            let extent = unsafe { Extent::new(UnitRange { first, count }) };
             let entry = Entry::new(Content::Spilled { extent, encoding, check }, 0x5a);
             assert!(entry.is_live() && entry.is_spilled());
             assert!(!entry.is_object() && !entry.is_same_filled());
@@ -370,14 +370,14 @@ mod tests {
             // SAFETY: nothing is owned.
             match unsafe { entry.view() } {
                 View::Spilled { place, encoding: e, check: c } => {
-                    assert_eq!((place, e, c), (Place { first, count }, encoding, check));
+                    assert_eq!((place, e, c), (UnitRange { first, count }, encoding, check));
                 }
                 other => panic!("{other:?}"),
             }
             // SAFETY: the entry is given up here.
             match unsafe { entry.into_content() } {
                 Content::Spilled { extent, .. } => {
-                    assert_eq!(extent.place(), Place { first, count });
+                    assert_eq!(extent.place(), UnitRange { first, count });
                 }
                 other => panic!("{other:?}"),
             }

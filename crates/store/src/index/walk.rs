@@ -9,7 +9,7 @@ use super::leaves::LeafId;
 use super::removed::Removed;
 use super::{GROUP_SHIFT, Group, Index, LEAF_ENTRIES, Shard};
 use crate::pool::{Object, ObjectRef};
-use crate::{Key, Kind};
+use crate::{EntryKind, Key};
 
 impl Index {
     /// The groups of the keys from `first` to `last`, both included, that may have a leaf. For a
@@ -38,7 +38,7 @@ impl Index {
     }
 
     /// What a leaf says: the keys that are not empty.
-    pub(crate) fn read_leaf(&self, number: u32, mut each: impl FnMut(Key, Kind)) {
+    pub(crate) fn read_leaf(&self, number: u32, mut each: impl FnMut(Key, EntryKind)) {
         let Some((group, leaf)) = self.leaf_by_number(number, |_, _, leaf| {
             // SAFETY: the shard is locked; the entries are copied.
             *unsafe { self.leaves.get(leaf) }
@@ -50,15 +50,15 @@ impl Index {
             // SAFETY: objects are not looked into.
             match unsafe { entry.view() } {
                 View::Empty => {}
-                View::Ghost => each(key, Kind::Ghost),
+                View::Ghost => each(key, EntryKind::Ghost),
                 View::SameFilled { .. } | View::Object { encoding: WORD, .. } => {
-                    each(key, Kind::SameFilled);
+                    each(key, EntryKind::SameFilled);
                 }
                 View::Object { object, encoding } => {
-                    each(key, Kind::Object { encoding, len: object.len() });
+                    each(key, EntryKind::Object { encoding, len: object.len() });
                 }
-                View::Spilled { encoding, .. } => each(key, Kind::Spilled { encoding }),
-                View::Damaged => each(key, Kind::Damaged),
+                View::Spilled { encoding, .. } => each(key, EntryKind::Spilled { encoding }),
+                View::Damaged => each(key, EntryKind::Damaged),
             }
         }
     }

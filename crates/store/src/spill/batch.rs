@@ -8,7 +8,7 @@ use ramfold_sys::{Errno, PAGE_SIZE};
 use super::SpillError;
 use super::cipher::{HEADER_BYTES, SpillCipher, units_of};
 use super::extent::UNIT_BYTES;
-use crate::spill::extent::{Extent, Place};
+use crate::spill::extent::{Extent, UnitRange};
 use crate::{Key, Store};
 
 /// An object in a batch, and its key.
@@ -79,8 +79,8 @@ impl SpillMemory {
 
 impl Item {
     /// Its place in the file, if it was listed ([`Batch::list`]).
-    pub(super) fn place(&self) -> Place {
-        Place { first: self.first, count: self.count }
+    pub(super) fn place(&self) -> UnitRange {
+        UnitRange { first: self.first, count: self.count }
     }
 }
 
@@ -164,7 +164,7 @@ impl<'m> Batch<'m> {
     }
 
     /// Lists an object that lies in the file, for [`Self::listed`]. `false` if there is no room.
-    pub(super) fn list(&mut self, key: Key, bits: u64, place: Place, encoding: u8) -> bool {
+    pub(super) fn list(&mut self, key: Key, bits: u64, place: UnitRange, encoding: u8) -> bool {
         let item_count = self.item_count;
         let Some(item) = self.parts().1.get_mut(item_count) else { return false };
         *item = Item { key, bits, first: place.first, count: place.count, encoding };
@@ -216,8 +216,9 @@ impl<'m> Batch<'m> {
         let (since, item_count) = ((!is_moved).then_some(self.age), self.item_count);
         for item in &self.parts().1[..item_count] {
             // SAFETY: the segment is ours, and each part of it is given to one object.
-            let extent =
-                unsafe { Extent::new(Place { first: first_unit + item.first, count: item.count }) };
+            let extent = unsafe {
+                Extent::new(UnitRange { first: first_unit + item.first, count: item.count })
+            };
             settled += u64::from(store.settle(item.key, item.bits, since, extent, item.encoding));
         }
         self.item_count = 0;

@@ -14,12 +14,12 @@ pub(crate) const COUNT_BITS: u32 = 7;
 
 /// A part of the spill file, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct UnitRange {
     pub first: u32,
     pub count: u8,
 }
 
-impl Place {
+impl UnitRange {
     /// Its bytes in the file.
     pub(crate) fn file_range(self) -> Range<u64> {
         let first = u64::from(self.first) * UNIT_BYTES as u64;
@@ -30,16 +30,16 @@ impl Place {
 /// The right to a part of the spill file. One that is dropped, not freed, is room lost.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Extent(Place);
+pub(crate) struct Extent(UnitRange);
 
 impl Extent {
     /// # Safety
     /// The caller owns these units of the file and gives them to the extent.
-    pub(crate) unsafe fn new(place: Place) -> Extent {
+    pub(crate) unsafe fn new(place: UnitRange) -> Extent {
         Extent(place)
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> UnitRange {
         self.0
     }
 }
@@ -48,18 +48,18 @@ impl Extent {
 /// it from there. Two of one key are equal only if the object and its place are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spilled {
-    place: Place,
+    place: UnitRange,
     encoding: u8,
     /// The number of the write that put it there.
     sequence: u64,
 }
 
 impl Spilled {
-    pub(crate) fn new(place: Place, encoding: u8, sequence: u64) -> Spilled {
+    pub(crate) fn new(place: UnitRange, encoding: u8, sequence: u64) -> Spilled {
         Spilled { place, encoding, sequence }
     }
 
-    pub(super) fn place(self) -> Place {
+    pub(super) fn place(self) -> UnitRange {
         self.place
     }
 

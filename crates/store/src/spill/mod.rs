@@ -31,7 +31,7 @@ use batch::Batch;
 pub use batch::SpillMemory;
 pub use cipher::{KEY_BYTES, SpillCipher};
 pub use extent::Spilled;
-pub(crate) use extent::{COUNT_BITS, Extent, FIRST_BITS, Place};
+pub(crate) use extent::{COUNT_BITS, Extent, FIRST_BITS, UnitRange};
 pub use file::SpillWriter;
 pub(crate) use space::{PausedSpace, Space};
 

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ramfold_sys::Errno;
 use ramfold_sys::sync::{Mutex, MutexGuard};
 
-use super::extent::{Extent, FIRST_BITS, Place, UNIT_BYTES};
+use super::extent::{Extent, FIRST_BITS, UNIT_BYTES, UnitRange};
 use crate::SpillShape;
 use crate::pool::memory::{GrowingArray, Zeroed};
 
@@ -60,11 +60,11 @@ impl Space {
     }
 
     /// The segment that a place is in.
-    pub(super) fn segment_number(&self, place: Place) -> Option<u32> {
+    pub(super) fn segment_number(&self, place: UnitRange) -> Option<u32> {
         place.first.checked_div(self.segment_units)
     }
 
-    fn segment_of(&self, place: Place) -> Option<&Segment> {
+    fn segment_of(&self, place: UnitRange) -> Option<&Segment> {
         self.get(self.segment_number(place)?)
     }
 
@@ -125,7 +125,7 @@ impl Space {
     }
 
     /// The number of the write that filled the segment of this place.
-    pub(crate) fn sequence(&self, place: Place) -> Option<u64> {
+    pub(crate) fn sequence(&self, place: UnitRange) -> Option<u64> {
         Some(self.segment_of(place)?.sequence.load(Ordering::Acquire))
     }
 
@@ -207,7 +207,7 @@ impl Space {
     }
 
     /// Checks the live units of each segment against the extents that there are.
-    pub(crate) fn audit(&self, places: impl Iterator<Item = Place>) {
+    pub(crate) fn audit(&self, places: impl Iterator<Item = UnitRange>) {
         let mut live = vec![0; self.segments.len()];
         let mut taken = std::collections::BTreeSet::new();
         for place in places {

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub use accounts::MemoryRanges;
 pub use config::{Config, SpillShape};
 pub use fork::Paused;
-pub use ranges::Kind;
+pub use ranges::EntryKind;
 pub use verbs::Loaded;
 
 use ramfold_codec::encodings::WORD;

@@ -7,7 +7,7 @@ use crate::{Key, StoreError};
 /// What a key's entry is, in [`Store::for_each`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum EntryKind {
     /// The page is one word 512 times.
     SameFilled,
     /// An object in the pool.
@@ -100,7 +100,7 @@ impl Store {
     /// Calls `f` with every key that is here or a ghost, in no order. No lock is held while `f`
     /// runs, so it may call the store. A key that is here from before the call until after it is
     /// seen once, unless it is rekeyed.
-    pub fn for_each(&self, mut f: impl FnMut(Key, Kind)) {
+    pub fn for_each(&self, mut f: impl FnMut(Key, EntryKind)) {
         for number in self.index.leaf_numbers() {
             self.index.read_leaf(number, &mut f);
         }

@@ -1,7 +1,7 @@
 //! Damaged memory is an error, never a wrong page.
 
 use super::{MIB, Page, content, store_of};
-use crate::{Kind, LoadError};
+use crate::{EntryKind, LoadError};
 
 #[test]
 fn every_flipped_bit_of_an_object_is_noticed() {
@@ -83,7 +83,7 @@ fn a_damaged_entry_can_be_seen_replaced_and_forgotten() {
     }
     let mut kinds = Vec::new();
     store.for_each(|_, kind| kinds.push(kind));
-    assert_eq!(kinds, [Kind::Damaged, Kind::Damaged]);
+    assert_eq!(kinds, [EntryKind::Damaged, EntryKind::Damaged]);
     store.store_object(0, 1, b"page").unwrap();
     assert_eq!(store.load(0, |_| ()), Ok(Some(())));
     assert!(!store.invalidate(1));

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use ramfold_sys::PAGE_SIZE;
 
-use crate::{Config, Key, Kind, Loaded, Statistics, Store};
+use crate::{Config, EntryKind, Key, Loaded, Statistics, Store};
 
 /// Whether each page of a range of addresses has memory behind it, by the kernel's account.
 pub(crate) fn present_pages(range: &Range<usize>) -> Vec<bool> {
@@ -68,7 +68,7 @@ fn store_of(pool_bytes_max: usize, reserve_bytes: usize) -> Store {
 fn forget_ghosts(store: &Store) -> u64 {
     let mut ghosts = Vec::new();
     store.for_each(|key, kind| {
-        if kind == Kind::Ghost {
+        if kind == EntryKind::Ghost {
             ghosts.push(key);
         }
     });

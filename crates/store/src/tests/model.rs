@@ -7,7 +7,7 @@ use super::recompression::Halves;
 use super::spill_file::Spilling;
 use super::{MIB, Page, Random, content, forget_ghosts, goes_on, store_of, test_seed};
 use crate::{
-    Choose, Key, Kind, Loaded, Recompressed, Recompression, SpillCounts, SpillError, Store,
+    Choose, EntryKind, Key, Loaded, Recompressed, Recompression, SpillCounts, SpillError, Store,
     StoreError,
 };
 
@@ -96,7 +96,7 @@ impl Model {
         self.replaced += replaced;
         store.for_each(|key, kind| {
             let found = match kind {
-                Kind::Object { encoding, .. } | Kind::Spilled { encoding } => encoding,
+                EntryKind::Object { encoding, .. } | EntryKind::Spilled { encoding } => encoding,
                 _ => return,
             };
             if let Some(page) = self.known.get_mut(&key).and_then(|known| known.page.as_mut())
@@ -181,16 +181,16 @@ impl Model {
         for (key, known) in &self.known {
             let expected = match &known.page {
                 Some(Page::Object { encoding, .. })
-                    if matches!(seen[key], Kind::Spilled { .. }) =>
+                    if matches!(seen[key], EntryKind::Spilled { .. }) =>
                 {
                     spilled += 1;
-                    assert_eq!(seen[key], Kind::Spilled { encoding: *encoding });
+                    assert_eq!(seen[key], EntryKind::Spilled { encoding: *encoding });
                     continue;
                 }
-                None => Kind::Ghost,
-                Some(Page::SameFilled(_)) => Kind::SameFilled,
+                None => EntryKind::Ghost,
+                Some(Page::SameFilled(_)) => EntryKind::SameFilled,
                 Some(Page::Object { encoding, bytes }) => {
-                    Kind::Object { encoding: *encoding, len: bytes.len() }
+                    EntryKind::Object { encoding: *encoding, len: bytes.len() }
                 }
             };
             assert_eq!(seen[key], expected);

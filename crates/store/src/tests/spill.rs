@@ -13,7 +13,7 @@ use super::recompression::Halves;
 use super::spill_file::{Medium, Spilling, TestDisk};
 use super::{MIB, Page, Random, content, goes_on, use_pages};
 use crate::{
-    Choose, Claims, Config, Disk, KEY_BYTES, Key, Kind, LoadError, Loaded, Recompressed,
+    Choose, Claims, Config, Disk, EntryKind, KEY_BYTES, Key, LoadError, Loaded, Recompressed,
     Recompression, Spill, SpillCipher, SpillCounts, SpillError, SpillMemory, SpillShape,
     SpillWriter, Store,
 };
@@ -56,7 +56,7 @@ fn objects_come_back_from_the_file_as_they_were() {
     // What is read stays where it is.
     assert_eq!(spilling.store.statistics(), s);
     spilling.store.for_each(|key, kind| {
-        let spilled = Kind::Spilled { encoding: 1 + (key / 3 % 15) as u8 };
+        let spilled = EntryKind::Spilled { encoding: 1 + (key / 3 % 15) as u8 };
         assert!(kind == spilled || key == 1, "{key}: {kind:?}");
     });
     assert_eq!(spilling.store.invalidate_range(0, u64::MAX), 2001);
@@ -114,7 +114,7 @@ fn the_oldest_leave_first_and_whole_pages_before_them_if_asked() {
     spill.finish(store).unwrap();
     let mut ages = [0; 10];
     store.for_each(|key, kind| {
-        ages[key as usize / 640] += u32::from(matches!(kind, Kind::Spilled { .. }));
+        ages[key as usize / 640] += u32::from(matches!(kind, EntryKind::Spilled { .. }));
     });
     assert!(ages[0] > 550 && ages[2..9] == [0; 7] && ages[9] == 1, "{ages:?}");
 }

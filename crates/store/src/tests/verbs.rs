@@ -1,7 +1,7 @@
 //! What each verb promises, one by one.
 
 use super::{MIB, Page, forget_ghosts, store_of};
-use crate::{Config, Key, Kind, Loaded, Rejects, Store, StoreError};
+use crate::{Config, EntryKind, Key, Loaded, Rejects, Store, StoreError};
 
 fn word(store: &Store, key: Key) -> Option<u64> {
     store
@@ -258,7 +258,7 @@ fn for_each_may_take_what_it_sees() {
     }
     let mut seen = 0;
     store.for_each(|key, kind| {
-        assert_eq!(kind, Kind::Object { encoding: 4, len: 8 });
+        assert_eq!(kind, EntryKind::Object { encoding: 4, len: 8 });
         assert!(store.take(key, |_| ()).unwrap().is_some());
         store.invalidate(key);
         seen += 1;

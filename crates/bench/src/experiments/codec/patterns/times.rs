@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use ramfold_codec::pbpm::Alignment;
-use ramfold_codec::{Aim, Backend, Choice, Codec, PAGE_SIZE, Page};
+use ramfold_codec::{Backend, Choice, Codec, Objective, PAGE_SIZE, Page};
 use serde::Serialize;
 
 use super::super::subjects::ours::Ours;
@@ -54,7 +54,7 @@ fn times(
     rounds: usize,
 ) -> Result<AlignmentTimes> {
     let choice = Choice::Only(Codec::Pbpm(alignment));
-    let mut subject = Ours::new(name, choice, Aim::Speed, Backend::best())?;
+    let mut subject = Ours::new(name, choice, Objective::Speed, Backend::best())?;
     let (mut compress, mut decompress) = (Vec::new(), Vec::new());
     let mut out = [0; ROOM_BYTES];
     let mut back = [0; PAGE_SIZE];

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use ramfold_codec::{
-    Aim, Backend, Choice, Chosen, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES, Page,
+    Backend, Choice, Chosen, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES, Objective, Page,
 };
 
 use super::{OBJECT_BYTES_MAX, Object, Room, Subject, Written};
@@ -12,7 +12,7 @@ pub(super) const DENSITY: &str = "auto-density";
 
 pub(in crate::experiments) struct Ours {
     name: &'static str,
-    aim: Aim,
+    objective: Objective,
     compressor: Chosen<'static>,
     decompressor: Decompressor<'static>,
 }
@@ -23,12 +23,12 @@ impl Ours {
     /// # Errors
     /// When it does not work here.
     pub(in crate::experiments) fn named(name: &str, backend: Backend) -> Result<Option<Ours>> {
-        let (name, aim, choice) = match name.parse::<Choice>() {
-            Ok(choice) => (choice.name(), Aim::Speed, choice),
-            Err(_) if name == DENSITY => (DENSITY, Aim::Density, Choice::Auto),
+        let (name, objective, choice) = match name.parse::<Choice>() {
+            Ok(choice) => (choice.name(), Objective::Speed, choice),
+            Err(_) if name == DENSITY => (DENSITY, Objective::Density, Choice::Auto),
             Err(_) => return Ok(None),
         };
-        Ours::new(name, choice, aim, backend).map(Some)
+        Ours::new(name, choice, objective, backend).map(Some)
     }
 
     /// # Errors
@@ -36,7 +36,7 @@ impl Ours {
     pub(in crate::experiments) fn new(
         name: &'static str,
         choice: Choice,
-        aim: Aim,
+        objective: Objective,
         backend: Backend,
     ) -> Result<Ours> {
         // A handful of subjects live as long as the program.
@@ -46,7 +46,7 @@ impl Ours {
             .with_context(|| format!("cannot decompress {name}"))?;
         let compressor = compressor.with_backend(backend);
         let decompressor = decompressor.with_backend(backend);
-        Ok(Ours { name, aim, compressor, decompressor })
+        Ok(Ours { name, objective, compressor, decompressor })
     }
 }
 
@@ -56,7 +56,7 @@ impl Subject for Ours {
     }
 
     fn compress(&mut self, page: &Page, out: &mut Room) -> Option<Written> {
-        let written = self.compressor.compress(page, self.aim, &mut out[..OBJECT_BYTES_MAX]);
+        let written = self.compressor.compress(page, self.objective, &mut out[..OBJECT_BYTES_MAX]);
         written.ok().map(|(encoding, len)| Written { encoding: encoding.into(), len })
     }
 

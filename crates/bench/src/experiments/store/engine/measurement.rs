@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use ramfold_codec::{Aim, Choice, Encoding, PAGE_SIZE, Page};
+use ramfold_codec::{Choice, Encoding, Objective, PAGE_SIZE, Page};
 use ramfold_engine::{
     Done, Engine, Job, Mailbox, Outcome, Room, Synchronous, Task, Workers, WorkersConfig,
 };
@@ -131,7 +131,7 @@ fn objects(codec: Choice, pages: &[Page]) -> Result<Vec<Object>> {
 }
 
 fn compress() -> Task {
-    Task::Compress { aim: Aim::Speed, object_bytes_max: PAGE_SIZE * 7 / 8 }
+    Task::Compress { objective: Objective::Speed, object_bytes_max: PAGE_SIZE * 7 / 8 }
 }
 
 struct Run {
