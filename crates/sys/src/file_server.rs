@@ -315,6 +315,11 @@ mod tests {
             assert_eq!(unwritten_pages(&file), Ok(0));
         }
         drop(writer);
+        // A child that another test has forked meanwhile has a copy of it for a moment.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while is_open_for_writing(&file) == Some(true) && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
         // A lease is not kept.
         assert_eq!(is_open_for_writing(&file), Some(false));
         std::fs::File::options().write(true).open(&path).unwrap();
