@@ -51,8 +51,9 @@ impl Default for Histogram {
 impl Histogram {
     /// The group of a page.
     pub fn group(page: PageNumber) -> usize {
-        // Of other bits of the hash than those by which pages are picked.
-        (hash(page) & (GROUPS as u64 - 1)) as usize
+        // Of other bits of the hash than those by which pages are picked: the highest, or, for a
+        // trace that is a sample, the lowest.
+        (hash(page) >> (u64::BITS / 2) & (GROUPS as u64 - 1)) as usize
     }
 
     /// An access with that distance, at least 1, which stands for `weight` accesses; `None` is the
@@ -143,6 +144,15 @@ mod tests {
             let last = last_of(bucket(distance));
             assert!(last >= distance && last - distance <= distance / 128, "{distance} {last}");
         }
+    }
+
+    #[test]
+    fn pages_of_a_sample_are_in_all_groups() {
+        let mut pages = [0; GROUPS];
+        for page in (0..64_000).filter(|&page| crate::is_sampled(page, 64)) {
+            pages[Histogram::group(page)] += 1;
+        }
+        assert!(pages.iter().all(|count| (20..200).contains(count)), "{pages:?}");
     }
 
     #[test]
