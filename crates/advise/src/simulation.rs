@@ -16,7 +16,6 @@ use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use ramfold_model::curve::SampledCurve;
-use ramfold_model::reuse::distinct::Distinct;
 use ramfold_model::reuse::shards::{PAGES_USUAL, Shards};
 use ramfold_model::simulate::files::Files;
 use ramfold_model::simulate::lru::Lru;
@@ -279,14 +278,11 @@ struct Survey {
 }
 
 fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
-    let (mut shards, mut distinct) = (Shards::with_pages(PAGES_USUAL), Distinct::default());
+    let mut shards = Shards::with_pages(PAGES_USUAL);
     // As long as they are few, exactly.
     let mut exact = Some(HashSet::new());
-    let mut accesses = 0;
     let (format, header) = read_trace(request, progress, |Access { page, .. }| {
-        accesses += 1;
         shards.access(page);
-        distinct.note(page);
         if let Some(pages) = &mut exact {
             pages.insert(page);
             if pages.len() as u64 > WHOLE_PAGES_MAX {
@@ -294,6 +290,9 @@ fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
             }
         }
     })?;
+    let all_pages = shards.all_pages().round() as u64;
+    let histogram = shards.finish();
+    let accesses = histogram.accesses() as u64;
     if accesses == 0 {
         return Err(Error::Empty { path: request.path.clone() });
     }
@@ -302,8 +301,8 @@ fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
         recorded_one_in: header.map_or(1, |header| header.one_in.into()),
         kind: header.map_or(AddressSpace::Memory, |header| header.kind),
         accesses,
-        pages: exact.map_or_else(|| distinct.pages().round() as u64, |pages| pages.len() as u64),
-        curve: SampledCurve::from_reuse(&shards.finish()),
+        pages: exact.map_or(all_pages, |pages| pages.len() as u64),
+        curve: SampledCurve::from_reuse(&histogram),
     })
 }
 
@@ -314,10 +313,6 @@ fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
 pub fn run(request: &Request, progress: &Progress) -> Result<Report, Error> {
     check_is_file(&request.path)?;
     let survey = survey(request, progress)?;
-    if let Some(path) = &request.save {
-        save(request, &survey, path)
-            .map_err(|source| Error::Save { path: path.clone(), source })??;
-    }
     let usual = survey.pages.div_ceil(WHOLE_PAGES_MAX).next_power_of_two();
     let one_in = survey.recorded_one_in * request.one_in.unwrap_or(usual);
     let pages = survey.pages * survey.recorded_one_in;
@@ -330,7 +325,9 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Report, Error> {
             Simulation { row, policy, miniature: Miniature::new(memory, one_in) }
         }));
     }
-    let done = simulate(request, progress, simulations)?;
+    let save =
+        request.save.as_ref().map(|path| Save::create(request, &survey, path)).transpose()?;
+    let done = simulate(request, progress, simulations, save)?;
     let rows = sizes.iter().enumerate().map(|(row, &memory_bytes)| Row {
         memory_bytes,
         lru_curve: survey.lru_at(resident_pages(memory_bytes, request.object_bytes, pages)),
@@ -356,24 +353,41 @@ impl Survey {
     }
 }
 
-/// Writes the trace in ramfold's format.
-fn save(request: &Request, survey: &Survey, path: &Path) -> io::Result<Result<(), Error>> {
-    let one_in = survey.recorded_one_in * request.one_in.unwrap_or(1);
-    let header = Header {
-        kind: survey.kind,
-        one_in: u32::try_from(one_in).map_err(io::Error::other)?,
-        look_ns: 0,
-    };
-    // A trace shows what a program does: it is for its owner alone.
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let mut writer = Writer::new(BufWriter::new(file), header)?;
-    let mut result = Ok(());
-    let read = read_trace(request, &Progress::default(), |access| {
-        if result.is_ok() && is_sampled(access.page, one_in) {
-            result = writer.write(access);
+/// The trace in ramfold's format, while it is read.
+struct Save<'a> {
+    path: &'a Path,
+    one_in: u64,
+    /// What became of it so far.
+    written: io::Result<Writer<BufWriter<File>>>,
+}
+
+impl<'a> Save<'a> {
+    fn create(request: &Request, survey: &Survey, path: &'a Path) -> Result<Save<'a>, Error> {
+        let one_in = survey.recorded_one_in * request.one_in.unwrap_or(1);
+        let create = || {
+            let one_in = u32::try_from(one_in).map_err(io::Error::other)?;
+            let header = Header { kind: survey.kind, one_in, look_ns: 0 };
+            // A trace shows what a program does: it is for its owner alone.
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+            Writer::new(BufWriter::new(file), header)
+        };
+        let written = Ok(create().map_err(|source| Error::Save { path: path.to_owned(), source })?);
+        Ok(Save { path, one_in, written })
+    }
+
+    fn access(&mut self, access: Access) {
+        if let Ok(writer) = &mut self.written
+            && is_sampled(access.page, self.one_in)
+            && let Err(error) = writer.write(access)
+        {
+            self.written = Err(error);
         }
-    });
-    result.and_then(|()| writer.finish(0).map(drop)).map(|()| read.map(drop))
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        let finished = self.written.and_then(|writer| writer.finish(0));
+        finished.map(drop).map_err(|source| Error::Save { path: self.path.to_owned(), source })
+    }
 }
 
 fn check_is_file(path: &Path) -> Result<(), Error> {
@@ -424,6 +438,7 @@ fn simulate(
     request: &Request,
     progress: &Progress,
     simulations: Vec<Simulation>,
+    mut save: Option<Save<'_>>,
 ) -> Result<Vec<Simulation>, Error> {
     let threads =
         thread::available_parallelism().map_or(1, usize::from).min(simulations.len().max(1));
@@ -452,8 +467,11 @@ fn simulate(
             senders.iter().for_each(|sender| drop(sender.send(Arc::clone(&batch))));
         };
         let mut batch = Vec::with_capacity(BATCH);
-        let result = read_trace(request, progress, |Access { page, .. }| {
-            batch.push(page);
+        let result = read_trace(request, progress, |access| {
+            if let Some(save) = &mut save {
+                save.access(access);
+            }
+            batch.push(access.page);
             if batch.len() == BATCH {
                 send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)));
             }
@@ -468,6 +486,7 @@ fn simulate(
             }
         }
         result?;
+        save.map_or(Ok(()), Save::finish)?;
         let order =
             |one: &Simulation| request.policies.iter().position(|&policy| policy == one.policy);
         done.sort_by_key(|one| (one.row, order(one)));
