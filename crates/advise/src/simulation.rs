@@ -366,7 +366,7 @@ impl<'a> Save<'a> {
         let one_in = survey.recorded_one_in * request.one_in.unwrap_or(1);
         let create = || {
             let one_in = u32::try_from(one_in).map_err(io::Error::other)?;
-            let header = Header { kind: survey.kind, one_in, look_ns: 0 };
+            let header = Header { kind: survey.kind, one_in, look_ns: 0, block_pages: 1 };
             // A trace shows what a program does: it is for its owner alone.
             let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
             Writer::new(BufWriter::new(file), header)

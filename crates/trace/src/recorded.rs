@@ -4,9 +4,12 @@
 //! header  "RFPAGES" and the version (8 bytes)
 //!         N: one page in N was looked at (4 bytes)    kind: 0 memory, 1 files (4 bytes)
 //!         nanoseconds between two looks (8 bytes)
+//!         B: pages that are looked at together (4 bytes)    0 (4 bytes)
 //! block   length (4 bytes)   records (4 bytes)   XXH3 of what follows (8 bytes)   records
-//! record  time since the record before, in microseconds: a varint
+//! record  microseconds since the record before, times 8, and what happened: a varint
 //!         page less that of the record before, by zigzag: a varint
+//!         where it is 1 or 4: for how many microseconds the page was watched: a varint
+//! notes   a block of 2^32 - 1 records: a text in UTF-8, or the next part of one
 //! end     a block of length 0, whose records are the number that was lost
 //! ```
 //!
@@ -14,9 +17,14 @@
 //! Zigzag makes small numbers of small negative ones. The first record of a block counts from time
 //! and page 0, so a block can be read by itself. A page of files is `file << 32 | page of the
 //! file`, where files are numbered as they were first seen.
+//!
+//! What happened is a number: 0 an access, and with watched pages 1 the first access since the page
+//! is watched, 2 the page is there, 3 it is gone, 4 it was watched until now and not accessed.
+//! [`What`] says more.
 
 use std::io::{self, Read, Write};
 
+use ramfold_model::PageNumber;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Access, Error, Format, read_some};
@@ -24,14 +32,19 @@ use crate::{Access, Error, Format, read_some};
 /// What a trace begins with, before the version.
 pub const MAGIC: &[u8] = b"RFPAGES";
 /// The version that this program reads and writes.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
-const HEADER_BYTES: usize = 24;
+const HEADER_BYTES: usize = 32;
 const BLOCK_HEADER_BYTES: usize = 16;
 /// A block is written when it has this many bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 /// The longest block that is read: a longer one is none of ours.
 const BLOCK_BYTES_MAX: usize = 2 * BLOCK_BYTES;
+
+/// Records of a block that holds notes.
+const NOTES: u32 = u32::MAX;
+/// Bits of a record's first number that say what happened.
+const WHAT_BITS: u32 = 3;
 
 /// What pages are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +64,69 @@ pub struct Header {
     pub one_in: u32,
     /// Accesses to a page that follow each other within this time are one. Nanoseconds.
     pub look_ns: u64,
+    /// Pages that are looked at together: with 1 each by its hash, else aligned blocks of so many
+    /// of which one in `one_in` is looked at ([`crate::recorded`] does not choose them).
+    pub block_pages: u32,
+}
+
+/// What happened to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It was accessed.
+    Accessed,
+    /// It was accessed, the first time since it is watched. Before that, since the event before, it
+    /// may have been accessed unseen.
+    Touched {
+        /// How long it was watched. Microseconds.
+        watched_us: u64,
+    },
+    /// It was seen to be there, which it was not at the look before: its first access.
+    Appeared,
+    /// It was given back.
+    Gone,
+    /// It was not accessed while it was watched, and is not watched any more.
+    Untouched {
+        /// How long it was watched. Microseconds.
+        watched_us: u64,
+    },
+}
+
+/// What happened to a page, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Microseconds since the beginning of the trace.
+    pub time_us: u64,
+    /// The page.
+    pub page: PageNumber,
+    /// What happened.
+    pub what: What,
+}
+
+impl Event {
+    /// As other traces have it; `None` for what is no access.
+    pub fn access(self) -> Option<Access> {
+        let is_access = matches!(self.what, What::Accessed | What::Touched { .. } | What::Appeared);
+        is_access.then_some(Access { time: self.time_us, page: self.page })
+    }
+}
+
+impl From<Access> for Event {
+    fn from(Access { time, page }: Access) -> Event {
+        Event { time_us: time, page, what: What::Accessed }
+    }
+}
+
+impl What {
+    /// Its number, and how long the page was watched where it says so.
+    fn number(self) -> (u64, Option<u64>) {
+        match self {
+            What::Accessed => (0, None),
+            What::Touched { watched_us } => (1, Some(watched_us)),
+            What::Appeared => (2, None),
+            What::Gone => (3, None),
+            What::Untouched { watched_us } => (4, Some(watched_us)),
+        }
+    }
 }
 
 impl Header {
@@ -60,7 +136,8 @@ impl Header {
         bytes[7] = VERSION;
         bytes[8..12].copy_from_slice(&self.one_in.to_le_bytes());
         bytes[12..16].copy_from_slice(&u32::from(self.kind == AddressSpace::Files).to_le_bytes());
-        bytes[16..].copy_from_slice(&self.look_ns.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.look_ns.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.block_pages.to_le_bytes());
         bytes
     }
 
@@ -85,7 +162,11 @@ impl Header {
         if one_in == 0 {
             return Err(refused(8, "no page was looked at"));
         }
-        Ok(Header { kind, one_in, look_ns: number(&bytes[16..]) })
+        let block_pages = number(&bytes[24..28]) as u32;
+        if block_pages == 0 {
+            return Err(refused(24, "its blocks have no page"));
+        }
+        Ok(Header { kind, one_in, look_ns: number(&bytes[16..24]), block_pages })
     }
 }
 
@@ -99,11 +180,15 @@ pub struct Writer<W: Write> {
     output: W,
     block: Vec<u8>,
     records: u32,
-    last: Access,
+    last: Place,
 }
 
-/// Before the first record of a block.
-const START: Access = Access { time: 0, page: 0 };
+/// From where a record counts: that before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    time_us: u64,
+    page: PageNumber,
+}
 
 impl<W: Write> Writer<W> {
     /// Writes the header.
@@ -112,21 +197,46 @@ impl<W: Write> Writer<W> {
     /// When that cannot be written.
     pub fn new(mut output: W, header: Header) -> io::Result<Writer<W>> {
         output.write_all(&header.to_bytes())?;
-        Ok(Writer { output, block: Vec::with_capacity(BLOCK_BYTES), records: 0, last: START })
+        Ok(Writer {
+            output,
+            block: Vec::with_capacity(BLOCK_BYTES),
+            records: 0,
+            last: Place::default(),
+        })
     }
 
-    /// An access; its time is in microseconds.
+    /// An event.
     ///
     /// # Errors
     /// When a block cannot be written.
-    pub fn write(&mut self, access: Access) -> io::Result<()> {
+    pub fn write(&mut self, event: impl Into<Event>) -> io::Result<()> {
+        let Event { time_us, page, what } = event.into();
         // One that was recorded late counts as made then.
-        let time = access.time.max(self.last.time);
-        push_varint(&mut self.block, time - self.last.time);
-        push_varint(&mut self.block, zigzag(access.page.wrapping_sub(self.last.page) as i64));
-        self.last = Access { time, page: access.page };
+        let time_us = time_us.max(self.last.time_us);
+        let (number, watched_us) = what.number();
+        let later = (time_us - self.last.time_us).min(u64::MAX >> WHAT_BITS);
+        push_varint(&mut self.block, later << WHAT_BITS | number);
+        push_varint(&mut self.block, zigzag(page.wrapping_sub(self.last.page) as i64));
+        if let Some(watched_us) = watched_us {
+            push_varint(&mut self.block, watched_us);
+        }
+        self.last = Place { time_us: self.last.time_us + later, page };
         self.records += 1;
         if self.block.len() >= BLOCK_BYTES { self.write_block() } else { Ok(()) }
+    }
+
+    /// A text about the trace. Several are one, in their order.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_notes(&mut self, text: &str) -> io::Result<()> {
+        self.write_block()?;
+        for part in text.as_bytes().chunks(BLOCK_BYTES) {
+            let header = block_header(part.len() as u32, NOTES, xxh3_64(part));
+            self.output.write_all(&header)?;
+            self.output.write_all(part)?;
+        }
+        Ok(())
     }
 
     fn write_block(&mut self) -> io::Result<()> {
@@ -137,7 +247,7 @@ impl<W: Write> Writer<W> {
         self.output.write_all(&header)?;
         self.output.write_all(&self.block)?;
         self.block.clear();
-        (self.records, self.last) = (0, START);
+        (self.records, self.last) = (0, Place::default());
         Ok(())
     }
 
@@ -204,7 +314,10 @@ pub struct Reader<R> {
     at: usize,
     /// Records of the block that were not given yet.
     records: u32,
-    last: Access,
+    last: Place,
+    notes: Vec<u8>,
+    /// Events that could not be recorded.
+    lost: u32,
     /// Where the next block begins.
     offset: u64,
     is_over: bool,
@@ -227,7 +340,9 @@ impl<R: Read> Reader<R> {
             block: Vec::new(),
             at: 0,
             records: 0,
-            last: START,
+            last: Place::default(),
+            notes: Vec::new(),
+            lost: 0,
             offset: HEADER_BYTES as u64,
             is_over: false,
         })
@@ -236,6 +351,19 @@ impl<R: Read> Reader<R> {
     /// What the trace says of itself.
     pub fn header(&self) -> Header {
         self.header
+    }
+
+    /// Events that could not be recorded: known at the end.
+    pub fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// The notes, of which all are known at the end.
+    ///
+    /// # Errors
+    /// When they are no text.
+    pub fn notes(&self) -> Result<&str, Error> {
+        str::from_utf8(&self.notes).map_err(|_| self.refused("its notes are no text"))
     }
 
     fn refused(&self, why: &str) -> Error {
@@ -263,44 +391,67 @@ impl<R: Read> Reader<R> {
         if number(&header[8..]) != xxh3_64(&self.block) {
             return Err(self.refused("the checksum of a block is not that of its content"));
         }
-        self.is_over = bytes == 0;
-        self.records = if self.is_over { 0 } else { number(&header[4..8]) as u32 };
-        if !self.is_over && self.records == 0 {
-            return Err(self.refused("a block has no record"));
+        (self.at, self.last) = (0, Place::default());
+        match number(&header[4..8]) as u32 {
+            lost if bytes == 0 => (self.is_over, self.lost) = (true, lost),
+            0 => return Err(self.refused("a block has no record")),
+            NOTES => {
+                self.notes.append(&mut self.block);
+                self.end_block(bytes);
+            }
+            records => self.records = records,
         }
-        (self.at, self.last) = (0, START);
         Ok(())
     }
 
-    fn record(&mut self) -> Result<Option<Access>, Error> {
-        if self.records == 0 && !self.is_over {
+    fn end_block(&mut self, bytes: usize) {
+        self.offset += (BLOCK_HEADER_BYTES + bytes) as u64;
+    }
+
+    fn record(&mut self) -> Result<Option<Event>, Error> {
+        while self.records == 0 && !self.is_over {
             self.read_block()?;
         }
         if self.is_over {
             return Ok(None);
         }
-        let later = take_varint(&self.block, &mut self.at);
-        let distance = take_varint(&self.block, &mut self.at);
-        let (Some(later), Some(distance)) = (later, distance) else {
-            return Err(self.refused("a block has fewer records than it says"));
-        };
-        let time = self.last.time.checked_add(later);
-        let time = time.ok_or_else(|| self.refused("a time is beyond all times"))?;
-        let page = self.last.page.wrapping_add_signed(unzigzag(distance));
-        self.last = Access { time, page };
+        let event = self.take_event()?;
+        self.last = Place { time_us: event.time_us, page: event.page };
         self.records -= 1;
         if self.records == 0 {
             if self.at < self.block.len() {
                 return Err(self.refused("a block has more records than it says"));
             }
-            self.offset += (BLOCK_HEADER_BYTES + self.block.len()) as u64;
+            self.end_block(self.block.len());
         }
-        Ok(Some(self.last))
+        Ok(Some(event))
+    }
+
+    fn take_event(&mut self) -> Result<Event, Error> {
+        let later = self.take_number()?;
+        let distance = self.take_number()?;
+        let what = match later & ((1 << WHAT_BITS) - 1) {
+            0 => What::Accessed,
+            1 => What::Touched { watched_us: self.take_number()? },
+            2 => What::Appeared,
+            3 => What::Gone,
+            4 => What::Untouched { watched_us: self.take_number()? },
+            _ => return Err(self.refused("something happened that is not known")),
+        };
+        let time_us = self.last.time_us.checked_add(later >> WHAT_BITS);
+        let time_us = time_us.ok_or_else(|| self.refused("a time is beyond all times"))?;
+        let page = self.last.page.wrapping_add_signed(unzigzag(distance));
+        Ok(Event { time_us, page, what })
+    }
+
+    fn take_number(&mut self) -> Result<u64, Error> {
+        take_varint(&self.block, &mut self.at)
+            .ok_or_else(|| self.refused("a block has fewer records than it says"))
     }
 }
 
 impl<R: Read> Iterator for Reader<R> {
-    type Item = Result<Access, Error>;
+    type Item = Result<Event, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.record().transpose()
@@ -313,33 +464,63 @@ mod tests {
 
     use super::*;
 
-    const HEADER: Header = Header { kind: AddressSpace::Files, one_in: 64, look_ns: 100_000_000 };
+    const HEADER: Header =
+        Header { kind: AddressSpace::Files, one_in: 64, look_ns: 100_000_000, block_pages: 8 };
 
-    fn written(accesses: &[Access]) -> Vec<u8> {
+    fn written(events: &[Event]) -> Vec<u8> {
         let mut writer = Writer::new(Vec::new(), HEADER).unwrap();
-        accesses.iter().for_each(|&access| writer.write(access).unwrap());
+        events.iter().for_each(|&event| writer.write(event).unwrap());
         writer.finish(3).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> Result<Vec<Access>, Error> {
+    fn read(bytes: &[u8]) -> Result<Vec<Event>, Error> {
         Reader::new(bytes)?.collect()
     }
 
-    fn some(count: u64) -> Vec<Access> {
-        (0..count).map(|nth| Access { time: nth * 37, page: (nth * nth % 100_003) << 20 }).collect()
+    fn event(time_us: u64, page: u64, kind: u64) -> Event {
+        let watched_us = page ^ time_us;
+        let what = match kind % 5 {
+            0 => What::Accessed,
+            1 => What::Touched { watched_us },
+            2 => What::Appeared,
+            3 => What::Gone,
+            _ => What::Untouched { watched_us },
+        };
+        Event { time_us, page, what }
+    }
+
+    fn some(count: u64) -> Vec<Event> {
+        (0..count).map(|nth| event(nth * 37, (nth * nth % 100_003) << 20, nth)).collect()
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            mut accesses in prop::collection::vec((any::<u64>(), any::<u64>()), 0..2000)
+            mut events in prop::collection::vec((0..1u64 << 60, any::<u64>(), any::<u64>()), 0..2000)
         ) {
-            accesses.sort_unstable_by_key(|access| access.0);
-            let accesses: Vec<_> =
-                accesses.into_iter().map(|(time, page)| Access { time, page }).collect();
-            let bytes = written(&accesses);
+            events.sort_unstable_by_key(|event| event.0);
+            let events: Vec<_> =
+                events.into_iter().map(|(time, page, kind)| event(time, page, kind)).collect();
+            let bytes = written(&events);
             prop_assert_eq!(Reader::new(&bytes[..]).unwrap().header(), HEADER);
-            prop_assert_eq!(read(&bytes).unwrap(), accesses);
+            prop_assert_eq!(read(&bytes).unwrap(), events);
+        }
+
+        #[test]
+        fn notes_are_one_text(
+            parts in prop::collection::vec((".{0,300}", 0..400usize), 0..5), count in 0..300u64,
+        ) {
+            let mut writer = Writer::new(Vec::new(), HEADER).unwrap();
+            let parts: Vec<String> = parts.into_iter().map(|(part, n)| part.repeat(n)).collect();
+            for part in &parts {
+                some(count).into_iter().for_each(|event| writer.write(event).unwrap());
+                writer.write_notes(part).unwrap();
+            }
+            let bytes = writer.finish(7).unwrap();
+            let mut reader = Reader::new(&bytes[..]).unwrap();
+            let events = reader.by_ref().collect::<Result<Vec<_>, _>>().unwrap();
+            prop_assert_eq!(events.len() as u64, count * parts.len() as u64);
+            prop_assert_eq!((reader.notes().unwrap(), reader.lost()), (&*parts.concat(), 7));
         }
 
         #[test]
@@ -370,9 +551,8 @@ mod tests {
     #[test]
     fn it_is_compact() {
         // A loop over 1 GiB of which one page in 64 is looked at, an access each 10 us.
-        let accesses: Vec<_> = (0..100_000)
-            .map(|nth| Access { time: nth * 10, page: (1 << 35) | (nth * 64 % 262_144) })
-            .collect();
+        let accesses: Vec<_> =
+            (0..100_000).map(|nth| event(nth * 10, (1 << 35) | (nth * 64 % 262_144), 0)).collect();
         let bytes = written(&accesses).len() as f64 / 100_000.0;
         assert!(bytes < 3.1, "{bytes}");
     }
@@ -381,10 +561,10 @@ mod tests {
     fn a_time_that_goes_back_is_now() {
         let mut writer = Writer::new(Vec::new(), HEADER).unwrap();
         for time in [5, 3, 9] {
-            writer.write(Access { time, page: time }).unwrap();
+            writer.write(event(time, time, 0)).unwrap();
         }
         let times: Vec<_> =
-            read(&writer.finish(0).unwrap()).unwrap().iter().map(|access| access.time).collect();
+            read(&writer.finish(0).unwrap()).unwrap().iter().map(|event| event.time_us).collect();
         assert_eq!(times, [5, 5, 9]);
     }
 
@@ -395,7 +575,7 @@ mod tests {
         let error = read(&bytes).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the trace is of version 9; this ramfold reads version 1: record it again"
+            "the trace is of version 9; this ramfold reads version 2: record it again"
         );
     }
 }

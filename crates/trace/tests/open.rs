@@ -26,7 +26,7 @@ fn compress(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn recorded() -> Vec<u8> {
-    let header = Header { kind: AddressSpace::Memory, one_in: 1, look_ns: 0 };
+    let header = Header { kind: AddressSpace::Memory, one_in: 1, look_ns: 0, block_pages: 1 };
     let mut writer = Writer::new(Vec::new(), header).unwrap();
     for page in [7, 8, 7] {
         writer.write(Access { time: page, page }).unwrap();
