@@ -94,7 +94,7 @@ impl Monitor {
             if mapping.is_main_stack() {
                 self.mappings.main_stack = range.clone();
             }
-            if !register(agent, active, range) && mapping.writable {
+            if !register_if_large(agent, active, range) && mapping.writable {
                 unregistered += mapping.range.len() as u64;
             }
         });
@@ -131,7 +131,7 @@ impl Monitor {
                 && mapping.is_private_anonymous()
                 && mapping.range.end >= range.end
                 && !agent.owns(&mapping.range)
-                && !register(agent, active, mapping.range)
+                && !register_if_large(agent, active, mapping.range)
             {
                 self.mappings.unregistered_bytes += range.len() as u64;
             }
@@ -146,14 +146,16 @@ impl Monitor {
     }
 }
 
-/// Registers a private anonymous mapping that is large enough. `false`: it is not.
+/// Registers a private anonymous mapping that is large enough. `false`: it is not, or not as such.
+fn register_if_large(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+    range.len() >= MAPPING_BYTES_MIN && register(agent, active, range)
+}
+
+/// Registers private anonymous memory. `false`: it is not, or not as such.
 ///
 /// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has
 /// changed since the look is registered as what it has become, or not.
-fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
-    if range.len() < MAPPING_BYTES_MIN {
-        return false;
-    }
+pub(super) fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
     let mut core = agent.lock_core();
     if core.regions.contains(&range) {
         return true;
