@@ -2,11 +2,13 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`contents`] | how small pages become, by codec |
 //! | [`observation`] | what was measured of a program, a process, a dump or files |
 //! | [`simulation`] | runs replacement policies over a trace, at several sizes at once |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
 
+pub mod contents;
 pub mod observation;
 pub mod simulation;
