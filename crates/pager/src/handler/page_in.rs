@@ -14,7 +14,7 @@ use super::content::Content;
 use super::{Handler, Served, made, wake};
 use crate::agent::{Active, Agent, Context};
 use crate::cost;
-use crate::kernel::{Kernel, time};
+use crate::kernel::Kernel;
 use crate::page::{self, PageNumber};
 use crate::take::{retained, watch};
 
@@ -184,7 +184,7 @@ pub(super) fn note_returned(context: &mut Context<'_>, page: PageNumber, is_stre
     let Context { agent, active, .. } = *context;
     let counters = &agent.process().counters;
     context.core.victims.note_returned(page);
-    watch::note_touched(agent, &mut context.core.watch, page, time::monotonic_ns());
+    watch::note_touched(agent, &mut context.core.watch, page);
     let mark = if is_streamed && context.core.victims.preferred() == VictimKind::Streamed {
         Reuse::default()
     } else {

@@ -151,15 +151,25 @@ fn register_if_large(agent: &Agent, active: &Active, range: Range<usize>) -> boo
     range.len() >= MAPPING_BYTES_MIN && register(agent, active, range)
 }
 
-/// Registers private anonymous memory. `false`: it is not, or not as such.
-///
-/// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has
-/// changed since the look is registered as what it has become, or not.
+/// Registers private anonymous memory. `false`: it is not, or not as such, or the program moves
+/// some just now.
 pub(super) fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
-    let mut core = agent.lock_core();
-    if core.regions.contains(&range) {
+    if agent.lock_core().regions.contains(&range) {
         return true;
     }
+    if !agent.move_gate.begin_register() {
+        agent.lock_core().rescan_wanted = true;
+        return false;
+    }
+    let registered = register_between_moves(agent, active, range);
+    agent.move_gate.end_register();
+    registered
+}
+
+/// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has
+/// changed since the look is registered as what it has become, or not.
+fn register_between_moves(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+    let mut core = agent.lock_core();
     // What cannot be taken for its access is registered all the same: what is reserved without
     // access today is made writable tomorrow, and is then known from its first page on. A part of
     // the range may be gone since the look: registering passes over the hole, and what the program

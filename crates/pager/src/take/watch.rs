@@ -113,11 +113,11 @@ impl Watch {
     }
 
     /// A page was taken, by whomever.
-    pub(crate) fn note_taken(&mut self, page: PageNumber, now_ns: u64) {
+    pub(crate) fn note_taken(&mut self, page: PageNumber, now_ns: impl Fn() -> u64) {
         if let Some(page) = self.page(page) {
             page.is_there = true;
             if page.taken_ns == 0 {
-                page.taken_ns = now_ns;
+                page.taken_ns = now_ns();
             }
         }
     }
@@ -132,12 +132,13 @@ impl Watch {
     }
 
     /// A page was asked for, and is back. What there is to tell of it.
-    fn note_touched(&mut self, page: PageNumber, now_ns: u64) -> Option<PageEvent> {
+    fn note_touched(&mut self, page: PageNumber, now_ns: impl Fn() -> u64) -> Option<PageEvent> {
         let watched = self.page(page)?;
         let taken_ns = core::mem::take(&mut watched.taken_ns);
         if taken_ns == 0 {
             return None;
         }
+        let now_ns = now_ns();
         let watched_ns = now_ns.saturating_sub(taken_ns);
         watched.delay = watched.delay.after(watched_ns);
         watched.due_ns = now_ns + watched.delay.ns();
@@ -158,8 +159,8 @@ impl Watch {
 }
 
 /// A page was asked for, and is back.
-pub(crate) fn note_touched(agent: &Agent, watch: &mut Watch, page: PageNumber, now_ns: u64) {
-    if let Some(event) = watch.note_touched(page, now_ns) {
+pub(crate) fn note_touched(agent: &Agent, watch: &mut Watch, page: PageNumber) {
+    if let Some(event) = watch.note_touched(page, time::monotonic_ns) {
         agent.session().watch.put(event);
     }
 }
@@ -228,15 +229,15 @@ mod tests {
         watch.begin(3);
         watch.insert(2);
         let page = 2 * BLOCK_PAGES + 4;
-        watch.note_taken(page + BLOCK_PAGES, 1_000_000);
-        watch.note_taken(page, 5_000_000);
+        watch.note_taken(page + BLOCK_PAGES, || 1_000_000);
+        watch.note_taken(page, || 5_000_000);
         // Taken again before it was asked for: it was put back and is watched on.
-        watch.note_taken(page, 7_000_000);
-        assert_eq!(watch.note_touched(page + 1, 8_000_000), None);
-        let event = watch.note_touched(page, 9_000_000).unwrap();
+        watch.note_taken(page, || 7_000_000);
+        assert_eq!(watch.note_touched(page + 1, || 8_000_000), None);
+        let event = watch.note_touched(page, || 9_000_000).unwrap();
         let told = (event.process, event.page, event.time_us, event.watched_us, event.what);
         assert_eq!(told, (3, page, 9000, 4000, Watched::Touched));
-        assert_eq!(watch.note_touched(page, 9_500_000), None);
+        assert_eq!(watch.note_touched(page, || 9_500_000), None);
         let block = watch.block(0).unwrap();
         assert!(block.pages[4].is_there && block.pages[4].due_ns > 9_000_000);
     }
