@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`contents`] | how small pages become, by codec |
 //! | [`observation`] | what was measured of a program, a process, a dump or files |
+//! | [`progress`] | how far any of that is |
 //! | [`simulation`] | runs replacement policies over a trace, at several sizes at once |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
@@ -11,4 +12,5 @@
 
 pub mod contents;
 pub mod observation;
+pub mod progress;
 pub mod simulation;
