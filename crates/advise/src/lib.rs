@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`contents`] | how small pages become, by codec |
+//! | [`measure`] | measures processes, control groups, dumps and files, without an agent |
 //! | [`observation`] | what was measured of a program, a process, a dump or files |
 //! | [`progress`] | how far any of that is |
 //! | [`simulation`] | runs replacement policies over a trace, at several sizes at once |
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod contents;
+pub mod measure;
 pub mod observation;
 pub mod progress;
 pub mod simulation;
