@@ -175,6 +175,53 @@ fn an_interruption_leaves_what_was_seen() {
     check_memory(&observation, 600);
 }
 
+/// Has 24 MiB, of which a child has the same since a fork, and 8 MiB of its own in huge pages where
+/// the kernel has some.
+const FORKED: &str = r#"
+import mmap, os, sys
+def memory(mib):
+    return mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+shared, own = memory(24), memory(8)
+shared.madvise(mmap.MADV_NOHUGEPAGE)
+own.madvise(mmap.MADV_HUGEPAGE)
+for page in range(0, 24 << 20, 4096):
+    shared[page] = 1
+ready = os.pipe()
+if os.fork() == 0:
+    os.close(ready[0])
+    os.close(1)
+    sys.stdin.read()
+    os._exit(0)
+for page in range(0, 8 << 20, 4096):
+    own[page] = 1
+print("ready", flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn what_is_shared_since_a_fork_is_not_counted() {
+    let _alone = alone();
+    let mut command = Command::new("python3");
+    command.args(["-c", FORKED]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    // Dropped after its input, whose end ends the child.
+    let mut program = Program(command.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(program.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let observation = measure::process(program.pid(), &lasting(0.5), &Progress::default()).unwrap();
+    drop(program.0.stdin.take());
+    let need = observation.need_bytes >> 20;
+    assert!((8..24).contains(&need), "{need} MiB");
+    assert!(says(&observation, "are shared with other processes since a fork"));
+    let pages: usize =
+        observation.contents.blocks.iter().map(|block| block.charged_bytes.len()).sum();
+    assert!(pages > 0 && pages as u64 * 4096 <= observation.need_bytes, "{pages}");
+    let huge = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if huge.is_ok_and(|enabled| !enabled.contains("[never]")) {
+        // The kernel may have had no huge page to give.
+        eprintln!("huge pages: {}", says(&observation, "lie in huge pages"));
+    }
+}
+
 fn refused(pid: u32) -> String {
     measure::process(pid, &lasting(0.2), &Progress::default()).unwrap_err().to_string()
 }

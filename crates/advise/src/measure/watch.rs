@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ramfold_codec::PAGE_SIZE;
 use ramfold_sys::Errno;
+use ramfold_sys::cgroup;
 use ramfold_sys::other_process::{AnonymousMapping, OtherProcess, tracks_writes};
 use ramfold_sys::time::thread_cpu_ns;
 
@@ -23,6 +24,8 @@ const BLOCKS_MIN: f64 = 4.0;
 /// Sizes that are noted in all, and the time between two of them at least.
 const SIZES: f64 = 200.0;
 const SIZES_APART: Duration = Duration::from_millis(500);
+/// What processes under `ramfold run` have mapped.
+const SESSION: &[u8] = b"ramfold-session";
 /// Time between two looks whether the user has had enough.
 const TICK: Duration = Duration::from_millis(100);
 /// The shortest time that is measured.
@@ -83,6 +86,7 @@ pub(super) struct Watch<'a> {
     refused: BTreeSet<u32>,
     first_refused: Option<Refused>,
     processors: u32,
+    has_ramfold: bool,
     sizes: Vec<Size>,
     size_due: Instant,
     raw: Vec<Raw>,
@@ -119,6 +123,7 @@ impl<'a> Watch<'a> {
             refused: BTreeSet::new(),
             first_refused: None,
             processors: 0,
+            has_ramfold: false,
             sizes: Vec::new(),
             size_due: began,
             raw: Vec::new(),
@@ -178,7 +183,10 @@ impl<'a> Watch<'a> {
             }
             let Ok(process) = OtherProcess::open(pid) else { continue };
             let Ok(status) = process.status() else { continue };
-            self.processors = self.processors.max(status.processors);
+            let quota = cgroup::processors_of(pid).map_or(u32::MAX, |quota| quota.ceil() as u32);
+            self.processors = self.processors.max(status.processors.min(quota));
+            // A thread of the kernel, or one of another user, has none that can be seen.
+            self.has_ramfold |= process.has_mapping_of(SESSION).unwrap_or(false);
             let next = self.numbers.len() as u64;
             // One with the number of another that ended is taken for it.
             let number = *self.numbers.entry(pid).or_insert(next);
@@ -374,6 +382,13 @@ impl<'a> Watch<'a> {
             "the longest window of time is {longest:.1} s: what is touched less often counts as \
              never touched again"
         ));
+        if self.has_ramfold {
+            add(format!(
+                "{} runs under ramfold already: what is compressed counts as it is, and is neither \
+                 in the windows nor told apart from other memory",
+                self.target.name
+            ));
+        }
         if self.huge > 0 {
             add(format!(
                 "{} lie in huge pages, of which a touch of any part counts as a touch of all: less \
