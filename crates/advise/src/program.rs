@@ -1,7 +1,6 @@
 //! Observes a program from its start on: the agent is in its processes, and watches a sample of
 //! their pages ([`ramfold_launch::Launch::watch_pages`]).
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +16,8 @@ use ramfold_trace::PAGE_SIZE;
 use ramfold_trace::recorded::{Event, What};
 
 use crate::contents::{self, Sampler};
-use crate::observation::{BLOCK_PAGES, Contents, Machine, Observation, Size, Subject, WholeRun};
+use crate::measure;
+use crate::observation::{BLOCK_PAGES, Contents, Observation, Size, Subject, WholeRun};
 
 /// Between two looks at how much memory the program has.
 const LOOK: Duration = Duration::from_millis(20);
@@ -36,9 +36,9 @@ pub enum Error {
     /// It is not known how it ended.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// What the machine has.
-    #[error("cannot find out how much RAM there is")]
-    Machine(#[source] io::Error),
+    /// It is not known what the machine has.
+    #[error(transparent)]
+    Machine(#[from] measure::Error),
     /// It ran without the agent.
     #[error("the program ran without ramfold, so nothing was seen of its memory: {0}")]
     Without(String),
@@ -135,7 +135,7 @@ pub fn observe(
             }
         }
     });
-    let machine = Machine::here().map_err(Error::Machine)?;
+    let machine = measure::own_machine()?;
     let began_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let processor_before = children_processor_s();
     let began = Instant::now();
