@@ -57,7 +57,7 @@ use crate::handler::Handler;
 use crate::kernel::model::{Model, Random};
 use crate::kernel::{proc, time};
 use crate::monitor::{Monitor, Sleep};
-use crate::session::{OwnedSession, Process, Session};
+use crate::session::{OwnedSession, Process, Session, Watched};
 use crate::spill::{self, SpillAccess};
 use crate::staging::CHUNK_PAGES;
 
@@ -492,6 +492,7 @@ impl Simulation {
             // What is brought in stays.
             self.session.target_bytes.store(CAP_BYTES, Ordering::Relaxed);
             self.session.cold_after_ns.store(0, Ordering::Relaxed);
+            self.session.watch.begin(0);
         }
         assert_eq!(self.model.state().check_all(), 0);
         self.model.state().finish_children();
@@ -510,6 +511,9 @@ fn session_options(simulation: &Simulation) {
     if shared.once_in(4) {
         session.cold_after_ns.store(COLD_AFTER_NS, Ordering::Relaxed);
         session.slowdown_ppm.store(1_000_000, Ordering::Relaxed);
+    }
+    if shared.once_in(4) {
+        session.watch.begin(1_000_000);
     }
 }
 
@@ -571,6 +575,7 @@ struct Sums {
     refused_shared: u64,
     objects_kept: u64,
     pages_unshared: u64,
+    pages_watched: u64,
 }
 
 impl Sums {
@@ -598,6 +603,8 @@ impl Sums {
         self.refused_shared += count(&counters.refused_shared);
         self.objects_kept += count(&counters.objects_kept);
         self.pages_unshared += count(&counters.pages_unshared);
+        let seen = core::iter::from_fn(|| simulation.session.watch.take());
+        self.pages_watched += seen.filter(|event| event.what == Watched::Touched).count() as u64;
     }
 }
 
@@ -629,6 +636,7 @@ fn every_byte_is_right_whatever_the_order() {
     assert!(faults > 10 * seeds && pages_staged > 10 * seeds, "{sums:?}");
     assert!(monitor_rounds > 5 * seeds && spill_hits > seeds, "{sums:?}");
     assert!(events_early > seeds / 100, "{sums:?}");
+    assert!(sums.pages_watched > seeds / 10, "{sums:?}");
     let Sums { forks_taken_over, forks_filled, forks_compressing, forks_reading, .. } = sums;
     assert!(forks_taken_over > seeds / 20 && forks_filled > seeds / 20, "{sums:?}");
     assert!(forks_compressing > seeds / 100 && forks_reading > 0, "{sums:?}");

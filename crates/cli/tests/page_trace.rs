@@ -1,0 +1,147 @@
+//! `ramfold run --trace`: which pages a real program accesses.
+
+mod support;
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ramfold_trace::recorded::{Event, Reader, What};
+use support::{Ended, needs_userfaultfd, ramfold, run, text};
+
+/// Debian's, not a wrapper script that may stand in for it in PATH.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// 60 MB, of which half is read all the time, one quarter never, and one quarter is given back.
+const PROGRAM: &str = "
+import mmap, time
+def area(): return mmap.mmap(-1, 15 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+areas = [area() for _ in range(4)]
+for number, one in enumerate(areas):
+    for page in range(0, len(one), 4096):
+        one[page:page + 8] = (number << 32 | page).to_bytes(8, 'little')
+end = time.monotonic() + 2.5
+while time.monotonic() < end:
+    for number, one in enumerate(areas[:2]):
+        for page in range(0, len(one), 4096):
+            assert one[page:page + 8] == (number << 32 | page).to_bytes(8, 'little')
+    if len(areas) == 4 and time.monotonic() > end - 1.2:
+        areas.pop().close()
+print('right')
+";
+
+fn traced(options: &[&str], trace: &Path, program: &[&str]) -> Ended {
+    let mut command = ramfold(options.iter().copied());
+    run(command.arg("--trace").arg(trace).arg("--").args(program))
+}
+
+/// The events, and of how many blocks one was watched.
+fn events(trace: &Path) -> (Vec<Event>, u32) {
+    let mut reader = Reader::new(BufReader::new(File::open(trace).unwrap())).unwrap();
+    let events = reader.by_ref().map(Result::unwrap).collect();
+    assert_eq!(reader.lost(), 0);
+    (events, reader.header().one_in)
+}
+
+fn right(ended: &Ended) {
+    let (stdout, stderr) = (text(&ended.output.stdout), text(&ended.output.stderr));
+    assert_eq!((&*stdout, &*stderr), ("right\n", ""));
+    assert!(ended.output.status.success());
+}
+
+#[test]
+fn a_trace_shows_what_a_program_uses() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("pages");
+    fs::write(&trace, "what was there before").unwrap();
+    right(&traced(&["--slowdown", "5%"], &trace, &[PYTHON, "-c", PROGRAM]));
+    assert_eq!(fs::metadata(&trace).unwrap().mode() & 0o777, 0o600);
+    let (events, one_in) = events(&trace);
+    assert!(one_in >= 8, "{one_in}");
+    // An area is 3,840 pages.
+    let area = 3840.0 / f64::from(one_in);
+    let mut touches: HashMap<u64, u32> = HashMap::new();
+    let (mut appeared, mut gone) = (0, 0);
+    for Event { page, what, .. } in &events {
+        match what {
+            What::Appeared => appeared += 1,
+            What::Gone => gone += 1,
+            What::Touched { .. } => *touches.entry(*page).or_default() += 1,
+            _ => {}
+        }
+    }
+    let used = touches.values().filter(|&&count| count > 1).count() as f64;
+    assert!(f64::from(appeared) > 3.6 * area, "{appeared} of {area} in each of 4");
+    assert!(f64::from(gone) > 0.8 * area && f64::from(gone) < 1.6 * area, "{gone} of {area}");
+    assert!(used > 1.5 * area && used < 2.6 * area, "{used} of {area} in each of 2");
+    assert!(events.iter().any(|event| event.what == What::Ended));
+    assert!(events.is_sorted_by_key(|event| event.time_us));
+    let simulated = run(Command::new(support::RAMFOLD).args(["simulate", "--json"]).arg(&trace));
+    let report: serde_json::Value = serde_json::from_slice(&simulated.output.stdout).unwrap();
+    let pages = report["pages"].as_f64().unwrap() / 15_360.0;
+    assert!((0.9..1.4).contains(&pages), "{report:#}");
+}
+
+#[test]
+fn forked_processes_and_a_cap_do_no_harm() {
+    needs_userfaultfd!();
+    const FORKS: &str = "
+import os
+pages = [bytes([i % 7]) * 3000 + os.urandom(500) for i in range(8000)]
+for turn in range(6):
+    child = os.fork()
+    for i, page in enumerate(pages):
+        assert page[:3000] == bytes([i % 7]) * 3000
+    if not child:
+        os._exit(0)
+    assert os.wait()[1] == 0
+print('right')
+";
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("pages");
+    for options in [&["--slowdown", "30%"][..], &["--slowdown", "30%", "--memory", "24M"]] {
+        let ended = traced(options, &trace, &[PYTHON, "-c", FORKS]);
+        assert_eq!(text(&ended.output.stdout), "right\n", "{}", text(&ended.output.stderr));
+        let processes = events(&trace).0.iter().map(|event| event.page >> 44).max().unwrap();
+        assert!(processes >= 1);
+    }
+}
+
+#[test]
+fn memory_that_several_threads_move_keeps_its_content() {
+    needs_userfaultfd!();
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page_trace/moves.c");
+    let program: PathBuf = folder.path().join("moves");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .status();
+    assert!(compiled.unwrap().success());
+    let trace = folder.path().join("pages");
+    let ended = traced(&["--slowdown", "50%"], &trace, &[program.to_str().unwrap(), "4"]);
+    right(&ended);
+    // Pages have other names at other places.
+    let appeared = |event: &&Event| event.what == What::Appeared;
+    assert!(events(&trace).0.iter().filter(appeared).count() > 100);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_said_before_the_program_runs() {
+    for (path, said) in [
+        ("/no/such/folder/pages", "cannot write --trace /no/such/folder/pages"),
+        ("/dev/null", "a regular file"),
+        ("/tmp", "cannot write --trace /tmp"),
+    ] {
+        let ended = traced(&[], Path::new(path), &["sh", "-c", "echo ran"]);
+        let stderr = text(&ended.output.stderr);
+        assert_eq!(ended.output.status.code(), Some(125), "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+        assert_eq!(text(&ended.output.stdout), "");
+    }
+}
