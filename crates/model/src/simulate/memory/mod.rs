@@ -31,8 +31,12 @@ use crate::PageNumber;
 /// As the agent's sweep (`take/sweep.rs`): pages taken by one step; the part of the cap in which
 /// pages of streams wait, and the number of them that wait in any case.
 const BATCH_PAGES: usize = 32;
+/// In a miniature no more than the cap / this.
+const BATCH_SHARE: usize = 64;
 const PROBATION_SHARE: usize = 16;
 const PROBATION_PAGES_MIN: usize = 128;
+/// Pages of a block that is sampled.
+const STRIDE_MAX_SAMPLED: i64 = 8;
 /// Of more pages than this none stands for the others.
 const ONE_IN_MAX: u64 = 1 << 32;
 /// Reclaim that rests is tried again when the program has grown by as much as the cap / this, as
@@ -218,6 +222,20 @@ impl<O: Objects> Memory<O> {
         (self.cap_marks.cap / self.page_bytes) as usize
     }
 
+    /// Pages taken by one step: neighbours, of which a miniature has as long runs as the program.
+    /// Only where that is much of its memory it takes fewer.
+    fn batch_pages(&self) -> usize {
+        let least = self.scaled(BATCH_PAGES);
+        (self.cap_pages() / BATCH_SHARE).clamp(least, BATCH_PAGES.max(least))
+    }
+
+    /// To what cost pages are compressed. The last batch of a miniature is worth more than the
+    /// program's: on average both go as far.
+    fn low_mark(&self) -> u64 {
+        let more = (self.batch_pages() - self.scaled(BATCH_PAGES)) as u64 / 2;
+        (self.marks.low + more / 2 * self.page_bytes).min(self.marks.high)
+    }
+
     /// So many pages of the program, in pages of this memory.
     fn scaled(&self, pages: usize) -> usize {
         (pages / self.one_in as usize).max(1)
@@ -331,7 +349,10 @@ impl<O: Objects> Memory<O> {
     /// Pages that come with the one that is asked for.
     fn bring_window(&mut self, page: PageNumber) -> u32 {
         let window = self.streams.window_at(page);
-        if window.pages == 1 {
+        // The few pages of a miniature are at the same distance from each other by chance, and are
+        // not where they seem to be beyond their block.
+        let is_chance = self.one_in > 1 && window.stride.abs() >= STRIDE_MAX_SAMPLED;
+        if window.pages == 1 || is_chance {
             self.bring(page, false);
             self.streams.note_brought(1, 0);
             return 0;
@@ -389,7 +410,9 @@ impl<O: Objects> Memory<O> {
         }
         let staging_pages = self.cap_marks.cap as usize / PAGE_SIZE / STAGING_SHARE;
         let most = self.scaled(staging_pages.clamp(*STAGING_PAGES.start(), *STAGING_PAGES.end()));
-        let half = most.div_ceil(2) as u64;
+        let half =
+            most.div_ceil(2).max(if self.one_in > 1 { self.batch_pages() } else { 1 }) as u64;
+        let low = self.low_mark();
         if self.staged == 0 {
             while self.staged < half && self.take_next() != Step::Nothing {}
         }
@@ -398,7 +421,7 @@ impl<O: Objects> Memory<O> {
             self.back_off.reset();
             return;
         }
-        while self.cost_bytes() > self.marks.low {
+        while self.cost_bytes() > low {
             if !self.compress_oldest() && !self.fill_staging(half) {
                 return self.rest();
             }
@@ -566,7 +589,7 @@ impl<O: Objects> Memory<O> {
         };
         let pages: Vec<PageNumber> = (0..)
             .zip(run)
-            .take(self.scaled(BATCH_PAGES))
+            .take(self.batch_pages())
             .take_while(is_next)
             .map(|(_, page)| page)
             .collect();

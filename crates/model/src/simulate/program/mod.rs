@@ -53,8 +53,8 @@ pub struct Overhead {
 impl Default for Overhead {
     fn default() -> Overhead {
         Overhead {
-            fixed_bytes: 1.25 * 1024.0 * 1024.0,
-            entry_bytes: 16.0,
+            fixed_bytes: 1.05 * 1024.0 * 1024.0,
+            entry_bytes: 8.0,
             page_table_bytes: 8.0,
             fragmentation: 0.02,
             reserve: 1.0 / 128.0,
