@@ -42,8 +42,9 @@ const ONE_IN_MAX: u64 = 1 << 32;
 /// Reclaim that rests is tried again when the program has grown by as much as the cap / this, as
 /// `monitor/cap.rs` has it.
 const RETRY_SHARE: u64 = 16;
-/// And in a miniature, whose streams bring in as many at a time as all others: two windows.
-const PROBATION_PAGES_MIN_SAMPLED: usize = 64;
+/// And in a miniature, whose streams bring in as many at a time as all others: a window, and some of
+/// the one before.
+const PROBATION_PAGES_MIN_SAMPLED: usize = 40;
 /// A trial takes a page so far from the last, as a part of the cap.
 const TRIAL_PLACES: u64 = 64;
 /// As the agent's staging (`monitor/activation.rs`): its part of the cap, and how many pages it

@@ -15,8 +15,9 @@
 //! not depend on one another. Its mean is that of the watches before the interval up to a moment in
 //! it, which is drawn too, and that of the watches behind it from there on: what a page is used for
 //! may have changed in between. What is drawn depends on the page and the time alone, so it is the
-//! same in each simulation.
+//! same in each simulation. Pages that are gone over together stay together ([`passes`]).
 
+mod passes;
 mod timeline;
 
 #[cfg(test)]
@@ -27,6 +28,8 @@ use std::collections::HashMap;
 use self::timeline::{Interval, Kind};
 use crate::{PageNumber, hash};
 
+/// Pages that are alike, as neighbours are.
+const BLOCK_PAGES: u64 = 8;
 /// Bits of a page's number from which on it says of which process it is.
 pub const PROCESS_SHIFT: u32 = 44;
 
@@ -133,18 +136,31 @@ impl Activity {
             end_us: end_us.max(last_us),
             ..Activity::default()
         };
-        for of_page in events.chunk_by(|one, other| one.0 == other.0) {
-            let (page, first) = of_page[0];
-            activity.names.insert(page, first.page);
-            let timeline = timeline::of_page(of_page.iter().map(|(_, event)| *event), last_us);
-            let start = activity.intervals.len() as u32;
-            activity.intervals.extend(timeline.intervals);
-            activity.places.insert(page, (start, activity.intervals.len() as u32));
-            let life = |(from_us, to_us)| Life { page, from_us, to_us };
-            activity.lives.extend(timeline.lives.into_iter().map(life));
+        for block in events.chunk_by(|one, other| one.0 / BLOCK_PAGES == other.0 / BLOCK_PAGES) {
+            let usual_us = timeline::usual_us(block.iter().map(|(_, event)| *event));
+            for of_page in block.chunk_by(|one, other| one.0 == other.0) {
+                activity.add(of_page, usual_us, last_us);
+            }
         }
         activity.lives.sort_by_key(|life| (life.from_us, life.page));
+        let mut places: Vec<passes::Place> =
+            activity.places.iter().map(|(&page, &place)| (page, place)).collect();
+        places.sort_unstable();
+        passes::find(&places, &mut activity.intervals, activity.end_us);
         activity
+    }
+
+    /// Adds a page of the dense address space.
+    fn add(&mut self, events: &[(PageNumber, Event)], usual_us: Option<f64>, last_us: u64) {
+        let (page, first) = events[0];
+        self.names.insert(page, first.page);
+        let events = events.iter().map(|(_, event)| *event);
+        let timeline = timeline::of_page(events, usual_us, last_us);
+        let start = self.intervals.len() as u32;
+        self.intervals.extend(timeline.intervals);
+        self.places.insert(page, (start, self.intervals.len() as u32));
+        let life = |(from_us, to_us)| Life { page, from_us, to_us };
+        self.lives.extend(timeline.lives.into_iter().map(life));
     }
 
     /// One page in this many is in here.
@@ -186,6 +202,7 @@ impl Activity {
             let from_us = interval.from_us.max(after_us);
             let found = match interval.kind {
                 Kind::Watched { is_touched } => is_touched.then_some(interval.to_us),
+                Kind::Passes { period_us, phase } => interval.passed(from_us, period_us, phase),
                 Kind::Unwatched { before_us, behind_us } => {
                     interval.drawn(hash(page ^ from_us << 20), from_us, before_us, behind_us)
                 }
