@@ -38,7 +38,7 @@ const PROBATION_PAGES_MIN: usize = 128;
 /// Pages of a block that is sampled.
 const STRIDE_MAX_SAMPLED: i64 = 8;
 /// Of more pages than this none stands for the others.
-const ONE_IN_MAX: u64 = 1 << 32;
+const ONE_IN_MAX: f64 = 4_294_967_296.0;
 /// Reclaim that rests is tried again when the program has grown by as much as the cap / this, as
 /// `monitor/cap.rs` has it.
 const RETRY_SHARE: u64 = 16;
@@ -79,7 +79,7 @@ pub struct Memory<O = Alike> {
     marks: Watermarks,
     /// What a page of this memory counts as: that of a miniature as so many.
     page_bytes: u64,
-    one_in: u64,
+    one_in: f64,
     objects: O,
     entries: HashMap<PageNumber, Entry>,
     present: BTreeSet<PageNumber>,
@@ -180,20 +180,20 @@ pub struct State {
 impl Memory {
     /// A cap, and what each object is charged, both in bytes.
     pub fn new(cap_bytes: u64, object_bytes: u64) -> Memory {
-        Memory::with(Alike(object_bytes), cap_bytes, 1)
+        Memory::with(Alike(object_bytes), cap_bytes, 1.0)
     }
 }
 
 impl<O: Objects> Memory<O> {
     /// With objects of any size. `cap_bytes`: of the whole program, of which one page in `one_in`
     /// is here.
-    pub fn with(objects: O, cap_bytes: u64, one_in: u64) -> Memory<O> {
-        let one_in = one_in.clamp(1, ONE_IN_MAX);
+    pub fn with(objects: O, cap_bytes: u64, one_in: f64) -> Memory<O> {
+        let one_in = if one_in.is_finite() { one_in.clamp(1.0, ONE_IN_MAX) } else { 1.0 };
         let cap_marks = Watermarks::for_cap(cap_bytes.max(PAGE_SIZE as u64));
         let mut memory = Memory {
             cap_marks,
             marks: cap_marks,
-            page_bytes: PAGE_SIZE as u64 * one_in,
+            page_bytes: (PAGE_SIZE as f64 * one_in) as u64,
             one_in,
             objects,
             entries: HashMap::new(),
@@ -239,13 +239,18 @@ impl<O: Objects> Memory<O> {
 
     /// So many pages of the program, in pages of this memory.
     fn scaled(&self, pages: usize) -> usize {
-        (pages / self.one_in as usize).max(1)
+        ((pages as f64 / self.one_in) as usize).max(1)
     }
 
     /// What it costs now.
     pub fn cost_bytes(&self) -> u64 {
         let pages = self.present.len() as u64 + self.staged;
-        pages * self.page_bytes + self.stored_bytes * self.one_in + self.other_bytes
+        pages * self.page_bytes + self.objects_bytes() + self.other_bytes
+    }
+
+    /// What all objects of the program are charged.
+    fn objects_bytes(&self) -> u64 {
+        (self.stored_bytes as f64 * self.one_in) as u64
     }
 
     /// What else counts below the cap: the agent's own memory, tables, free slots of the pool.
@@ -275,7 +280,7 @@ impl<O: Objects> Memory<O> {
             present: self.present.len() as u64,
             staged: self.staged,
             stored: self.stored,
-            stored_bytes: self.stored_bytes * self.one_in,
+            stored_bytes: self.objects_bytes(),
             taken: self.taken,
             second_chances: self.second_chances,
             refused: self.refused,
@@ -352,7 +357,7 @@ impl<O: Objects> Memory<O> {
         let window = self.streams.window_at(page);
         // The few pages of a miniature are at the same distance from each other by chance, and are
         // not where they seem to be beyond their block.
-        let is_chance = self.one_in > 1 && window.stride.abs() >= STRIDE_MAX_SAMPLED;
+        let is_chance = self.one_in > 1.0 && window.stride.abs() >= STRIDE_MAX_SAMPLED;
         if window.pages == 1 || is_chance {
             self.bring(page, false);
             self.streams.note_brought(1, 0);
@@ -412,7 +417,7 @@ impl<O: Objects> Memory<O> {
         let staging_pages = self.cap_marks.cap as usize / PAGE_SIZE / STAGING_SHARE;
         let most = self.scaled(staging_pages.clamp(*STAGING_PAGES.start(), *STAGING_PAGES.end()));
         let half =
-            most.div_ceil(2).max(if self.one_in > 1 { self.batch_pages() } else { 1 }) as u64;
+            most.div_ceil(2).max(if self.one_in > 1.0 { self.batch_pages() } else { 1 }) as u64;
         let low = self.low_mark();
         if self.staged == 0 {
             while self.staged < half && self.take_next() != Step::Nothing {}
@@ -496,9 +501,10 @@ impl<O: Objects> Memory<O> {
 
     /// As `take_next` of the agent's sweep.
     fn take_next(&mut self) -> Step {
-        let least = match self.one_in {
-            1 => PROBATION_PAGES_MIN,
-            _ => self.scaled(PROBATION_PAGES_MIN).max(PROBATION_PAGES_MIN_SAMPLED),
+        let least = if self.one_in > 1.0 {
+            self.scaled(PROBATION_PAGES_MIN).max(PROBATION_PAGES_MIN_SAMPLED)
+        } else {
+            PROBATION_PAGES_MIN
         };
         let limit = (self.cap_pages() / PROBATION_SHARE).max(least);
         let streamed = self.probation.beyond(limit);

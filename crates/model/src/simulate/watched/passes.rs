@@ -152,11 +152,13 @@ impl Watches {
         self.watched_us += other.watched_us;
     }
 
-    fn period(&mut self) -> Period {
+    /// `before`: that of the part of the run before this one, which is kept where it fits.
+    fn period(&mut self, before: Option<Period>) -> Period {
         if self.touches.is_empty() {
             return Period { period_us: f64::INFINITY, is_steady: false };
         }
-        let steady_us = self.steady_period_us();
+        let before_us = before.filter(|before| before.is_steady).map(|before| before.period_us);
+        let steady_us = self.steady_period_us(before_us);
         let period_us = steady_us.unwrap_or_else(|| self.mean_period_us()).max(1.0);
         Period { period_us, is_steady: steady_us.is_some() }
     }
@@ -173,7 +175,7 @@ impl Watches {
 
     /// The longest distance of which all distances from touch to touch are multiples. No watch is
     /// longer, and the longest are half of it at least.
-    fn steady_period_us(&mut self) -> Option<f64> {
+    fn steady_period_us(&mut self, before_us: Option<f64>) -> Option<f64> {
         let count = self.touches.len();
         self.touches.sort_by(|one, other| one.watched_us.total_cmp(&other.watched_us));
         let longest_us = self.touches[(count - 1) * LONG_PERCENT / 100].watched_us;
@@ -182,16 +184,18 @@ impl Watches {
         let shortest = &self.touches[..count.div_ceil(2)];
         let apart_us = shortest[shortest.len() / 2].apart_us;
         let bounds = longest_us * (1.0 - NEAR)..longest_us * (2.0 + NEAR);
+        let fits = |&period_us: &f64| {
+            let off = |touch: &Touch| (touch.apart_us / period_us).fract();
+            let is_multiple = |touch: &&Touch| off(touch).min(1.0 - off(touch)) < NEAR;
+            let count = shortest.iter().filter(is_multiple).count();
+            count * 100 >= shortest.len() * LONG_PERCENT
+        };
+        let before_us = before_us.filter(|&period_us| period_us > bounds.start);
         let first = (apart_us / bounds.end).ceil().max(1.0) as u32;
-        (first..first + MULTIPLES_MAX)
+        let longest_first = (first..first + MULTIPLES_MAX)
             .map(|multiple| apart_us / f64::from(multiple))
-            .take_while(|&period_us| period_us > bounds.start)
-            .find(|&period_us| {
-                let off = |touch: &Touch| (touch.apart_us / period_us).fract();
-                let is_multiple = |touch: &&Touch| off(touch).min(1.0 - off(touch)) < NEAR;
-                let fits = shortest.iter().filter(is_multiple).count();
-                fits * 100 >= shortest.len() * LONG_PERCENT
-            })
+            .take_while(|&period_us| period_us > bounds.start);
+        before_us.into_iter().chain(longest_first).find(fits)
     }
 }
 
@@ -224,6 +228,7 @@ impl Epochs {
             }
         }
         // Where too little was seen, with what is around it.
+        let mut before = None;
         let found: [Period; EPOCHS] = std::array::from_fn(|nth: usize| {
             let mut sum = watches[nth].clone();
             for distance in 1..EPOCHS {
@@ -236,7 +241,7 @@ impl Epochs {
                     }
                 }
             }
-            sum.period()
+            *before.insert(sum.period(before))
         });
         let periods = std::array::from_fn(|nth: usize| {
             let mut steady: Vec<usize> = (0..EPOCHS).filter(|&at| found[at].is_steady).collect();

@@ -84,9 +84,12 @@ impl Timeline {
     /// Adds a life of the page.
     fn close(&mut self, life: &[Event], gone_us: Option<u64>, last_us: u64) {
         let Some(first) = life.first() else { return };
-        self.lives.push((began_us(first), gone_us));
+        // Not before it was given back last.
+        let ended_us = self.lives.last().and_then(|life| life.1).unwrap_or(0);
+        let began_us = began_us(first).max(ended_us);
+        self.lives.push((began_us, gone_us));
         let watches: Vec<Watch> = life.iter().filter_map(|event| watch(event.what)).collect();
-        let mut at_us = began_us(first);
+        let mut at_us = began_us;
         let mut seen = 0;
         for event in life {
             let end_us = event.time_us;
