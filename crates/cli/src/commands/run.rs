@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use clap::ArgGroup;
 use clap::builder::PossibleValuesParser;
+use ramfold_advise::page_trace::PageTrace;
 use ramfold_codec::Choice;
 use ramfold_launch::{
     BudgetError, Ended, KillReason, Launch, Message, Reason, Request, Run, SpillError, StartError,
@@ -26,6 +28,7 @@ use crate::size::{Size, SizedPath};
 /// ones, and ramfold's own tables. Clean file pages, which the kernel can drop, are not counted.
 /// Below the cap nothing happens and the program runs at its own speed.
 #[derive(clap::Args)]
+#[command(group = ArgGroup::new("slows").args(["cold_after", "trace"]).multiple(true))]
 #[command(after_help = "Examples:
   ramfold run --memory 2G -- python3 train.py
   ramfold run --memory 40% --stats stats.json -- make -j4
@@ -68,10 +71,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     cold_after: Option<Duration>,
 
-    /// With --cold-after: how much of its time the program may lose by that, as measured by its
-    /// faults
+    /// With --cold-after or --trace: how much of its time the program may lose by that, as measured
+    /// by its faults
     #[arg(long, value_name = "PERCENT", value_parser = millionths, default_value = "2%",
-          requires = "cold_after")]
+          requires = "slows")]
     slowdown: u64,
 
     /// Compress once more and harder, where there is time, what was compressed so long ago and not
@@ -83,6 +86,11 @@ pub(crate) struct Arguments {
     /// SIGUSR2
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+
+    /// Record in FILE which pages the program accesses, for `ramfold simulate`: a sample of them, as
+    /// it is seen by taking them out for a moment. It costs as much of the time as --slowdown says
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Record in FILE what happens to the compressed objects of the first process that has any, for
     /// `ramfold bench store --object-trace`: lengths and lifetimes, no content. It takes SIZE at
@@ -116,6 +124,9 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<i32> {
     if let Some(file) = &arguments.stats {
         output_file::check(file)
             .with_context(|| format!("cannot write --stats {}", file.display()))?;
+    }
+    if let Some(path) = &arguments.trace {
+        trace_pages(&mut launch, path, arguments.slowdown)?;
     }
     let run = match launch.start() {
         Ok(run) => Arc::new(run),
@@ -171,6 +182,33 @@ fn launch(arguments: &Arguments) -> anyhow::Result<Launch> {
         launch.object_trace(path, *size);
     }
     Ok(launch)
+}
+
+/// Has a trace of the program's pages written.
+///
+/// # Errors
+/// When there can be no such file.
+fn trace_pages(launch: &mut Launch, path: &Path, slowdown_ppm: u64) -> anyhow::Result<()> {
+    let begun = PageTrace::begin(path);
+    let trace = begun.with_context(|| format!("cannot write --trace {}", path.display()))?;
+    let trace = Arc::new(trace);
+    let path = path.to_owned();
+    launch.watch_pages(slowdown_ppm, {
+        let trace = Arc::clone(&trace);
+        move |seen| trace.note(&seen)
+    });
+    launch.on_message(move |message| match message {
+        Message::PageWatch(outcome) => match trace.end(outcome) {
+            Ok(0) => {}
+            Ok(lost) => say(format_args!(
+                "--trace {} lacks {lost} events: they came faster than they could be written",
+                path.display()
+            )),
+            Err(error) => say(format_args!("cannot write --trace {}: {error}", path.display())),
+        },
+        message => show(message),
+    });
+    Ok(())
 }
 
 fn show(message: Message) {

@@ -112,7 +112,7 @@ impl Timeline {
     fn close_last(&mut self, life: &[Event], watches: &[Watch], at_us: u64, end_us: u64) {
         let Some(last) = life.last() else { return };
         let unwatched_us = match last.what {
-            What::Accessed | What::Appeared | What::Gone => 0,
+            What::Accessed | What::Appeared | What::Gone | What::Ended => 0,
             What::Untouched { .. } => end_us.saturating_sub(at_us),
             What::Touched { watched_us } => {
                 let before_us = life.len().checked_sub(2).map_or(at_us, |nth| life[nth].time_us);
@@ -158,7 +158,7 @@ fn watch(what: What) -> Option<Watch> {
     match what {
         What::Touched { watched_us } => Some(Watch { watched_us, is_touched: true }),
         What::Untouched { watched_us } => Some(Watch { watched_us, is_touched: false }),
-        What::Accessed | What::Appeared | What::Gone => None,
+        What::Accessed | What::Appeared | What::Gone | What::Ended => None,
     }
 }
 
