@@ -19,7 +19,7 @@ use crate::cost;
 use crate::kernel::{Kernel, maps, time};
 use crate::page::{self, PageNumber};
 use crate::session::{OFFERED_MAX, OfferedPages, Watched};
-use crate::take::sweep::{self, Taken};
+use crate::take::sweep;
 use crate::take::watch;
 
 /// Between two looks at the sample.
@@ -214,7 +214,7 @@ fn add_block(agent: &'static Agent, active: &'static Active, mapping: &Range<usi
     let range = start.max(mapping.start)..(start + BLOCK_BYTES).min(mapping.end);
     if register(agent, active, range) {
         // Where there is no room another level comes soon.
-        agent.lock_core().watch.insert(block);
+        agent.lock_core().watch.insert(block, time::monotonic_ns());
     }
 }
 
@@ -245,89 +245,61 @@ fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) -> 
             && core.regions.contains(&(address..address + PAGE_SIZE))
             && (!shares || active.kernel.is_exclusive(address))
     };
-    let mut due = [false; BLOCK_PAGES as usize];
-    for (nth_page, is_due) in due.iter_mut().enumerate() {
+    let mut here = 0;
+    for nth_page in 0..BLOCK_PAGES as usize {
         let page = first + nth_page as u64;
         let is_here = is_here(context.core, page);
-        *is_due = note_look(context, nth, nth_page, page, is_here);
+        note_look(context, nth, nth_page, page, is_here);
+        here |= u8::from(is_here) << nth_page;
     }
-    let mut looked = Looked::All;
-    let mut at = 0;
-    while at < due.len() {
-        let pages = due[at..].iter().take_while(|&&is_due| is_due).count();
-        if pages == 0 {
-            at += 1;
-            continue;
-        }
-        if budget.left_ns(time::monotonic_ns()) == 0 {
-            looked = Looked::Spent;
-            break;
-        }
-        at += take(context, nth, at, pages, budget);
+    let now = time::monotonic_ns();
+    let is_spent = budget.left_ns(now) == 0;
+    let mut due = match context.core.watch.block(nth) {
+        Some(block) if !is_spent => block.due(here, now),
+        _ => 0,
+    };
+    while due != 0 {
+        let at = due.trailing_zeros();
+        let pages = (due >> at).trailing_ones();
+        let dealt_with = take(context, first + u64::from(at), pages as usize, budget);
+        due &= !(((1u16 << dealt_with) - 1) << at) as u8;
     }
     settle(context, first);
     offer(context, nth);
-    looked
+    if is_spent { Looked::Spent } else { Looked::All }
 }
 
-/// What a look has found of a page. Returns whether it is to be taken now.
+/// What a look has found of a page.
 fn note_look(
     context: &mut Context<'_>,
     nth: usize,
     nth_page: usize,
     page: PageNumber,
     is_here: bool,
-) -> bool {
+) {
     let Context { agent, active, .. } = *context;
     let now = time::monotonic_ns();
-    let is_out = !is_here && sweep::is_out(active, context.core, page);
-    let Some(block) = context.core.watch.block(nth) else { return false };
-    let state = &mut block.pages[nth_page];
-    let was_there = core::mem::replace(&mut state.is_there, is_here || is_out);
-    let what = if is_here && !was_there {
-        // Spread out: not all pages that came together are taken together.
-        state.due_ns =
-            now + state.delay.ns() / 2 + page.wrapping_mul(0x9E37_79B9) % state.delay.ns();
-        Some(Watched::Appeared)
-    } else if was_there && !state.is_there {
-        (state.taken_ns, state.delay) = (0, Default::default());
-        Some(Watched::Gone)
-    } else {
-        None
-    };
-    // One that was put back goes on being watched.
-    let is_due = is_here && (state.taken_ns > 0 || state.due_ns <= now);
-    if let Some(what) = what {
-        agent.session().watch.put(context.core.watch.event(what, page, now, 0));
+    let is_there = is_here || sweep::is_out(active, context.core, page);
+    let watch = &mut context.core.watch;
+    let Some(block) = watch.block(nth) else { return };
+    let was_there = core::mem::replace(&mut block.pages[nth_page].is_there, is_there);
+    if is_here && !was_there {
+        agent.session().watch.put(watch.event(Watched::Appeared, page, now, 0));
     }
-    is_due
+    if was_there && !is_there {
+        watch::note_untouched(agent, watch, page, now);
+        agent.session().watch.put(watch.event(Watched::Gone, page, now, 0));
+    }
 }
 
-/// Takes pages of a block. Returns how many are dealt with.
-fn take(
-    context: &mut Context<'_>,
-    nth: usize,
-    at: usize,
-    pages: usize,
-    budget: &mut Budget,
-) -> usize {
+/// Takes pages that lie one behind the other. Returns how many are dealt with: those that cannot be
+/// taken now (pinned, shared, locked) have another turn.
+fn take(context: &mut Context<'_>, first: PageNumber, pages: usize, budget: &mut Budget) -> usize {
     let started = time::monotonic_ns();
-    let Some(block) = context.core.watch.block(nth) else { return pages };
-    let start = page::address_of(block.number * BLOCK_PAGES + at as u64);
-    let run = start..start + pages * PAGE_SIZE;
-    let (taken, bytes) = sweep::move_start(context, run, pages);
-    let now = time::monotonic_ns();
-    budget.spend(now - started);
-    let dealt_with = (bytes / PAGE_SIZE).clamp(1, pages);
-    if taken != Taken::Pages
-        && let Some(block) = context.core.watch.block(nth)
-    {
-        // It is pinned, shared or locked: later, perhaps.
-        for page in &mut block.pages[at..at + dealt_with] {
-            page.due_ns = now + page.delay.ns();
-        }
-    }
-    dealt_with
+    let start = page::address_of(first);
+    let (_, bytes) = sweep::move_start(context, start..start + pages * PAGE_SIZE, pages);
+    budget.spend(time::monotonic_ns() - started);
+    (bytes / PAGE_SIZE).clamp(1, pages)
 }
 
 /// Pages that were put back, and could not be taken again, are watched no more.

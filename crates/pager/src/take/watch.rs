@@ -17,6 +17,10 @@ use crate::session::{PageEvent, Watched};
 /// Twice as many as a sample has, in blocks of which half of the pages are there.
 pub(crate) const BLOCKS_MAX: usize = 1024;
 const PAGES: usize = BLOCK_PAGES as usize;
+/// Pages of a block that are taken together: two neighbours.
+const TURN_PAGES: usize = 2;
+const TURN: u8 = 3;
+const TURNS: usize = PAGES / TURN_PAGES;
 const LOCK_TRIES: u32 = 1000;
 
 /// A page of the sample. All zero is one that is not there.
@@ -27,9 +31,6 @@ pub(crate) struct WatchedPage {
     pub is_there: bool,
     /// When it was taken; 0: it is not watched.
     pub taken_ns: u64,
-    /// When it is to be watched again.
-    pub due_ns: u64,
-    pub delay: Delay,
 }
 
 /// A block of the sample.
@@ -37,9 +38,37 @@ pub(crate) struct WatchedPage {
 #[derive(Clone, Copy)]
 pub(crate) struct Block {
     pub number: u64,
+    /// When pages of it are to be taken next, and which: it is their turn.
+    pub due_ns: u64,
+    pub turn: usize,
+    pub delay: Delay,
     /// When its pages were last offered to the launcher, to see how small they become.
     pub offered_ns: u64,
     pub pages: [WatchedPage; PAGES],
+}
+
+impl Block {
+    /// Which pages are to be taken now, of those that are `here`, a bit each: those that were
+    /// watched and were put back, and where it is time those whose turn it is. Neighbours are
+    /// alike, so a few of them at a time say how the block is used; and two of them that they are
+    /// used together.
+    pub(crate) fn due(&mut self, here: u8, now_ns: u64) -> u8 {
+        let bits = (0..).zip(&self.pages);
+        let watched: u8 = bits.map(|(nth, page)| u8::from(page.taken_ns > 0) << nth).sum();
+        let put_back = here & watched;
+        if now_ns < self.due_ns {
+            return put_back;
+        }
+        for _ in 0..TURNS {
+            let pages = TURN << (self.turn * TURN_PAGES) & here & !watched;
+            self.turn = (self.turn + 1) % TURNS;
+            if pages != 0 {
+                self.due_ns = now_ns + self.delay.ns();
+                return put_back | pages;
+            }
+        }
+        put_back
+    }
 }
 
 /// The sample of this process. All zero is one that has not begun.
@@ -81,14 +110,23 @@ impl Watch {
     }
 
     /// Adds a block to the sample. `false`: there is no room.
-    pub(crate) fn insert(&mut self, number: u64) -> bool {
+    pub(crate) fn insert(&mut self, number: u64, now_ns: u64) -> bool {
         let Err(at) = self.position(number) else { return true };
         if self.count == BLOCKS_MAX {
             return false;
         }
         self.blocks.copy_within(at..self.count, at + 1);
-        let none = WatchedPage { is_there: false, taken_ns: 0, due_ns: 0, delay: Delay::default() };
-        self.blocks[at] = Block { number, offered_ns: 0, pages: [none; PAGES] };
+        let delay = Delay::default();
+        let none = WatchedPage { is_there: false, taken_ns: 0 };
+        self.blocks[at] = Block {
+            number,
+            // Not all that came together are taken together.
+            due_ns: now_ns + number.wrapping_mul(0x9E37_79B9) % delay.ns(),
+            turn: 0,
+            delay,
+            offered_ns: 0,
+            pages: [none; PAGES],
+        };
         self.count += 1;
         true
     }
@@ -104,12 +142,17 @@ impl Watch {
         self.blocks[..self.count].iter().position(|block| !is_sampled(block.number, level))
     }
 
-    fn page(&mut self, page: PageNumber) -> Option<&mut WatchedPage> {
+    fn block_of(&mut self, page: PageNumber) -> Option<&mut Block> {
         if self.count == 0 {
             return None;
         }
         let at = self.position(page / BLOCK_PAGES).ok()?;
-        Some(&mut self.blocks[at].pages[(page % BLOCK_PAGES) as usize])
+        Some(&mut self.blocks[at])
+    }
+
+    fn page(&mut self, page: PageNumber) -> Option<&mut WatchedPage> {
+        let block = self.block_of(page)?;
+        Some(&mut block.pages[(page % BLOCK_PAGES) as usize])
     }
 
     /// A page was taken, by whomever.
@@ -133,15 +176,16 @@ impl Watch {
 
     /// A page was asked for, and is back. What there is to tell of it.
     fn note_touched(&mut self, page: PageNumber, now_ns: impl Fn() -> u64) -> Option<PageEvent> {
-        let watched = self.page(page)?;
+        let block = self.block_of(page)?;
+        let watched = &mut block.pages[(page % BLOCK_PAGES) as usize];
         let taken_ns = core::mem::take(&mut watched.taken_ns);
         if taken_ns == 0 {
             return None;
         }
         let now_ns = now_ns();
         let watched_ns = now_ns.saturating_sub(taken_ns);
-        watched.delay = watched.delay.after(watched_ns);
-        watched.due_ns = now_ns + watched.delay.ns();
+        block.delay = block.delay.after(watched_ns);
+        block.due_ns = block.due_ns.max(now_ns + block.delay.ns());
         Some(self.event(Watched::Touched, page, now_ns, watched_ns))
     }
 
@@ -183,12 +227,15 @@ pub(crate) fn tell_end(agent: &Agent) {
         }
         sched_yield();
     }
-    if let Some(core) = core
-        && core.watch.process > 0
-    {
-        let event = core.watch.event(Watched::Ended, 0, time::monotonic_ns(), 0);
-        agent.session().watch.put(event);
+    let Some(mut core) = core.filter(|core| core.watch.process > 0) else { return };
+    let now = time::monotonic_ns();
+    for nth in 0..core.watch.count {
+        let first = core.watch.blocks[nth].number * BLOCK_PAGES;
+        for page in first..first + BLOCK_PAGES {
+            note_untouched(agent, &mut core.watch, page, now);
+        }
     }
+    agent.session().watch.put(core.watch.event(Watched::Ended, 0, now, 0));
 }
 
 #[cfg(test)]
@@ -204,7 +251,7 @@ mod tests {
     fn blocks_are_kept_in_order() {
         let mut watch = watch();
         for number in [5, 1, 9, 5, 3] {
-            assert!(watch.insert(number));
+            assert!(watch.insert(number, 0));
         }
         let numbers = |watch: &mut Watch| -> Vec<u64> {
             (0..watch.count()).map(|nth| watch.block(nth).unwrap().number).collect()
@@ -217,7 +264,7 @@ mod tests {
             watch.remove(beyond);
         }
         assert!(numbers(&mut watch).into_iter().all(|number| is_sampled(number, 3)));
-        (100..).take_while(|&number| watch.insert(number)).for_each(drop);
+        (100..).take_while(|&number| watch.insert(number, 0)).for_each(drop);
         assert_eq!(watch.count(), BLOCKS_MAX);
         watch.begin(7);
         assert_eq!((watch.count(), watch.process()), (0, 7));
@@ -227,7 +274,7 @@ mod tests {
     fn a_touch_is_told_once_with_the_time_since_the_page_was_taken() {
         let mut watch = watch();
         watch.begin(3);
-        watch.insert(2);
+        watch.insert(2, 0);
         let page = 2 * BLOCK_PAGES + 4;
         watch.note_taken(page + BLOCK_PAGES, || 1_000_000);
         watch.note_taken(page, || 5_000_000);
@@ -239,6 +286,25 @@ mod tests {
         assert_eq!(told, (3, page, 9000, 4000, Watched::Touched));
         assert_eq!(watch.note_touched(page, || 9_500_000), None);
         let block = watch.block(0).unwrap();
-        assert!(block.pages[4].is_there && block.pages[4].due_ns > 9_000_000);
+        assert!(block.pages[4].is_there && block.due_ns > 9_000_000);
+    }
+
+    #[test]
+    fn pages_of_a_block_take_turns() {
+        let mut watch = watch();
+        watch.insert(2, 0);
+        let block = watch.block(0).unwrap();
+        let delay = block.delay.ns();
+        assert_eq!(block.due(0xFF, 0), 0);
+        assert_eq!(block.due(0xFF, delay), 0b11);
+        // Not before its time.
+        assert_eq!(block.due(0xFF, delay + 1), 0);
+        assert_eq!(block.due(0b1111_0000, 3 * delay), 0b11_0000);
+        // One that was put back is watched on, and so is one that nobody has asked for.
+        block.pages[4].taken_ns = 7;
+        block.pages[6].taken_ns = 7;
+        assert_eq!(block.due(0b0001_0000, 3 * delay + 1), 0b1_0000);
+        assert_eq!(block.due(0b1011_0011, 5 * delay), 0b1001_0000);
+        assert_eq!(block.due(0b0000_0011, 7 * delay), 0b11);
     }
 }

@@ -107,17 +107,13 @@ impl Timeline {
         self.close_last(life, &watches, at_us, gone_us.unwrap_or(last_us));
     }
 
-    /// Behind the last event: a page that was touched is watched again after a while, as long as
-    /// the time before, and was not touched since then.
+    /// Behind the last event: a page that is watched when its process ends has an event that says
+    /// so, so after a touch there was no other watch.
     fn close_last(&mut self, life: &[Event], watches: &[Watch], at_us: u64, end_us: u64) {
         let Some(last) = life.last() else { return };
         let unwatched_us = match last.what {
             What::Accessed | What::Appeared | What::Gone | What::Ended => 0,
-            What::Untouched { .. } => end_us.saturating_sub(at_us),
-            What::Touched { watched_us } => {
-                let before_us = life.len().checked_sub(2).map_or(at_us, |nth| life[nth].time_us);
-                last.time_us.saturating_sub(watched_us).saturating_sub(before_us)
-            }
+            What::Touched { .. } | What::Untouched { .. } => end_us.saturating_sub(at_us),
         };
         let end_us = end_us.min(at_us.saturating_add(unwatched_us));
         self.push_unwatched(at_us, end_us, watches, watches.len());
