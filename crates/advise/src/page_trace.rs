@@ -23,8 +23,8 @@ impl PageTrace {
     /// Begins the file, for its owner alone. One that is there is replaced.
     ///
     /// # Errors
-    /// When it cannot be written, or is no regular file: how large a part of the pages is in a trace
-    /// is known at its end, and stands at its beginning.
+    /// When it cannot be written, or is no regular file: how large a part of the pages is in it is
+    /// known at its end, and stands at its beginning.
     pub fn begin(path: &Path) -> io::Result<PageTrace> {
         if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
             let why = "a trace of pages wants a regular file: its beginning is written last";

@@ -9,8 +9,8 @@
 //! other modules are what is done with the structures: `owned` makes and maps the memory, `places`
 //! gives each process a place, `accounts` adds up what processes cost, `ended` looks after the
 //! places of processes that have ended, `segments` divides the spill file, `messages` carries lines
-//! for the user, `waking` wakes who waits, `watch` carries what is seen of watched pages, `statistics`
-//! reads all counters and gauges together.
+//! for the user, `waking` wakes who waits, `watch` carries what is seen of watched pages,
+//! `statistics` reads all counters and gauges together.
 //!
 //! This is `no_std`, allocates nothing and takes no locks: the agent uses it in the middle of
 //! faults.

@@ -19,8 +19,8 @@
 //! file`, where files are numbered as they were first seen.
 //!
 //! What happened is a number: 0 an access, and with watched pages 1 the first access since the page
-//! is watched, 2 the page is there, 3 it is gone, 4 it was watched until now and not accessed, 5 the
-//! process has ended. [`What`] says more. A page of memory has the number of its process, among
+//! is watched, 2 the page is there, 3 it is gone, 4 it was watched until now and not accessed, 5
+//! the process has ended. [`What`] says more. A page of memory has the number of its process, among
 //! those of the run, in the bits from 2^44 on.
 //!
 //! Where blocks of pages are looked at, N is a power of two, and the sample may have become smaller

@@ -87,8 +87,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
 
-    /// Record in FILE which pages the program accesses, for `ramfold simulate`: a sample of them, as
-    /// it is seen by taking them out for a moment. It costs as much of the time as --slowdown says
+    /// Record in FILE which pages the program accesses, for `ramfold simulate`: a sample of them,
+    /// seen by taking them out for a moment, which costs as much of the time as --slowdown says
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 

@@ -42,6 +42,7 @@ pub(super) struct Watching {
     fault_ns: u64,
     looked_ns: u64,
     searched_ns: u64,
+    /// Of a processor.
     search_took_ns: u64,
     /// Of the program, at the last search.
     mapped_bytes: u64,
@@ -132,6 +133,7 @@ impl Monitor {
             return;
         }
         let level = agent.session().watch.level();
+        let worked_ns = time::thread_cpu_ns();
         let mut buffer = [0; 8192];
         // What cannot be read is looked for again.
         let result = maps::for_each(&mut buffer, |mapping| {
@@ -143,7 +145,7 @@ impl Monitor {
             (self.watching.mapped_bytes, self.watching.anonymous_bytes) = (mapped, anonymous);
         }
         self.watching.searched_ns = time::monotonic_ns();
-        self.watching.search_took_ns = self.watching.searched_ns - started;
+        self.watching.search_took_ns = time::thread_cpu_ns() - worked_ns;
     }
 
     /// Tells what has come and gone, and takes pages that are to be watched, as far as the budget

@@ -65,7 +65,7 @@ impl Delay {
         (DELAY_NS_MIN << self.doublings).min(DELAY_NS_MAX)
     }
 
-    /// After the page was watched for so long until it was accessed. A page that is accessed all the
+    /// After a page was watched for so long until it was accessed. One that is accessed all the
     /// time costs a fault each time that it is watched, and is in memory with any cap that holds.
     #[must_use]
     pub fn after(self, watched_ns: u64) -> Delay {
