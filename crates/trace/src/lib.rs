@@ -39,6 +39,9 @@ pub struct Access {
 /// Accesses of a trace, in its order. After an error there is nothing more.
 pub type Accesses<'a> = Box<dyn Iterator<Item = Result<Access, Error>> + 'a>;
 
+/// Events of watched pages, in the order of their times. After an error there is nothing more.
+pub type Events<'a> = Box<dyn Iterator<Item = Result<recorded::Event, Error>> + 'a>;
+
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -155,8 +158,16 @@ pub struct Trace<'a> {
     pub format: Format,
     /// What ramfold's own says of itself at its beginning.
     pub header: Option<recorded::Header>,
-    /// The accesses.
-    pub accesses: Accesses<'a>,
+    /// What is in it.
+    pub content: Content<'a>,
+}
+
+/// What a trace has.
+pub enum Content<'a> {
+    /// All accesses to its pages.
+    Accesses(Accesses<'a>),
+    /// What was seen of watched pages: accesses are among it, and others were not seen.
+    Watched(Events<'a>),
 }
 
 impl std::fmt::Debug for Trace<'_> {
@@ -185,18 +196,23 @@ fn open_plain<'a>(
     format: Option<Format>,
 ) -> Result<Trace<'a>, Error> {
     let format = format.or_else(|| Format::of_start(start)).ok_or(Error::Unknown)?;
+    let plain = |accesses: Accesses<'a>| Content::Accesses(Box::new(UntilError(Some(accesses))));
     let mut header = None;
-    let accesses: Accesses<'a> = match format {
+    let content = match format {
         Format::Recorded => {
             let reader = recorded::Reader::new(input)?;
             header = Some(reader.header());
-            Box::new(reader.filter_map(|event| event.map(recorded::access).transpose()))
+            if reader.header().block_pages > 1 {
+                Content::Watched(Box::new(UntilError(Some(Box::new(reader)))))
+            } else {
+                plain(Box::new(reader.filter_map(|event| event.map(recorded::access).transpose())))
+            }
         }
-        Format::OracleGeneral => Box::new(oracle_general::Reader::new(input)),
-        Format::Csv => Box::new(csv::Reader::new(input)),
-        Format::Lackey => Box::new(lackey::Reader::new(input)),
+        Format::OracleGeneral => plain(Box::new(oracle_general::Reader::new(input))),
+        Format::Csv => plain(Box::new(csv::Reader::new(input))),
+        Format::Lackey => plain(Box::new(lackey::Reader::new(input))),
     };
-    Ok(Trace { format, header, accesses: Box::new(UntilError(Some(accesses))) })
+    Ok(Trace { format, header, content })
 }
 
 /// The first bytes, and the input with those before it.
@@ -233,10 +249,11 @@ impl<R: BufRead> Read for Frames<R> {
     }
 }
 
-struct UntilError<'a>(Option<Accesses<'a>>);
+/// Ends with the first error.
+struct UntilError<I>(Option<I>);
 
-impl Iterator for UntilError<'_> {
-    type Item = Result<Access, Error>;
+impl<T, I: Iterator<Item = Result<T, Error>>> Iterator for UntilError<I> {
+    type Item = Result<T, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.0.as_mut()?.next();

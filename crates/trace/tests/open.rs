@@ -1,12 +1,18 @@
 //! Traces as they come: the format is told, zstd is undone, and after an error there is nothing
 //! more.
 
-use ramfold_trace::recorded::{AddressSpace, Header, Writer};
-use ramfold_trace::{Access, Error, Format, open};
+use ramfold_trace::recorded::{AddressSpace, Event, Header, What, Writer};
+use ramfold_trace::{Access, Accesses, Content, Error, Format, open};
+
+fn accesses<'a>(bytes: &'a [u8], format: Option<Format>) -> (Format, Accesses<'a>) {
+    let trace = open(bytes, format).unwrap();
+    let Content::Accesses(accesses) = trace.content else { panic!("pages that were watched") };
+    (trace.format, accesses)
+}
 
 fn pages(bytes: &[u8], format: Option<Format>) -> (Format, Vec<u64>) {
-    let trace = open(bytes, format).unwrap();
-    (trace.format, trace.accesses.map(|access| access.unwrap().page).collect())
+    let (format, accesses) = accesses(bytes, format);
+    (format, accesses.map(|access| access.unwrap().page).collect())
 }
 
 fn compress(bytes: &[u8]) -> Vec<u8> {
@@ -59,13 +65,28 @@ fn compressed_traces_are_like_others() {
     let (format, pages) = pages(&frames, None);
     assert_eq!((format, pages.len()), (Format::Csv, 50_000));
     let cut = &frames[..frames.len() / 2];
-    assert!(open(cut, None).unwrap().accesses.any(|access| access.is_err()));
+    assert!(accesses(cut, None).1.any(|access| access.is_err()));
 }
 
 #[test]
 fn nothing_comes_after_an_error() {
-    let mut accesses = open(&b"1,2\nbad,line\n3,4\n"[..], None).unwrap().accesses;
+    let (_, mut accesses) = accesses(b"1,2\nbad,line\n3,4\n", None);
     assert_eq!(accesses.next().unwrap().unwrap().page, 2);
     assert!(accesses.next().unwrap().is_err());
     assert!(accesses.next().is_none());
+}
+
+#[test]
+fn events_of_watched_pages_come_as_such() {
+    let header = Header { kind: AddressSpace::Memory, one_in: 1, look_ns: 0, block_pages: 8 };
+    let mut writer = Writer::new(Vec::new(), header).unwrap();
+    let event = Event { time_us: 5, page: 9, what: What::Touched { watched_us: 3 } };
+    writer.write(event).unwrap();
+    let bytes = writer.finish(0).unwrap();
+    let trace = open(&bytes[..], None).unwrap();
+    let Content::Watched(events) = trace.content else { panic!("they are no accesses") };
+    assert_eq!(events.map(Result::unwrap).collect::<Vec<_>>(), [event]);
+    let cut = &bytes[..bytes.len() - 20];
+    let Content::Watched(mut events) = open(cut, None).unwrap().content else { panic!() };
+    assert!(events.next().unwrap().is_err() && events.next().is_none());
 }

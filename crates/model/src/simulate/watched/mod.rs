@@ -23,7 +23,8 @@ mod timeline;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use self::timeline::{Interval, Kind};
 use crate::{PageNumber, hash};
@@ -32,6 +33,9 @@ use crate::{PageNumber, hash};
 const BLOCK_PAGES: u64 = 8;
 /// Bits of a page's number from which on it says of which process it is.
 pub const PROCESS_SHIFT: u32 = 44;
+
+/// In the number of a page that was given back and has come again.
+const AGAIN: PageNumber = 1 << 63;
 
 /// What happened to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,6 +238,28 @@ impl Activity {
             }
         }
         None
+    }
+
+    /// All accesses in the order of time, those that are drawn included: when, and to which page.
+    /// Those to a page that follow each other within `gap_us` are one. A page that was given back
+    /// and comes again has another number.
+    pub fn accesses(&self, gap_us: u64) -> impl Iterator<Item = (u64, PageNumber)> + '_ {
+        let mut seen = HashSet::new();
+        let mut next: BinaryHeap<Reverse<(u64, usize, PageNumber)>> = BinaryHeap::new();
+        for (nth, life) in self.lives.iter().enumerate() {
+            let is_first = seen.insert(life.page);
+            let name = if is_first { life.page } else { AGAIN | nth as PageNumber };
+            next.push(Reverse((life.from_us, nth, name)));
+        }
+        std::iter::from_fn(move || {
+            let Reverse((time_us, nth, name)) = next.pop()?;
+            let life = self.lives[nth];
+            let later = self.next_access(life.page, time_us.saturating_add(gap_us.max(1) - 1));
+            if let Some(later) = later.filter(|&later| life.to_us.is_none_or(|to| later < to)) {
+                next.push(Reverse((later.max(time_us + 1), nth, name)));
+            }
+            Some((time_us, name))
+        })
     }
 
     /// How many pages there were at most at a time, those that are not sampled included.

@@ -268,3 +268,25 @@ proptest! {
         let _ = activity.without(page, one_in).need_pages();
     }
 }
+
+#[test]
+fn all_accesses_come_in_order_and_of_each_life() {
+    let events = [
+        event(0, 5, What::Appeared),
+        touched(50_000, 5, 10_000),
+        event(400_000, 5, What::Gone),
+        event(600_000, 5, What::Appeared),
+        event(100_000, 900, What::Appeared),
+        event(900_000, 900, What::Untouched { watched_us: 790_000 }),
+        event(1_000_000, 5, What::Gone),
+    ];
+    let activity = activity(events, 1_000_000);
+    let all: Vec<(u64, u64)> = activity.accesses(1000).collect();
+    assert!(all.is_sorted_by_key(|access| access.0), "{all:?}");
+    assert!(all.contains(&(0, 5)) && all.contains(&(50_000, 5)) && all.contains(&(100_000, 900)));
+    let again: Vec<u64> = all.iter().filter(|access| access.1 > 900).map(|one| one.0).collect();
+    assert_eq!(again.first(), Some(&600_000));
+    assert!(all.iter().all(|&(time, page)| page != 5 || time < 400_000));
+    let of_5: Vec<u64> = all.iter().filter(|access| access.1 == 5).map(|one| one.0).collect();
+    assert!(of_5.windows(2).all(|pair| pair[1] - pair[0] >= 1000), "{of_5:?}");
+}
