@@ -34,6 +34,8 @@ enum Command {
     Doctor(commands::doctor::Arguments),
     Bench(commands::bench::Arguments),
     Manual(commands::manual::Arguments),
+    #[command(name = commands::calibrate_workload::NAME, hide = true)]
+    CalibrateWorkload(commands::calibrate_workload::Arguments),
 }
 
 fn main() {
@@ -53,6 +55,9 @@ fn main() {
         Command::Bench(arguments) => commands::bench::run(arguments),
         Command::Manual(arguments) => {
             commands::manual::run(Arguments::command(), &arguments).map(|()| 0)
+        }
+        Command::CalibrateWorkload(arguments) => {
+            commands::calibrate_workload::run(&arguments).map(|()| 0)
         }
     };
     match result {

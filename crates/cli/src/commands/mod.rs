@@ -1,6 +1,7 @@
 //! The subcommands.
 
 pub(crate) mod bench;
+pub(crate) mod calibrate_workload;
 pub(crate) mod doctor;
 pub(crate) mod dump;
 pub(crate) mod manual;
