@@ -3,16 +3,20 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`advice`] | what an observation and the costs say of each size of memory |
+//! | [`contents`] | how small pages become, by codec |
 //! | [`history`] | what was predicted and what happened |
 //! | [`machine`] | what things cost on this machine: measured once, and kept |
 //! | [`observation`] | what was measured of a program, a process, a dump or files |
+//! | [`progress`] | how far any of that is |
 //! | [`simulation`] | runs replacement policies over a trace, at several sizes at once |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod contents;
 pub mod history;
 pub mod machine;
 pub mod observation;
+pub mod progress;
 pub mod simulation;

@@ -11,7 +11,6 @@ use std::io::{self, BufReader, BufWriter, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
@@ -26,6 +25,8 @@ use ramfold_model::{PageNumber, is_sampled};
 use ramfold_sys::size::Size;
 use ramfold_trace::recorded::{AddressSpace, Header, Writer};
 use ramfold_trace::{Access, Format, PAGE_SIZE};
+
+pub use crate::progress::Progress;
 
 /// Pages that are simulated at most before a miniature takes their place.
 pub const WHOLE_PAGES_MAX: u64 = 1 << 20;
@@ -200,34 +201,6 @@ pub enum Error {
     },
 }
 
-/// How far it is, for whoever shows it.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Bytes of the file read in both passes, compressed where it is.
-    read_bytes: AtomicU64,
-    /// Bytes to be read in both.
-    all_bytes: AtomicU64,
-    is_over: AtomicBool,
-}
-
-impl Progress {
-    /// The part that is done, from 0 to 1.
-    pub fn part(&self) -> f64 {
-        let all = self.all_bytes.load(Ordering::Relaxed).max(1) as f64;
-        (self.read_bytes.load(Ordering::Relaxed) as f64 / all).min(1.0)
-    }
-
-    /// There is nothing more to show.
-    pub fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether there is nothing more to show.
-    pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
-    }
-}
-
 /// Counts what is read of a file.
 struct Counted<'a> {
     file: File,
@@ -237,7 +210,7 @@ struct Counted<'a> {
 impl Read for Counted<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.file.read(buffer)?;
-        self.progress.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        self.progress.add(len as u64);
         Ok(len)
     }
 }
@@ -253,7 +226,7 @@ fn read_trace(
     let open = || -> io::Result<File> {
         let file = File::open(&request.path)?;
         let metadata = file.metadata()?;
-        progress.all_bytes.store(2 * metadata.len(), Ordering::Relaxed);
+        progress.set_all(2 * metadata.len());
         Ok(file)
     };
     let file = open().map_err(|error| failed(error.into()))?;

@@ -137,7 +137,14 @@ const CRATES: &[Rules] = &[
     Rules {
         name: "ramfold-advise",
         folder: "crates/advise",
-        uses: &["ramfold-codec", "ramfold-launch", "ramfold-model", "ramfold-sys", "ramfold-trace"],
+        uses: &[
+            "ramfold-codec",
+            "ramfold-launch",
+            "ramfold-model",
+            "ramfold-store",
+            "ramfold-sys",
+            "ramfold-trace",
+        ],
         has_unsafe: &[],
     },
     Rules { name: "ramfold-plot", folder: "crates/plot", uses: &[], has_unsafe: &[] },

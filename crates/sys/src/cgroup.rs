@@ -14,9 +14,22 @@ pub struct Limited {
 /// Of the control groups this process is in, the one with the tightest memory limit; `None` when
 /// there is none (or none that can be read).
 pub fn tightest() -> Option<Limited> {
-    let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
+    tightest_by("/proc/self/cgroup")
+}
+
+/// The same for another process.
+pub fn tightest_of(pid: u32) -> Option<Limited> {
+    tightest_by(&format!("/proc/{pid}/cgroup"))
+}
+
+fn tightest_by(membership: &str) -> Option<Limited> {
+    let membership = fs::read_to_string(membership).ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    folders(&membership, &mounts)
+    tightest_in(folders(&membership, &mounts))
+}
+
+fn tightest_in(folders: impl IntoIterator<Item = PathBuf>) -> Option<Limited> {
+    folders
         .into_iter()
         .filter_map(|folder| Some(Limited { bytes: limit_in(&folder)?, folder }))
         .min_by_key(|limited| limited.bytes)
@@ -90,6 +103,76 @@ pub fn groups(controller: Option<&str>, membership: &str, mounts: &str) -> Vec<G
         }
     }
     groups
+}
+
+impl Group {
+    /// The group of this path: a folder, or the part of one below a mount of the hierarchy, as
+    /// `/proc/PID/cgroup` has it. `mounts` is `/proc/self/mountinfo`.
+    pub fn find(path: &Path, mounts: &str) -> Option<Group> {
+        let mounted: Vec<(&str, PathBuf)> = [Some("memory"), None]
+            .iter()
+            .flat_map(|controller| mounts.lines().filter_map(|line| mount(line, *controller)))
+            .collect();
+        let is_group = |folder: &Path| folder.join("cgroup.procs").is_file();
+        // The folder itself, of any hierarchy of version 1 too, which has processes if no limit.
+        let as_it_is = [path.to_owned(), Path::new("/sys/fs/cgroup").join(path)];
+        if let Some(folder) = as_it_is.into_iter().find(|folder| is_group(folder)) {
+            let folder = folder.canonicalize().unwrap_or(folder);
+            let mounts = mounted.iter().map(|(_, mount_point)| mount_point);
+            let mount_point = mounts.filter(|mount| folder.starts_with(mount)).max();
+            let mount_point = mount_point.unwrap_or(&folder).clone();
+            return Some(Group { folder, mount_point });
+        }
+        mounted.into_iter().find_map(|(root, mount_point)| {
+            let inside = path.strip_prefix(root).unwrap_or(path);
+            let inside = inside.strip_prefix("/").unwrap_or(inside);
+            let folder = mount_point.join(inside);
+            is_group(&folder).then_some(Group { folder, mount_point })
+        })
+    }
+
+    /// The processes in it and in all groups below, by their numbers. A group that is removed
+    /// meanwhile has none.
+    pub fn processes(&self) -> Vec<u32> {
+        let mut pids: Vec<u32> = Vec::new();
+        let mut folders = vec![self.folder.clone()];
+        while let Some(folder) = folders.pop() {
+            let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            // 0 is a process of a namespace that this one does not see.
+            pids.extend(
+                text.lines().filter_map(|line| line.parse().ok()).filter(|&pid: &u32| pid != 0),
+            );
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|it| it.is_dir());
+            folders.extend(entries.filter(is_folder).map(|entry| entry.path()));
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// The tightest memory limit of the group and of those above it.
+    pub fn limit_bytes(&self) -> Option<u64> {
+        let above =
+            self.folder.ancestors().take_while(|above| above.starts_with(&self.mount_point));
+        tightest_in(above.map(Path::to_owned)).map(|limited| limited.bytes)
+    }
+
+    /// Anonymous memory of the group and of those below, swapped out or not, in bytes: each page
+    /// once, whoever shares it. `None` where the kernel does not count it.
+    pub fn anonymous_bytes(&self) -> Option<u64> {
+        let stat = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
+        let value = |name: &str| {
+            stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        // Version 1 counts groups below under another name; version 2 always counts them.
+        let anonymous = value("total_rss ").or_else(|| value("anon "))?;
+        let swapped = value("total_swap ").or_else(|| {
+            let file = self.folder.join("memory.swap.current");
+            fs::read_to_string(file).ok()?.trim().parse().ok()
+        });
+        Some(anonymous + swapped.unwrap_or(0))
+    }
 }
 
 /// The folders whose limits apply: the group itself and all above it.
@@ -178,6 +261,63 @@ mod tests {
         let text = "workingset_refault_file 3\ntotal_workingset_refault_file 20\n";
         fs::write(&file, text).unwrap();
         assert_eq!(limited.refaulted_file_pages(), Some(20));
+    }
+
+    /// A hierarchy of version 2 that is a folder, and the line of its mount.
+    fn hierarchy() -> (tempfile::TempDir, String) {
+        let root = tempfile::tempdir().unwrap();
+        let [outer, inner] = ["a.slice", "a.slice/b c"].map(|name| root.path().join(name));
+        fs::create_dir_all(&inner).unwrap();
+        for folder in [root.path(), &outer, &inner] {
+            fs::write(folder.join("cgroup.procs"), "").unwrap();
+        }
+        let mount = format!("30 23 0:26 / {} rw - cgroup2 x rw\n", root.path().display());
+        (root, mount)
+    }
+
+    #[test]
+    fn a_group_is_found_by_its_folder_and_by_its_path() {
+        let (root, mounts) = hierarchy();
+        let root = root.path();
+        for path in [root.join("a.slice"), "/a.slice".into(), "a.slice".into()] {
+            let found = Group::find(&path, &mounts).unwrap();
+            let expected = Group { folder: root.join("a.slice"), mount_point: root.to_owned() };
+            assert_eq!(found, expected, "{path:?}");
+        }
+        for path in ["b.slice", "/", "", "/etc", "/sys/fs/cgroup/nothing"] {
+            let found = Group::find(Path::new(path), &mounts);
+            let is_root = path.len() <= 1;
+            assert!(
+                found.is_none_or(|found| is_root && found.mount_point == found.folder),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_group_has_the_processes_and_limits_around_it() {
+        let (root, mounts) = hierarchy();
+        let write = |file: &str, text: &str| fs::write(root.path().join(file), text).unwrap();
+        let group = Group::find(Path::new("a.slice"), &mounts).unwrap();
+        assert_eq!((group.processes(), group.limit_bytes()), (vec![], None));
+        assert_eq!(group.anonymous_bytes(), None);
+        write("a.slice/cgroup.procs", "7\n0\n");
+        write("a.slice/b c/cgroup.procs", "9\n7\n3\n");
+        write("a.slice/memory.max", "max\n");
+        write("memory.max", "4096000\n");
+        write("a.slice/memory.stat", "anon 50\nfile 70\n");
+        assert_eq!((group.processes(), group.limit_bytes()), (vec![3, 7, 9], Some(4_096_000)));
+        assert_eq!(group.anonymous_bytes(), Some(50));
+        write("a.slice/memory.swap.current", "8\n");
+        assert_eq!(group.anonymous_bytes(), Some(58));
+        write("a.slice/memory.stat", "rss 1\ntotal_rss 40\ntotal_swap 2\n");
+        assert_eq!(group.anonymous_bytes(), Some(42));
+    }
+
+    #[test]
+    fn the_limit_around_a_process_is_that_around_this_one() {
+        assert_eq!(tightest_of(std::process::id()), tightest());
+        assert_eq!(tightest_of(u32::MAX >> 1), None);
     }
 
     #[test]

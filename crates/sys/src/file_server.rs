@@ -224,6 +224,19 @@ pub fn is_open_for_writing(file: impl AsFd) -> Option<bool> {
 /// # Errors
 /// `ENOSYS` on older kernels; `EOPNOTSUPP` for what has no page cache.
 pub fn unwritten_pages(file: impl AsFd) -> Result<u64, Errno> {
+    let [_, dirty, under_writeback, ..] = cache_counts(file)?;
+    Ok(dirty + under_writeback)
+}
+
+/// Pages of a file in the page cache (cachestat(2), Linux 6.5).
+///
+/// # Errors
+/// As [`unwritten_pages`]; `EPERM` for a file that the caller could not write to.
+pub fn cached_pages(file: impl AsFd) -> Result<u64, Errno> {
+    cache_counts(file).map(|[cached, ..]| cached)
+}
+
+fn cache_counts(file: impl AsFd) -> Result<[u64; 5], Errno> {
     // The kernel's `struct cachestat_range`, of all of the file, and its `struct cachestat`:
     // cached, dirty, under writeback, evicted, recently evicted.
     let all = [0u64; 2];
@@ -239,7 +252,7 @@ pub fn unwritten_pages(file: impl AsFd) -> Result<u64, Errno> {
             0,
         )
     })?;
-    Ok(counts[1] + counts[2])
+    Ok(counts)
 }
 
 /// Closes a descriptor and reports the file system's error, as of the last write to a network file
@@ -312,7 +325,7 @@ mod tests {
         if let Ok(pages) = unwritten_pages(&file) {
             assert_eq!(pages, 1);
             writer.sync_all().unwrap();
-            assert_eq!(unwritten_pages(&file), Ok(0));
+            assert_eq!((unwritten_pages(&file), cached_pages(&file)), (Ok(0), Ok(1)));
         }
         drop(writer);
         // A child that another test has forked meanwhile has a copy of it for a moment.

@@ -15,6 +15,7 @@
 //! | [`careful`], [`scratch`], [`executable`] | system calls in the program's place |
 //! | [`keep_open`], [`robust`] | what outlives a descriptor; whether a process has ended |
 //! | `cgroup`, `size` (feature `std`) | limits of the process; amounts of memory, as written |
+//! | `other_process` (feature `std`) | the memory of another process, from outside |
 //! | `file_server` (feature `std`) | a file system in user space |
 //! | `guard` (feature `std`) | a process that acts when this one is dying |
 //!
@@ -54,6 +55,8 @@ pub mod loaded;
 pub mod maps;
 #[allow(unsafe_code)]
 pub mod mem;
+#[cfg(any(test, feature = "std"))]
+pub mod other_process;
 #[allow(unsafe_code)]
 pub mod pagemap;
 pub mod path;

@@ -67,7 +67,7 @@ impl<'a> Flags<'a> {
 /// # Errors
 /// What open(2) and read(2) say of `/proc/self/maps`.
 pub fn for_each(buffer: &mut [u8], mut f: impl FnMut(&Mapping<'_>)) -> Result<(), Errno> {
-    for_each_line(c"/proc/self/maps", buffer, |line| {
+    for_each_line(opened(c"/proc/self/maps")?, buffer, |line| {
         if let Some(mapping) = parse(line) {
             f(&mapping);
         }
@@ -177,7 +177,7 @@ pub fn for_each_with_usage(
 ) -> Result<(), Errno> {
     let mut current: Option<Mapping<'static>> = None;
     let mut amounts = Amounts::default();
-    for_each_line(c"/proc/self/smaps", buffer, |line| {
+    for_each_line(opened(c"/proc/self/smaps")?, buffer, |line| {
         if let Some(flags) = line.strip_prefix(b"VmFlags: ") {
             if let Some(mapping) = current.take() {
                 f(&mapping, core::mem::take(&mut amounts).usage(), Flags::of(flags));
@@ -193,14 +193,17 @@ pub fn for_each_with_usage(
     })
 }
 
+fn opened(path: &core::ffi::CStr) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
 /// Hands each line of a file to `f`, without its end; of a line that does not fit into `buffer`
 /// as much as fits.
-fn for_each_line(
-    path: &core::ffi::CStr,
+pub(crate) fn for_each_line(
+    file: impl AsFd,
     buffer: &mut [u8],
     mut f: impl FnMut(&[u8]),
 ) -> Result<(), Errno> {
-    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut filled = 0;
     let mut cut = false;
     loop {
@@ -233,7 +236,7 @@ fn for_each_line(
 }
 
 /// `55d0c0000000-55d0c0021000 rw-p 00000000 00:00 0      [heap]`
-fn parse(line: &[u8]) -> Option<Mapping<'_>> {
+pub(crate) fn parse(line: &[u8]) -> Option<Mapping<'_>> {
     let (start, rest) = number(line, 16)?;
     let (end, rest) = number(rest.strip_prefix(b"-")?, 16)?;
     let rest = rest.strip_prefix(b" ")?;

@@ -15,7 +15,7 @@ const ENTRIES_MAX: usize = 128;
 pub use abi::PageRegion;
 use abi::category;
 
-/// `/proc/self/pagemap`, kept open.
+/// `/proc/self/pagemap`, or that of another process, kept open.
 #[derive(Debug)]
 pub struct Pagemap {
     fd: OwnedFd,
@@ -178,6 +178,21 @@ impl Pagemap {
             seen += pages;
         }
         Ok(empty)
+    }
+
+    /// Which of the pages from `address` on, at most `most` (up to 64), are anonymous, in memory
+    /// and mapped by this process alone: the first is the lowest bit.
+    ///
+    /// # Errors
+    /// What pread(2) says.
+    pub fn own_pages(&self, address: usize, most: usize) -> Result<u64, Errno> {
+        const OWN: u64 = abi::entry::PRESENT | abi::entry::EXCLUSIVE;
+        let mut entries = [0; u64::BITS as usize];
+        let entries = &mut entries[..most.min(u64::BITS as usize)];
+        let read = self.entries(address, entries)?;
+        let is_own = |entry: u64| entry & (OWN | abi::entry::FILE_OR_SHARED) == OWN;
+        let own = entries[..read].iter().map(|&entry| u64::from(is_own(entry)));
+        Ok(own.enumerate().fold(0, |own, (nth, is_own)| own | is_own << nth))
     }
 
     fn entry(&self, address: usize) -> Result<u64, Errno> {

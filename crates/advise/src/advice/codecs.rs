@@ -11,8 +11,6 @@ use crate::observation::Contents;
 const PAGE_BYTES: f64 = 4096.0;
 /// The codec that `--codec auto` begins with, by its name in a sample.
 pub(super) const AUTO: &str = "auto";
-/// What `auto` makes of objects whose pages stay out.
-pub(super) const AUTO_DENSE: &str = "auto-dense";
 
 /// What a codec makes of the pages, and what it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

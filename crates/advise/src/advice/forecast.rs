@@ -4,15 +4,14 @@ use ramfold_model::curve::Estimate;
 use ramfold_model::footprint::Footprint;
 use ramfold_model::ratio::Blocks;
 
-use super::codecs::{AUTO, AUTO_DENSE, blocks};
+use super::codecs::{AUTO, blocks};
+use crate::contents::{AUTO_DENSE, INDEX_BYTES};
 use crate::machine::{Costs, Spread};
 use crate::observation::Observation;
 
 const PAGE_BYTES: f64 = 4096.0;
 /// What an agent takes itself: tables, stacks, scratch memory, the frames that it keeps free.
 const OWN_BYTES: f64 = (5 << 20) as f64;
-/// Tables of the store and the pager for each page that is out.
-const TABLE_BYTES: f64 = 24.0;
 /// How far a curve of windows may be off, as a part of itself.
 const WINDOWS_OFF: f64 = 0.3;
 
@@ -70,11 +69,11 @@ impl<'a> Forecaster<'a> {
         let charged = self.blocks.mean_bytes().unwrap_or(PAGE_BYTES).min(PAGE_BYTES - 1.0);
         let memory = memory_bytes as f64;
         let fits = memory_bytes >= self.observation.need_bytes;
-        let each = charged + TABLE_BYTES;
+        let each = charged + INDEX_BYTES;
         let spare = memory - OWN_BYTES - pages * each;
         let resident = if fits { pages } else { (spare / (PAGE_BYTES - each)).clamp(0.0, pages) };
         let out = pages - resident;
-        let limit = (memory - OWN_BYTES) / pages - TABLE_BYTES;
+        let limit = (memory - OWN_BYTES) / pages - INDEX_BYTES;
         let cannot_hold = match (fits, self.blocks.chance_above(limit, pages)) {
             (true, _) => 0.0,
             (false, Some(chance)) => chance,

@@ -2,6 +2,9 @@
 //! or of files. Whatever measures makes one of these, and advice needs nothing else but the costs
 //! of the machine.
 
+mod check;
+pub mod file;
+
 use ramfold_trace::recorded::Event;
 use serde::{Deserialize, Serialize};
 
