@@ -12,6 +12,7 @@
 //! | [`equations`] | equations (1) to (7) of paper 003, as printed and corrected |
 //! | [`ratio`] | how small all of the pages become together, and the chance that they do not fit |
 //! | [`simulate`] | policies over a trace: ramfold's own, the same code, and others |
+//! | [`predict`] | run time, memory and risk by the size of memory, each with an interval |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod curve;
 pub mod equations;
 pub mod flynn;
 pub mod footprint;
+pub mod predict;
 pub mod ratio;
 pub mod reuse;
 pub mod simulate;

@@ -190,7 +190,7 @@ fn open_plain<'a>(
         Format::Recorded => {
             let reader = recorded::Reader::new(input)?;
             header = Some(reader.header());
-            Box::new(reader.filter_map(|event| event.map(recorded::Event::access).transpose()))
+            Box::new(reader.filter_map(|event| event.map(recorded::access).transpose()))
         }
         Format::OracleGeneral => Box::new(oracle_general::Reader::new(input)),
         Format::Csv => Box::new(csv::Reader::new(input)),

@@ -25,6 +25,7 @@
 use std::io::{self, Read, Write};
 
 use ramfold_model::PageNumber;
+pub use ramfold_model::simulate::watched::{Event, What};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Access, Error, Format, read_some};
@@ -69,45 +70,9 @@ pub struct Header {
     pub block_pages: u32,
 }
 
-/// What happened to a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It was accessed.
-    Accessed,
-    /// It was accessed, the first time since it is watched. Before that, since the event before, it
-    /// may have been accessed unseen.
-    Touched {
-        /// How long it was watched. Microseconds.
-        watched_us: u64,
-    },
-    /// It was seen to be there, which it was not at the look before: its first access.
-    Appeared,
-    /// It was given back.
-    Gone,
-    /// It was not accessed while it was watched, and is not watched any more.
-    Untouched {
-        /// How long it was watched. Microseconds.
-        watched_us: u64,
-    },
-}
-
-/// What happened to a page, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Microseconds since the beginning of the trace.
-    pub time_us: u64,
-    /// The page.
-    pub page: PageNumber,
-    /// What happened.
-    pub what: What,
-}
-
-impl Event {
-    /// As other traces have it; `None` for what is no access.
-    pub fn access(self) -> Option<Access> {
-        let is_access = matches!(self.what, What::Accessed | What::Touched { .. } | What::Appeared);
-        is_access.then_some(Access { time: self.time_us, page: self.page })
-    }
+/// As other traces have it; `None` for what is no access.
+pub(crate) fn access(event: Event) -> Option<Access> {
+    event.is_access().then_some(Access { time: event.time_us, page: event.page })
 }
 
 impl From<Access> for Event {
@@ -116,16 +81,14 @@ impl From<Access> for Event {
     }
 }
 
-impl What {
-    /// Its number, and how long the page was watched where it says so.
-    fn number(self) -> (u64, Option<u64>) {
-        match self {
-            What::Accessed => (0, None),
-            What::Touched { watched_us } => (1, Some(watched_us)),
-            What::Appeared => (2, None),
-            What::Gone => (3, None),
-            What::Untouched { watched_us } => (4, Some(watched_us)),
-        }
+/// The number of what happened, and how long the page was watched where it says so.
+fn number_of(what: What) -> (u64, Option<u64>) {
+    match what {
+        What::Accessed => (0, None),
+        What::Touched { watched_us } => (1, Some(watched_us)),
+        What::Appeared => (2, None),
+        What::Gone => (3, None),
+        What::Untouched { watched_us } => (4, Some(watched_us)),
     }
 }
 
@@ -213,7 +176,7 @@ impl<W: Write> Writer<W> {
         let Event { time_us, page, what } = event.into();
         // One that was recorded late counts as made then.
         let time_us = time_us.max(self.last.time_us);
-        let (number, watched_us) = what.number();
+        let (number, watched_us) = number_of(what);
         let later = (time_us - self.last.time_us).min(u64::MAX >> WHAT_BITS);
         push_varint(&mut self.block, later << WHAT_BITS | number);
         push_varint(&mut self.block, zigzag(page.wrapping_sub(self.last.page) as i64));

@@ -7,6 +7,9 @@
 //! | [`memory`] | ramfold's own in programs: the decisions are `ramfold-policy`'s, the memory is this crate's |
 //! | [`files`] | ramfold's own in the cache of files, in the same way |
 //!
+//! [`watched`] has what is known of pages that were watched now and then, [`program`] runs ramfold's
+//! own policy over that.
+//!
 //! A long trace is simulated in miniature: of the pages that a hash picks, one in `1/R`, with a
 //! memory of `R` times the size (Waldspurger, Saemundsson, Ahmad and Park, "Cache modeling and
 //! optimization using miniature simulations", ATC 2017).
@@ -14,7 +17,9 @@
 pub mod files;
 pub mod lru;
 pub mod memory;
+pub mod program;
 pub mod s3fifo;
+pub mod watched;
 
 use crate::{PageNumber, is_sampled};
 

@@ -1,0 +1,77 @@
+//! Programs of which only a curve is known: faults of LRU by resident pages.
+//!
+//! ramfold's policy is not LRU. Where LRU loses everything at once, as with a loop that is a little
+//! larger than memory, it keeps what has room: its faults go straight from the one corner of the
+//! curve to the other. So the curve that counts is the greatest convex one below that of LRU.
+
+use ramfold_codec::PAGE_SIZE;
+
+use super::{Input, finite};
+use crate::curve::{MissCurve, Point};
+use crate::simulate::program::{Counts, Overhead};
+
+/// The greatest convex curve that is nowhere above this one.
+pub(super) fn convex(curve: &MissCurve) -> MissCurve {
+    let mut hull: Vec<Point> = Vec::new();
+    for &point in curve.points() {
+        while let [.., one, other] = hull[..]
+            && cross(one, other, point) <= 0.0
+        {
+            hull.pop();
+        }
+        hull.push(point);
+    }
+    MissCurve::new(hull, curve.cold().max(0.0), 0.0)
+}
+
+/// Above 0 where the way from one point over the next to the third turns upwards.
+fn cross(one: Point, other: Point, third: Point) -> f64 {
+    (other.pages - one.pages) * (third.faults - one.faults)
+        - (other.faults - one.faults) * (third.pages - one.pages)
+}
+
+/// What a memory of a size comes to for as long as the program was looked at.
+pub(super) fn counts(
+    input: &Input<'_>,
+    curve: &MissCurve,
+    pages: f64,
+    memory_bytes: u64,
+) -> Counts {
+    let page = PAGE_SIZE as f64;
+    let pages = finite(pages).max(0.0);
+    let overhead = input.overhead;
+    let Overhead { fixed_bytes, entry_bytes, page_table_bytes, fragmentation, .. } = overhead;
+    let charged = input.sizes.mean_bytes().map_or(page, |[_, dense]| dense);
+    let object = charged * (1.0 + fragmentation) + entry_bytes;
+    let high = crate::simulate::program::high_mark(memory_bytes) as f64;
+    let room = high - fixed_bytes - page_table_bytes * pages - overhead.reserve_of(memory_bytes);
+    // room = resident * page + (pages - resident) * object
+    let resident = if pages * page <= room {
+        pages
+    } else if object >= page {
+        0.0
+    } else {
+        ((room - pages * object) / (page - object)).clamp(0.0, pages)
+    };
+    let out = pages - resident;
+    let is_held = out <= 0.0 || resident > 0.0;
+    let faults_s = if out > 0.0 { convex(curve).faults(resident).max(0.0) } else { 0.0 };
+    let faults = finite(faults_s * input.run.wall_s);
+    let pool = out * charged * (1.0 + fragmentation);
+    let resident_bytes = resident * page;
+    Counts {
+        faults_alone: faults,
+        dense_back: faults,
+        taken: faults,
+        compressed: faults,
+        objects: out,
+        pool_bytes: pool,
+        pool_bytes_max: pool,
+        pool_bytes_mean: pool,
+        table_bytes: fixed_bytes + out * entry_bytes + pages * page_table_bytes,
+        resident_bytes,
+        resident_bytes_mean: resident_bytes,
+        not_held_us: (!is_held).then_some(0),
+        ..Counts::default()
+    }
+}

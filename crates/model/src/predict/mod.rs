@@ -1,0 +1,397 @@
+//! What a program would take with less memory: how much slower it is, what it takes of the memory,
+//! and the chance that it does not fit.
+//!
+//! ```text
+//! run time = that with all memory + faults * their time + growth over the cap * its time
+//!            + the agent's work, where the program leaves it no processor
+//! ```
+//!
+//! The counts come from [`crate::simulate::program`] where pages were watched, else from a curve of
+//! faults by resident pages ([`Use::Curve`]). The times are those of the machine ([`Costs`]).
+//!
+//! # Intervals
+//!
+//! Each figure has the interval within which it is with a chance of 90 %, from two sources. The
+//! sample: the simulation is run over parts of the sampled blocks, each with that part of the memory;
+//! they do not depend on one another, so their spread says how far off their sum may be, by
+//! Student's t. And the model: [`MODEL_ERROR`], a part of what is predicted to be lost. Both are
+//! added as deviations are, by their squares.
+//!
+//! More memory is never predicted to be slower: [`make_monotone`].
+
+mod curve;
+mod decision;
+mod sizes;
+
+#[cfg(test)]
+mod tests;
+
+use ramfold_codec::PAGE_SIZE;
+
+pub use self::decision::{Decision, Swap, decision, swapped};
+pub use self::sizes::{SampledBlock, Sizes};
+use crate::curve::{Estimate, MissCurve};
+use crate::simulate::program::{self, CodecTimes, Delays, Setting};
+pub use crate::simulate::program::{Counts, Overhead, PageSizes};
+use crate::simulate::watched::Activity;
+
+/// The part of what is lost by which the model may be off, with a chance of 90 % either way: of
+/// faults, of their time, and of the pool. To be measured by actual runs.
+pub const MODEL_ERROR: f64 = 0.25;
+/// The same of what the pool takes.
+pub const MODEL_ERROR_POOL: f64 = 0.05;
+/// Of the run time, what is never known better: two runs of the same program differ by it.
+pub const RUN_ERROR: f64 = 0.01;
+
+/// Parts of the sample that are simulated for themselves.
+const GROUPS: u64 = 8;
+/// Student's t for 7 degrees of freedom, 90 % between both sides.
+const T_7: f64 = 1.895;
+/// Fewer pages than this in each say nothing.
+const GROUP_PAGES_MIN: usize = 64;
+
+/// What is known of how pages are used.
+#[derive(Clone, Copy, Debug)]
+pub enum Use<'a> {
+    /// Pages were watched from the program's start on.
+    Watched {
+        /// What was seen.
+        activity: &'a Activity,
+        /// Pages that were sampled together.
+        block_pages: u64,
+    },
+    /// Faults in a second by resident pages, of a program that runs on.
+    Curve {
+        /// As a memory faults that drops the least recently used page.
+        curve: &'a MissCurve,
+        /// Pages that the program has.
+        pages: f64,
+        /// How far off the faults may be with a chance of 90 %, as a part of them.
+        error: f64,
+    },
+}
+
+/// How long the program takes with all of its memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RunTime {
+    /// In all; of one that runs on: how long it was looked at. Seconds.
+    pub wall_s: f64,
+    /// Of processors. Seconds.
+    pub processor_s: f64,
+    /// Processors that it may use.
+    pub processors: u32,
+}
+
+/// What things take on this machine, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// The program waits so long for a page that it asks for by itself, its decompression included.
+    pub fault_s: f64,
+    /// For each page that comes with a stream.
+    pub stream_page_s: f64,
+    /// For each page by which it grows while memory is full.
+    pub growth_page_s: f64,
+    /// The agent compresses a page at first. Of a processor, as all that follow.
+    pub compress_s: f64,
+    /// For density.
+    pub dense_compress_s: f64,
+    /// It decompresses what was compressed at first.
+    pub decompress_s: f64,
+    /// And for density.
+    pub dense_decompress_s: f64,
+    /// What the agent does beside that for each page that it takes and brings back.
+    pub move_s: f64,
+}
+
+impl Default for Costs {
+    /// As on a machine of 2024, for want of better.
+    fn default() -> Costs {
+        Costs {
+            fault_s: 12e-6,
+            stream_page_s: 3e-6,
+            growth_page_s: 5e-6,
+            compress_s: 2e-6,
+            dense_compress_s: 20e-6,
+            decompress_s: 1e-6,
+            dense_decompress_s: 3e-6,
+            move_s: 1.5e-6,
+        }
+    }
+}
+
+/// All that a prediction is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// How pages are used.
+    pub pages: Use<'a>,
+    /// How small they become.
+    pub sizes: &'a Sizes,
+    /// How long the program takes.
+    pub run: RunTime,
+    /// What things take on this machine.
+    pub costs: Costs,
+    /// What the agent itself costs.
+    pub overhead: Overhead,
+    /// A page that is out for so long is compressed once more. `None`: never.
+    pub recompress_after_s: Option<f64>,
+}
+
+/// What a program is predicted to do with so much memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// The memory. Bytes.
+    pub memory_bytes: u64,
+    /// Run time as a multiple of that with all memory.
+    pub slowdown: Estimate,
+    /// What the pool takes at most.
+    pub pool_bytes: Estimate,
+    /// What is left uncompressed, in the mean over the time.
+    pub resident_bytes: f64,
+    /// The agent's own memory, and tables.
+    pub table_bytes: f64,
+    /// Faults in a second of the run.
+    pub faults_per_second: f64,
+    /// Pages that are brought back in the run.
+    pub pages_back: Estimate,
+    /// Processor time of the agent in the run. Seconds.
+    pub processor_added_s: f64,
+    /// The chance that the memory cannot be held, from 0 to 1. `None` where too few blocks were
+    /// sampled to state one.
+    pub chance_not_held: Option<f64>,
+    /// What the simulation came to.
+    pub counts: Counts,
+}
+
+/// Predicts for each of these sizes of memory, in bytes. In their order; what is predicted for less
+/// memory is never better.
+pub fn predict(input: &Input<'_>, memory_bytes: &[u64]) -> Vec<Prediction> {
+    let mut predictions: Vec<Prediction> =
+        memory_bytes.iter().map(|&bytes| at(input, bytes)).collect();
+    make_monotone(&mut predictions);
+    predictions
+}
+
+/// Predicts for one size of memory. Several are to be made to agree by [`make_monotone`].
+pub fn at(input: &Input<'_>, memory_bytes: u64) -> Prediction {
+    let whole = counts(input, memory_bytes);
+    let one = Outcome::of(input, &whole);
+    let parts = match input.pages {
+        Use::Watched { activity, block_pages } => parts(input, activity, block_pages, memory_bytes),
+        Use::Curve { .. } => Vec::new(),
+    };
+    let error = match input.pages {
+        Use::Watched { .. } => MODEL_ERROR,
+        Use::Curve { error, .. } => MODEL_ERROR.hypot(finite(error)),
+    };
+    let lost = one.slowdown - 1.0;
+    let slowdown =
+        around(one.slowdown, [spread(&parts, |part| part.slowdown), lost * error, RUN_ERROR]);
+    let back = whole.pages_back();
+    let pool = one.pool_bytes;
+    Prediction {
+        memory_bytes,
+        slowdown: Estimate { low: slowdown.low.max(1.0), ..slowdown },
+        pool_bytes: around(
+            pool,
+            [
+                spread(&parts, |part| part.pool_bytes),
+                pool * MODEL_ERROR_POOL,
+                pool_error(input, pool),
+            ],
+        ),
+        resident_bytes: whole.resident_bytes_mean,
+        table_bytes: whole.table_bytes,
+        faults_per_second: whole.faults() / (input.run.wall_s * one.slowdown).max(1e-9),
+        pages_back: around(back, [spread(&parts, |part| part.pages_back), back * error, 0.0]),
+        processor_added_s: one.processor_added_s,
+        chance_not_held: chance_not_held(input, &whole, memory_bytes),
+        counts: whole,
+    }
+}
+
+/// What counts come to in time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcome {
+    slowdown: f64,
+    pool_bytes: f64,
+    pages_back: f64,
+    processor_added_s: f64,
+}
+
+impl Outcome {
+    fn of(input: &Input<'_>, counts: &Counts) -> Outcome {
+        let Input { run, costs, .. } = *input;
+        let processor_added_s = agent_s(&costs, counts);
+        let wall_s = finite(run.wall_s).max(1e-9);
+        let busy = finite(run.processor_s) / wall_s;
+        let processors = f64::from(run.processors.max(1));
+        // A fault stops the thread that makes it; the agent answers one at a time.
+        let wait_s = waited_s(&costs, counts) / busy.clamp(1.0, FAULTS_AT_ONCE);
+        // The agent's work takes time of the program's where that leaves no processor to it.
+        let lacking = (busy + 1.0 - processors).clamp(0.0, 1.0);
+        let competes_s = lacking * processor_added_s / processors;
+        let slowdown = 1.0 + finite((wait_s + competes_s) / wall_s);
+        Outcome {
+            slowdown,
+            pool_bytes: counts.pool_bytes_max,
+            pages_back: counts.pages_back(),
+            processor_added_s,
+        }
+    }
+}
+
+/// Threads that the answers to faults overlap for.
+const FAULTS_AT_ONCE: f64 = 2.0;
+
+/// What the program waits for, all threads together.
+fn waited_s(costs: &Costs, counts: &Counts) -> f64 {
+    let streamed = counts.faults_streamed + counts.ahead;
+    let denser_s = (costs.dense_decompress_s - costs.decompress_s).max(0.0);
+    finite(
+        counts.faults_alone * costs.fault_s
+            + streamed * costs.stream_page_s
+            + counts.first_over_cap * costs.growth_page_s
+            + counts.dense_back * denser_s
+            - counts.second_chances * costs.decompress_s,
+    )
+    .max(0.0)
+}
+
+/// Processor time of the agent.
+fn agent_s(costs: &Costs, counts: &Counts) -> f64 {
+    let first = (counts.compressed - counts.compressed_dense).max(0.0);
+    let from_store = (counts.pages_back() - counts.second_chances).max(0.0);
+    let dense = counts.dense_back.min(from_store);
+    finite(
+        first * costs.compress_s
+            + counts.compressed_dense * costs.dense_compress_s
+            + (from_store - dense) * costs.decompress_s
+            + dense * costs.dense_decompress_s
+            + (counts.taken + counts.pages_back()) * costs.move_s,
+    )
+}
+
+fn counts(input: &Input<'_>, memory_bytes: u64) -> Counts {
+    match input.pages {
+        Use::Watched { activity, .. } => simulated(input, activity, memory_bytes),
+        Use::Curve { curve, pages, .. } => curve::counts(input, curve, pages, memory_bytes),
+    }
+}
+
+fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64) -> Counts {
+    let Input { costs, .. } = *input;
+    let setting = Setting {
+        cap_bytes: memory_bytes,
+        delays: Delays {
+            fault_s: costs.fault_s,
+            stream_page_s: costs.stream_page_s,
+            growth_page_s: costs.growth_page_s,
+        },
+        codec: CodecTimes {
+            compress_s: costs.compress_s,
+            dense_compress_s: costs.dense_compress_s,
+            decompress_s: costs.decompress_s,
+            dense_decompress_s: costs.dense_decompress_s,
+            fault_s: (costs.fault_s - costs.decompress_s).max(0.0),
+            processors: input.run.processors,
+            recompress_after_s: input.recompress_after_s,
+        },
+        overhead: input.overhead,
+    };
+    program::run(activity, &|page| input.sizes.of(page), &setting)
+}
+
+/// Of parts of the sample what each says of the whole.
+fn parts(input: &Input<'_>, activity: &Activity, block_pages: u64, memory: u64) -> Vec<Outcome> {
+    // All pages were looked at: there is no sample.
+    if activity.one_in() <= 1 || activity.len() / (GROUPS as usize) < GROUP_PAGES_MIN {
+        return Vec::new();
+    }
+    (0..GROUPS)
+        .map(|nth| {
+            let part = activity.group(nth, GROUPS, block_pages);
+            Outcome::of(input, &simulated(input, &part, memory))
+        })
+        .collect()
+}
+
+/// How far off the whole may be, by how far apart its parts are.
+fn spread(parts: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
+    if parts.len() < 2 {
+        return 0.0;
+    }
+    let count = parts.len() as f64;
+    let mean = parts.iter().map(&figure).sum::<f64>() / count;
+    let squares: f64 = parts.iter().map(|part| (figure(part) - mean).powi(2)).sum();
+    T_7 * (squares / (count - 1.0) / count).sqrt()
+}
+
+/// How far off the pool may be because its pages' sizes are those of a sample.
+fn pool_error(input: &Input<'_>, pool_bytes: f64) -> f64 {
+    let blocks = input.sizes.blocks();
+    let part = blocks
+        .deviation_of_mean(1e12)
+        .zip(blocks.mean_bytes())
+        .map_or(0.0, |(deviation, mean)| if mean > 0.0 { deviation / mean } else { 0.0 });
+    1.645 * part * pool_bytes
+}
+
+fn around(value: f64, errors: [f64; 3]) -> Estimate {
+    let value = finite(value);
+    let within = errors.iter().map(|error| finite(*error).powi(2)).sum::<f64>().sqrt();
+    Estimate { value, low: (value - within).max(0.0), high: value + within }
+}
+
+/// A number, or 0 for what is none.
+fn finite(number: f64) -> f64 {
+    if number.is_finite() { number } else { 0.0 }
+}
+
+/// The chance that objects and all else do not fit: all pages that can be taken are out.
+fn chance_not_held(input: &Input<'_>, counts: &Counts, memory_bytes: u64) -> Option<f64> {
+    if counts.not_held_us.is_some() {
+        return Some(1.0);
+    }
+    let need_pages = match input.pages {
+        Use::Watched { activity, .. } => activity.need_pages() as f64,
+        Use::Curve { pages, .. } => finite(pages),
+    };
+    if need_pages <= 0.0 || need_pages * PAGE_SIZE as f64 + counts.table_bytes < memory_bytes as f64
+    {
+        return Some(0.0);
+    }
+    // What the pool keeps ready is given up, its fragmentation is not.
+    let room = memory_bytes as f64 - counts.table_bytes;
+    let each = room / need_pages / (1.0 + input.overhead.fragmentation);
+    if each <= 0.0 {
+        return Some(1.0);
+    }
+    input.sizes.blocks().chance_above(each, need_pages)
+}
+
+/// Less memory is never better: what is predicted for it is raised to what more memory has.
+pub fn make_monotone(predictions: &mut [Prediction]) {
+    let mut order: Vec<usize> = (0..predictions.len()).collect();
+    order.sort_by_key(|&nth| std::cmp::Reverse(predictions[nth].memory_bytes));
+    let raise = |estimate: &mut Estimate, least: &mut Estimate| {
+        let high = |one: f64, other: f64| one.max(other);
+        *estimate = Estimate {
+            value: high(estimate.value, least.value),
+            low: high(estimate.low, least.low),
+            high: high(estimate.high, least.high),
+        };
+        *least = *estimate;
+    };
+    let (mut slowdown, mut back) = (Estimate::default(), Estimate::default());
+    let mut chance: Option<f64> = None;
+    for nth in order {
+        let prediction = &mut predictions[nth];
+        raise(&mut prediction.slowdown, &mut slowdown);
+        raise(&mut prediction.pages_back, &mut back);
+        chance = match (prediction.chance_not_held, chance) {
+            (Some(one), Some(other)) => Some(one.max(other)),
+            (one, other) => one.or(other.filter(|&chance| chance >= 1.0)),
+        };
+        prediction.chance_not_held = chance;
+    }
+}

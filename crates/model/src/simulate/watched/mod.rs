@@ -1,0 +1,239 @@
+//! Pages that were watched now and then, and what is known of their future at any time.
+//!
+//! A page that is watched is out of the program's memory: its next access shows, and how long it
+//! was not accessed before. Then it is left alone for a while, in which it may be accessed unseen.
+//! So of each page there are times for which all is known, and others for which it is not:
+//!
+//! | interval | what is known |
+//! |---|---|
+//! | from the beginning of a watch to the event that ends it | not accessed; a touch ends it |
+//! | between an event and the next watch | perhaps accessed: by chance, as often as before and after |
+//! | from `Gone` to `Appeared` | the page does not exist |
+//!
+//! In an interval without a watch accesses are drawn: each follows the one before after a time that
+//! is distributed exponentially, for that is what the time until a touch says of accesses that do
+//! not depend on one another. Its mean is that of the watches before the interval up to a moment in
+//! it, which is drawn too, and that of the watches behind it from there on: what a page is used for
+//! may have changed in between. What is drawn depends on the page and the time alone, so it is the
+//! same in each simulation.
+
+mod timeline;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use self::timeline::{Interval, Kind};
+use crate::{PageNumber, hash};
+
+/// Bits of a page's number from which on it says of which process it is.
+pub const PROCESS_SHIFT: u32 = 44;
+
+/// What happened to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It was accessed. All of its accesses are among the events.
+    Accessed,
+    /// It was accessed, the first time since it is watched. Before that, since the event before, it
+    /// may have been accessed unseen.
+    Touched {
+        /// How long it was watched. Microseconds.
+        watched_us: u64,
+    },
+    /// It was seen to be there, which it was not at the look before: its first access.
+    Appeared,
+    /// It was given back.
+    Gone,
+    /// It was not accessed while it was watched, and is not watched any more.
+    Untouched {
+        /// How long it was watched. Microseconds.
+        watched_us: u64,
+    },
+}
+
+/// What happened to a page, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Microseconds since the beginning of the trace.
+    pub time_us: u64,
+    /// The page.
+    pub page: PageNumber,
+    /// What happened.
+    pub what: What,
+}
+
+impl Event {
+    /// Whether the program accessed the page.
+    pub fn is_access(self) -> bool {
+        matches!(self.what, What::Accessed | What::Touched { .. } | What::Appeared)
+    }
+}
+
+/// Which pages events are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// One page in this many.
+    pub one_in: u64,
+    /// Pages that are sampled together: one aligned block of so many of each aligned group of
+    /// `one_in` blocks. 1: each page by its hash.
+    pub block_pages: u64,
+}
+
+impl Sampling {
+    /// The page's place in an address space that has the sampled pages alone. Neighbours in a block
+    /// stay neighbours, and so do the blocks of neighbouring groups.
+    pub fn dense(self, page: PageNumber) -> PageNumber {
+        if self.block_pages <= 1 {
+            return page;
+        }
+        let (process, within) = (page >> PROCESS_SHIFT, page & ((1 << PROCESS_SHIFT) - 1));
+        let group = within / self.block_pages / self.one_in.max(1);
+        process << PROCESS_SHIFT | (group * self.block_pages + within % self.block_pages)
+    }
+}
+
+/// A page's life: when it came to be, and when it was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The page, in the dense address space.
+    pub page: PageNumber,
+    /// Its first access. Microseconds.
+    pub from_us: u64,
+    /// `None`: it was there to the end.
+    pub to_us: Option<u64>,
+}
+
+/// What is known of the sampled pages over time.
+#[derive(Clone, Debug, Default)]
+pub struct Activity {
+    one_in: u64,
+    end_us: u64,
+    /// Of each page of the dense address space: where its intervals are in `intervals`.
+    places: HashMap<PageNumber, (u32, u32)>,
+    intervals: Vec<Interval>,
+    /// Of each page of the dense address space: its number in the events.
+    names: HashMap<PageNumber, PageNumber>,
+    lives: Vec<Life>,
+}
+
+impl Activity {
+    /// From events in any order. `end_us`: when the watch ended; the last event, if that is later.
+    pub fn new(
+        events: impl IntoIterator<Item = Event>,
+        sampling: Sampling,
+        end_us: u64,
+    ) -> Activity {
+        let mut events: Vec<(PageNumber, Event)> =
+            events.into_iter().map(|event| (sampling.dense(event.page), event)).collect();
+        events.sort_by_key(|(page, event)| (*page, event.time_us));
+        let last_us = events.iter().map(|(_, event)| event.time_us).max().unwrap_or(0);
+        let mut activity = Activity {
+            one_in: sampling.one_in.max(1),
+            end_us: end_us.max(last_us),
+            ..Activity::default()
+        };
+        for of_page in events.chunk_by(|one, other| one.0 == other.0) {
+            let (page, first) = of_page[0];
+            activity.names.insert(page, first.page);
+            let timeline = timeline::of_page(of_page.iter().map(|(_, event)| *event), last_us);
+            let start = activity.intervals.len() as u32;
+            activity.intervals.extend(timeline.intervals);
+            activity.places.insert(page, (start, activity.intervals.len() as u32));
+            let life = |(from_us, to_us)| Life { page, from_us, to_us };
+            activity.lives.extend(timeline.lives.into_iter().map(life));
+        }
+        activity.lives.sort_by_key(|life| (life.from_us, life.page));
+        activity
+    }
+
+    /// One page in this many is in here.
+    pub fn one_in(&self) -> u64 {
+        self.one_in
+    }
+
+    /// When the watch ended. Microseconds.
+    pub fn end_us(&self) -> u64 {
+        self.end_us
+    }
+
+    /// Pages in here.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The lives of all pages, in the order in which they began.
+    pub fn lives(&self) -> &[Life] {
+        &self.lives
+    }
+
+    /// The number in the events of a page of the dense address space.
+    pub fn name(&self, page: PageNumber) -> Option<PageNumber> {
+        self.names.get(&page).copied()
+    }
+
+    /// When the page is accessed next after a time, in microseconds. `None`: not any more.
+    pub fn next_access(&self, page: PageNumber, after_us: u64) -> Option<u64> {
+        let &(start, end) = self.places.get(&page)?;
+        let intervals = &self.intervals[start as usize..end as usize];
+        let first = intervals.partition_point(|interval| interval.to_us <= after_us);
+        for interval in &intervals[first..] {
+            let from_us = interval.from_us.max(after_us);
+            let found = match interval.kind {
+                Kind::Watched { is_touched } => is_touched.then_some(interval.to_us),
+                Kind::Unwatched { before_us, behind_us } => {
+                    interval.drawn(hash(page ^ from_us << 20), from_us, before_us, behind_us)
+                }
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// How many pages there were at most at a time, those that are not sampled included.
+    pub fn need_pages(&self) -> u64 {
+        let mut changes: Vec<(u64, i64)> = Vec::with_capacity(2 * self.lives.len());
+        for life in &self.lives {
+            changes.push((life.from_us, 1));
+            changes.extend(life.to_us.map(|to_us| (to_us, -1)));
+        }
+        // What is given back at the same moment is gone first.
+        changes.sort_unstable();
+        let (mut pages, mut most) = (0, 0);
+        for (_, change) in changes {
+            pages += change;
+            most = most.max(pages);
+        }
+        most as u64 * self.one_in
+    }
+
+    /// The part of the pages that falls to one of `of` groups of blocks of so many, as an activity
+    /// of its own: an estimate that does not depend on the others'.
+    pub fn group(&self, nth: u64, of: u64, block_pages: u64) -> Activity {
+        let of = of.max(1);
+        let block_pages = block_pages.max(1);
+        let is_in = |page: PageNumber| page / block_pages % of == nth;
+        let sampling = Sampling { one_in: of, block_pages };
+        let dense = |page| if block_pages == 1 { page / of } else { sampling.dense(page) };
+        let mut part =
+            Activity { one_in: self.one_in * of, end_us: self.end_us, ..Activity::default() };
+        let mut pages: Vec<_> = self.places.iter().filter(|(page, _)| is_in(**page)).collect();
+        pages.sort_unstable();
+        for (&page, &(start, end)) in pages {
+            let first = part.intervals.len() as u32;
+            part.intervals.extend(&self.intervals[start as usize..end as usize]);
+            part.places.insert(dense(page), (first, part.intervals.len() as u32));
+            part.names.extend(self.names.get(&page).map(|&name| (dense(page), name)));
+        }
+        let lives = self.lives.iter().filter(|life| is_in(life.page));
+        part.lives = lives.map(|life| Life { page: dense(life.page), ..*life }).collect();
+        part
+    }
+}
