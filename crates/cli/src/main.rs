@@ -8,6 +8,7 @@ mod duration;
 mod mount_options;
 mod mount_view;
 mod picture;
+mod progress_line;
 mod say;
 mod size;
 
@@ -30,6 +31,7 @@ enum Command {
     Mount(commands::mount::Arguments),
     Umount(commands::umount::Arguments),
     Dump(commands::dump::Arguments),
+    Advise(Box<commands::advise::Arguments>),
     Simulate(commands::simulate::Arguments),
     Doctor(commands::doctor::Arguments),
     Bench(commands::bench::Arguments),
@@ -50,6 +52,7 @@ fn main() {
         Command::Mount(arguments) => commands::mount::run(&arguments).map(|()| 0),
         Command::Umount(arguments) => commands::umount::run(&arguments).map(|()| 0),
         Command::Dump(arguments) => commands::dump::run(&arguments).map(|()| 0),
+        Command::Advise(arguments) => commands::advise::run(&arguments).map(|()| 0),
         Command::Simulate(arguments) => commands::simulate::run(&arguments).map(|()| 0),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(arguments),

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ramfold_model::ratio::Blocks;
+use ramfold_model::predict::{PageSizes, SampledBlock, Sizes};
 use serde::{Deserialize, Serialize};
 
+use crate::contents::AUTO_DENSE;
 use crate::machine::Costs;
 use crate::observation::Contents;
 
@@ -64,19 +65,18 @@ pub(super) fn figures(contents: &Contents, costs: &Costs) -> BTreeMap<String, Co
     contents.codecs.iter().enumerate().filter_map(of).collect()
 }
 
-/// The sizes by blocks of neighbours, of one codec.
-pub(super) fn blocks(contents: &Contents, codec: &str) -> Option<Blocks> {
-    let nth = contents.codecs.iter().position(|name| name == codec)?;
-    let mut blocks = Blocks::default();
-    for block in &contents.blocks {
-        let bytes: Vec<f64> = block
-            .charged_bytes
-            .iter()
-            .filter_map(|page| page.get(nth).map(|&bytes| f64::from(bytes)))
-            .collect();
-        blocks.note(&bytes);
-    }
-    Some(blocks)
+/// The sizes by blocks of neighbours, as a codec makes them at first and in the end: `auto`
+/// compresses once more what stays out. `None` where the sample has not that codec.
+pub(super) fn sizes(contents: &Contents, codec: &str) -> Option<Sizes> {
+    let column = |codec: &str| contents.codecs.iter().position(|name| name == codec);
+    let first = column(codec)?;
+    let dense = if codec == AUTO { column(AUTO_DENSE).unwrap_or(first) } else { first };
+    let page =
+        |sizes: &Vec<u16>| Some(PageSizes { first: *sizes.get(first)?, dense: *sizes.get(dense)? });
+    Some(Sizes::new(contents.blocks.iter().map(|block| SampledBlock {
+        first_page: block.first_page,
+        pages: block.charged_bytes.iter().filter_map(page).collect(),
+    })))
 }
 
 #[cfg(test)]
@@ -104,7 +104,17 @@ mod tests {
         assert!((auto.ratio - 4096.0 / 1536.0).abs() < 1e-9);
         assert_eq!(figures["lzo"].charged_bytes, 2048.0);
         assert!(auto.compress_ns.unwrap() > 0.0);
-        assert_eq!(blocks(&contents, "lzo").unwrap().len(), 2);
-        assert!(blocks(&contents, "none").is_none());
+    }
+
+    #[test]
+    fn auto_has_two_sizes_of_a_page_and_others_one() {
+        let contents = Contents {
+            codecs: ["lzo", "auto", "auto-dense"].map(str::to_owned).to_vec(),
+            blocks: vec![Block { first_page: 8, at_s: 0.0, charged_bytes: vec![vec![3, 2, 1]] }],
+        };
+        let of = |codec| sizes(&contents, codec).map(|sizes| sizes.of(8));
+        assert_eq!(of("auto"), Some(PageSizes { first: 2, dense: 1 }));
+        assert_eq!(of("lzo"), Some(PageSizes { first: 3, dense: 3 }));
+        assert_eq!(of("none"), None);
     }
 }

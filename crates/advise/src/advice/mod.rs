@@ -8,15 +8,14 @@ use serde::{Deserialize, Serialize};
 mod codecs;
 mod command;
 mod forecast;
-mod levels;
 
 pub use codecs::CodecFigures;
 pub use command::{Limits, Recommended, quoted, quoted_line};
 use forecast::{Forecast, Forecaster};
-use levels::Levels;
 
 use crate::machine::Costs;
 use crate::observation::{Observation, Subject, WholeRun};
+use crate::progress::Progress;
 
 /// Fewer pages in the sample say nothing.
 pub const PAGES_MIN: usize = 64;
@@ -103,6 +102,10 @@ pub struct Row {
     pub resident_bytes: u64,
     /// The greatest size of the pool.
     pub pool_bytes: u64,
+    /// Low bound of its 90 % interval.
+    pub pool_bytes_low: u64,
+    /// High bound.
+    pub pool_bytes_high: u64,
     /// What is not needed of the need.
     pub saved_bytes: u64,
     /// Run time as a multiple of that with all memory.
@@ -169,19 +172,20 @@ pub fn advise(
     observation: &Observation,
     costs: &Costs,
     question: &Question,
+    progress: &Progress,
 ) -> Result<Advice, Error> {
     check(observation)?;
     let codec = &question.codec;
-    let forecaster = Forecaster::new(observation, costs, codec).ok_or_else(|| Error::Codec {
+    let codecs = codecs::figures(&observation.contents, costs);
+    let as_printed = question.as_printed;
+    let forecaster = Forecaster::new(observation, costs, &codecs, codec, as_printed);
+    let forecaster = forecaster.ok_or_else(|| Error::Codec {
         codec: codec.clone(),
         known: observation.contents.codecs.join(", "),
     })?;
-    let codecs = codecs::figures(&observation.contents, costs);
-    let forecasts = forecasts(&forecaster, observation.need_bytes, &question.memory);
-    let levels =
-        Levels::new(&forecasts, observation.need_bytes, costs, &codecs, codec, question.as_printed);
-    let row = |forecast: &Forecast| row(forecast, observation.need_bytes, levels.as_ref());
-    let rows: Vec<Row> = forecasts.iter().map(row).collect();
+    let need_bytes = observation.need_bytes;
+    let forecasts = forecasts(&forecaster, need_bytes, &question.memory, progress);
+    let rows: Vec<Row> = forecasts.iter().map(|forecast| row(forecast, need_bytes)).collect();
     let recommended = recommended(observation, question, &rows);
     let mut not_seen = observation.not_seen.clone();
     not_seen.extend(not_known(observation, costs));
@@ -189,7 +193,7 @@ pub fn advise(
         subject: observation.subject.clone(),
         seconds: observation.seconds,
         run: observation.run,
-        need_bytes: observation.need_bytes,
+        need_bytes,
         sampled_pages: sampled(observation).0,
         codec: codec.clone(),
         at_most: question.at_most,
@@ -236,18 +240,24 @@ fn check(observation: &Observation) -> Result<(), Error> {
 }
 
 /// From all of the need in steps down to what surely cannot be held, and those that were asked for.
-fn forecasts(forecaster: &Forecaster<'_>, need_bytes: u64, asked: &[u64]) -> Vec<Forecast> {
-    let mut forecasts = Vec::new();
-    for percent in (STEP..=100).rev().step_by(STEP as usize) {
-        let forecast = forecaster.at(part(need_bytes, percent));
-        forecasts.push(forecast);
-        if forecast.cannot_hold >= CANNOT_HOLD_SURE {
-            break;
-        }
-    }
-    forecasts.extend(asked.iter().map(|&bytes| forecaster.at(bytes)));
-    forecasts.sort_by_key(|forecast| std::cmp::Reverse(forecast.memory_bytes));
-    forecasts.dedup_by_key(|forecast| forecast.memory_bytes);
+fn forecasts(
+    forecaster: &Forecaster<'_>,
+    need_bytes: u64,
+    asked: &[u64],
+    progress: &Progress,
+) -> Vec<Forecast> {
+    let steps = (STEP..=100).rev().step_by(STEP as usize);
+    let mut sizes: Vec<u64> = steps.map(|percent| part(need_bytes, percent)).collect();
+    sizes.extend(asked);
+    sizes.sort_unstable_by_key(|&bytes| std::cmp::Reverse(bytes));
+    sizes.dedup();
+    let mut forecasts = forecaster.at(&sizes, progress);
+    let mut is_over = false;
+    forecasts.retain(|forecast| {
+        let is_shown = !is_over || asked.contains(&forecast.memory_bytes());
+        is_over |= forecast.cannot_hold() >= CANNOT_HOLD_SURE;
+        is_shown
+    });
     forecasts
 }
 
@@ -255,23 +265,27 @@ fn part(bytes: u64, percent: u64) -> u64 {
     (u128::from(bytes) * u128::from(percent) / 100) as u64
 }
 
-fn row(forecast: &Forecast, need_bytes: u64, levels: Option<&Levels<'_>>) -> Row {
-    let memory_bytes = forecast.memory_bytes;
+fn row(forecast: &Forecast, need_bytes: u64) -> Row {
+    let memory_bytes = forecast.memory_bytes();
+    let Forecast { prediction, processor, zram, swap, pays, .. } = forecast;
+    let slowdown = forecast.slowdown();
     Row {
         memory_bytes,
         of_need: memory_bytes as f64 / need_bytes as f64,
-        resident_bytes: forecast.resident_bytes,
-        pool_bytes: forecast.pool_bytes,
+        resident_bytes: prediction.resident_bytes as u64,
+        pool_bytes: prediction.pool_bytes.value as u64,
+        pool_bytes_low: prediction.pool_bytes.low as u64,
+        pool_bytes_high: prediction.pool_bytes.high as u64,
         saved_bytes: need_bytes.saturating_sub(memory_bytes),
-        slowdown: forecast.slowdown.map(|of| of.value),
-        slowdown_low: forecast.slowdown.map(|of| of.low),
-        slowdown_high: forecast.slowdown.map(|of| of.high),
-        processor: forecast.processor,
-        faults_per_second: forecast.faults_in_a_second(),
-        cannot_hold_probability: forecast.cannot_hold,
-        zram_slowdown: levels.and_then(|levels| levels.zram(memory_bytes)),
-        swap_slowdown: levels.and_then(|levels| levels.swap(memory_bytes)),
-        pays_against_disk: levels.and_then(|levels| levels.pays(forecast)),
+        slowdown: slowdown.map(|of| of.value),
+        slowdown_low: slowdown.map(|of| of.low),
+        slowdown_high: slowdown.map(|of| of.high),
+        processor: *processor,
+        faults_per_second: forecast.has_times.then_some(prediction.faults_per_second),
+        cannot_hold_probability: forecast.cannot_hold(),
+        zram_slowdown: *zram,
+        swap_slowdown: *swap,
+        pays_against_disk: *pays,
     }
 }
 

@@ -10,6 +10,7 @@ use ramfold_launch::{Launch, Message, Run, Size, StartError, WaitError};
 
 use super::workload::Kind;
 use super::{PageCost, Spread};
+use crate::progress::Progress;
 
 /// Memory of the workload.
 const BYTES: usize = 32 << 20;
@@ -66,20 +67,20 @@ struct Phase {
     pages: f64,
 }
 
-/// Measures a kind, without and with a cap in turns. `step` is called after each run.
+/// Measures a kind, without and with a cap in turns.
 pub(super) fn measure(
     starter: Starter<'_>,
     kind: Kind,
     turns: usize,
-    step: &mut dyn FnMut(),
+    progress: &Progress,
 ) -> Result<PageCost, Error> {
     let cap = if kind == Kind::Growth { GROWTH_CAP_BYTES } else { CAP_BYTES };
     let (mut walls, mut processors) = (Vec::new(), Vec::new());
     for _ in 0..turns {
         let free = run(starter, kind, NO_CAP_BYTES)?;
-        step();
+        progress.add(1);
         let capped = run(starter, kind, cap)?;
-        step();
+        progress.add(1);
         if capped.pages < PAGES_MIN {
             return Err(Error::Few { pages: capped.pages as u64 });
         }

@@ -1,4 +1,4 @@
-//! How long a read of a disk takes.
+//! How long a disk takes.
 
 use std::ffi::CString;
 use std::io::{self, Write};
@@ -10,25 +10,27 @@ use ramfold_sys::file::DirectFile;
 use ramfold_sys::mem::Pages;
 use ramfold_sys::time::monotonic_ns;
 
-use super::Spread;
+use super::{Disk, Spread};
 
 /// The file that is read.
 const FILE_BYTES: usize = 8 << 20;
 /// Reads of a page each.
 const READS: usize = 200;
 
-/// Seconds that a read of 4 KiB from a disk takes, one at a time.
+/// Measures a disk.
 ///
 /// # Errors
 /// When no file can be made in the folder, or it cannot be read past the page cache.
-pub(super) fn read_time(folder: &Path) -> io::Result<Spread> {
+pub(super) fn measure(folder: &Path) -> io::Result<Disk> {
     let mut file = tempfile::tempfile_in(folder)?;
     let block: Vec<u8> =
         (0..1 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 7) as u8).collect();
+    let started = monotonic_ns();
     for _ in 0..FILE_BYTES / block.len() {
         file.write_all(&block)?;
     }
     file.sync_data()?;
+    let write_s = (monotonic_ns() - started) as f64 / 1e9 / (FILE_BYTES / PAGE_SIZE) as f64;
     let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     let direct = DirectFile::open(&path)?;
     if direct.whole(1..2) == (1..2) {
@@ -46,7 +48,7 @@ pub(super) fn read_time(folder: &Path) -> io::Result<Spread> {
     // A mean, as one slow read of ten costs what it costs.
     let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
     let parts: Vec<f64> = times.chunks(READS / 5).map(mean).collect();
-    Ok(Spread::of(parts))
+    Ok(Disk { folder: folder.to_owned(), read_s: Spread::of(parts), write_s })
 }
 
 #[cfg(test)]
@@ -56,11 +58,14 @@ mod tests {
     #[test]
     fn a_disk_is_read_or_the_reason_is_said() {
         let folder = tempfile::tempdir().unwrap();
-        match read_time(folder.path()) {
-            Ok(spread) => assert!(spread.median > 1e-7 && spread.median < 1.0, "{spread:?}"),
+        match measure(folder.path()) {
+            Ok(Disk { read_s, write_s, .. }) => {
+                assert!(read_s.median > 1e-7 && read_s.median < 1.0, "{read_s:?}");
+                assert!(write_s > 1e-8 && write_s < 1.0, "{write_s}");
+            }
             // In RAM.
             Err(error) => assert!(error.to_string().contains("page cache"), "{error}"),
         }
-        assert!(read_time(Path::new("/nowhere")).is_err());
+        assert!(measure(Path::new("/nowhere")).is_err());
     }
 }

@@ -25,6 +25,8 @@ pub use codecs::CodecTimes;
 pub use kept::usual_file;
 use workload::Kind;
 
+use crate::progress::Progress;
+
 /// Times that each kind of fault is measured with a cap and without.
 const TURNS: usize = 3;
 
@@ -72,6 +74,8 @@ pub struct Disk {
     pub folder: PathBuf,
     /// Seconds for a read of 4 KiB, one at a time.
     pub read_s: Spread,
+    /// Seconds for a page of 4 KiB among many that are written together.
+    pub write_s: f64,
 }
 
 /// What things cost on a machine.
@@ -154,8 +158,8 @@ pub struct Request<'a> {
     pub again: bool,
     /// A folder on the disk that swap or a spill file would be on.
     pub disk_folder: &'a Path,
-    /// Is told the part that is done, from 0 to 1.
-    pub on_progress: &'a mut dyn FnMut(f64),
+    /// Is told how far it is.
+    pub progress: &'a Progress,
 }
 
 /// What things cost here: kept, or measured now and kept from then on. Where they cannot be kept,
@@ -169,13 +173,12 @@ pub fn costs(request: Request<'_>) -> Result<Costs, Error> {
     let is_new = kept.is_none();
     let mut costs = match kept {
         Some(costs) => costs,
-        None => measure(request.starter, request.on_progress)?,
+        None => measure(request.starter, request.progress)?,
     };
     let is_other = costs.disk.as_ref().is_none_or(|disk| disk.folder != request.disk_folder);
     if is_other {
         // What cannot be read is in RAM or on another machine, and nothing is said of it.
-        let disk = disk::read_time(request.disk_folder).ok();
-        costs.disk = disk.map(|read_s| Disk { folder: request.disk_folder.to_owned(), read_s });
+        costs.disk = disk::measure(request.disk_folder).ok();
     }
     if let Some(file) = request.file.filter(|_| is_new || is_other) {
         // It takes longer the next time, no more.
@@ -184,13 +187,9 @@ pub fn costs(request: Request<'_>) -> Result<Costs, Error> {
     Ok(costs)
 }
 
-fn measure(starter: Starter<'_>, on_progress: &mut dyn FnMut(f64)) -> Result<Costs, Error> {
-    let (mut done, all) = (0, Kind::ALL.len() * TURNS * 2);
-    let mut step = || {
-        done += 1;
-        on_progress(f64::from(done) / all as f64);
-    };
-    let mut of = |kind| calibrate::measure(starter, kind, TURNS, &mut step);
+fn measure(starter: Starter<'_>, progress: &Progress) -> Result<Costs, Error> {
+    progress.set_all((Kind::ALL.len() * TURNS * 2) as u64);
+    let of = |kind| calibrate::measure(starter, kind, TURNS, progress);
     let (fault, stream, growth) = (of(Kind::Faults)?, of(Kind::Stream)?, of(Kind::Growth)?);
     let codecs = codecs::measure();
     Ok(Costs { is_measured: true, fault, stream, growth, codecs, disk: None })
@@ -232,7 +231,7 @@ mod tests {
             file: None,
             again: false,
             disk_folder: Path::new("/"),
-            on_progress: &mut |_| (),
+            progress: &Progress::default(),
         };
         let error = costs(request).unwrap_err();
         assert!(matches!(error, Error::Start(_)), "{error}");

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::builder::PossibleValuesParser;
@@ -16,6 +16,7 @@ use ramfold_launch::{
 use rustix::process::Signal;
 
 use crate::commands::doctor;
+use crate::commands::prediction::Prediction;
 use crate::duration::{duration, duration_or_never, millionths};
 use crate::say::say;
 use crate::size::{Size, SizedPath};
@@ -84,6 +85,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
 
+    /// Compare the run with what `ramfold advise` predicted: FILE is its --record, or what its --json
+    /// printed. The table goes to standard error, and a line to the history that `ramfold advise
+    /// --score` shows
+    #[arg(long, value_name = "FILE")]
+    prediction: Option<PathBuf>,
+
     /// Record in FILE what happens to the compressed objects of the first process that has any, for
     /// `ramfold bench store --object-trace`: lengths and lifetimes, no content. It takes SIZE at
     /// most [default: 256M, which is 32 million events]
@@ -100,7 +107,8 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
-fn codec_names() -> PossibleValuesParser {
+/// The names that `--codec` takes.
+pub(crate) fn codec_names() -> PossibleValuesParser {
     PossibleValuesParser::new(Choice::names().chain(["zstd"]))
 }
 
@@ -117,6 +125,9 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<i32> {
         output_file::check(file)
             .with_context(|| format!("cannot write --stats {}", file.display()))?;
     }
+    let prediction = arguments.prediction.as_deref();
+    let prediction = prediction.map(|file| Prediction::load(file, &arguments.codec)).transpose()?;
+    let started = Instant::now();
     let run = match launch.start() {
         Ok(run) => Arc::new(run),
         Err(error) => return not_started(error),
@@ -127,7 +138,11 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<i32> {
     });
     let relay = relay.transpose().context("handling signals")?;
     let ended = run.wait()?;
+    let took = started.elapsed();
     drop(relay);
+    if let Some(prediction) = prediction {
+        prediction.compare(&run, ended, took, &arguments.program);
+    }
     // The program's status is worth more than this.
     if let Err(error) = write_stats(&run, arguments.stats.as_deref()) {
         say(format_args!("{error:#}"));
