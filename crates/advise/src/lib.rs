@@ -6,6 +6,7 @@
 //! | [`contents`] | how small pages become, by codec |
 //! | [`history`] | what was predicted and what happened |
 //! | [`machine`] | what things cost on this machine: measured once, and kept |
+//! | [`measure`] | measures processes, control groups, dumps and files, without an agent |
 //! | [`observation`] | what was measured of a program, a process, a dump or files |
 //! | [`progress`] | how far any of that is |
 //! | [`simulation`] | runs replacement policies over a trace, at several sizes at once |
@@ -17,6 +18,7 @@ pub mod advice;
 pub mod contents;
 pub mod history;
 pub mod machine;
+pub mod measure;
 pub mod observation;
 pub mod progress;
 pub mod simulation;

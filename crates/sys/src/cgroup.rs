@@ -22,10 +22,36 @@ pub fn tightest_of(pid: u32) -> Option<Limited> {
     tightest_by(&format!("/proc/{pid}/cgroup"))
 }
 
+/// The processor time that the control groups of a process leave it, in processors; `None` where
+/// there is no limit.
+pub fn processors_of(pid: u32) -> Option<f64> {
+    let membership = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    folders("cpu", &membership, &mounts)
+        .iter()
+        .filter_map(|folder| processors_in(folder))
+        .min_by(f64::total_cmp)
+}
+
+fn processors_in(folder: &Path) -> Option<f64> {
+    let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
+    let (quota, period) = match read("cpu.max") {
+        Some(text) => {
+            let (quota, period) = text.trim().split_once(' ')?;
+            (quota.to_owned(), period.to_owned())
+        }
+        None => (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?),
+    };
+    // No limit is "max" or -1.
+    let quota: u64 = quota.trim().parse().ok()?;
+    let period: u64 = period.trim().parse().ok().filter(|&period| period > 0)?;
+    Some(quota as f64 / period as f64)
+}
+
 fn tightest_by(membership: &str) -> Option<Limited> {
     let membership = fs::read_to_string(membership).ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    tightest_in(folders(&membership, &mounts))
+    tightest_in(folders("memory", &membership, &mounts))
 }
 
 fn tightest_in(folders: impl IntoIterator<Item = PathBuf>) -> Option<Limited> {
@@ -175,10 +201,10 @@ impl Group {
     }
 }
 
-/// The folders whose limits apply: the group itself and all above it.
-fn folders(membership: &str, mounts: &str) -> Vec<PathBuf> {
+/// The folders whose limits of a controller apply: the group itself and all above it.
+fn folders(controller: &str, membership: &str, mounts: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
-    for controller in [Some("memory"), None] {
+    for controller in [Some(controller), None] {
         for Group { folder, mount_point } in groups(controller, membership, mounts) {
             let above = folder.ancestors().take_while(|above| above.starts_with(&mount_point));
             folders.extend(above.map(Path::to_owned));
@@ -221,6 +247,7 @@ mod tests {
     #[test]
     fn version_2_counts_every_level() {
         let found = folders(
+            "memory",
             "0::/a.slice/b.scope\n",
             "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
         );
@@ -231,6 +258,7 @@ mod tests {
     #[test]
     fn version_1_in_a_container_sees_its_own_part() {
         let found = folders(
+            "memory",
             "7:memory:/docker/abc\n3:cpu:/docker/abc\n0::/\n",
             "41 30 0:36 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
              42 30 0:37 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n",
@@ -261,6 +289,25 @@ mod tests {
         let text = "workingset_refault_file 3\ntotal_workingset_refault_file 20\n";
         fs::write(&file, text).unwrap();
         assert_eq!(limited.refaulted_file_pages(), Some(20));
+    }
+
+    #[test]
+    fn processors_are_read_in_both_versions() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
+        assert_eq!(processors_in(folder.path()), None);
+        write("cpu.cfs_period_us", "100000\n");
+        for (quota, processors) in [("-1\n", None), ("50000\n", Some(0.5))] {
+            write("cpu.cfs_quota_us", quota);
+            assert_eq!(processors_in(folder.path()), processors);
+        }
+        for (text, processors) in
+            [("max 100000\n", None), ("150000 100000\n", Some(1.5)), ("5 0\n", None), ("", None)]
+        {
+            write("cpu.max", text);
+            assert_eq!(processors_in(folder.path()), processors);
+        }
+        assert!(processors_of(std::process::id()).is_none_or(|processors| processors > 0.0));
     }
 
     /// A hierarchy of version 2 that is a folder, and the line of its mount.

@@ -1,10 +1,12 @@
-//! A file that is read and written past the page cache.
+//! A file that is read and written past the page cache, and files that are only looked at.
 
 use core::ffi::CStr;
 use core::ops::Range;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, StatxFlags, fstat, open, statx};
+use rustix::fs::{
+    Mode, OFlags, SeekFrom, StatVfsMountFlags, StatxFlags, fstat, open, seek, statvfs, statx,
+};
 use rustix::io::{pread, pwrite};
 
 use crate::{Errno, PAGE_SIZE};
@@ -37,6 +39,40 @@ impl FileIdentity {
         let stat = fstat(file)?;
         Ok(FileIdentity { device: stat.st_dev, inode: stat.st_ino })
     }
+}
+
+/// Opens a file to read it, in a way that is not noted as an access where the caller may do that:
+/// the file is the caller's own. A symbolic link is not followed, and a pipe does not wait.
+///
+/// # Errors
+/// What open(2) says.
+pub fn open_unnoticed(path: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    match open(path, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => open(path, flags, Mode::empty()),
+        result => result,
+    }
+}
+
+/// Whether the file system notes when a file is accessed, once a day at least.
+///
+/// # Errors
+/// What statvfs(3) says.
+pub fn keeps_access_times(path: &CStr) -> Result<bool, Errno> {
+    Ok(!statvfs(path)?.f_flag.contains(StatVfsMountFlags::NOATIME))
+}
+
+/// The next part of a file from an offset on that is no hole; `None` where there is none. Moves the
+/// place where the file is read next.
+///
+/// # Errors
+/// What lseek(2) says.
+pub fn next_data(file: impl AsFd, offset: u64) -> Result<Option<Range<u64>>, Errno> {
+    let start = match seek(&file, SeekFrom::Data(offset)) {
+        Err(Errno::NXIO) => return Ok(None),
+        start => start?,
+    };
+    Ok(Some(start..seek(&file, SeekFrom::Hole(start))?))
 }
 
 impl DirectFile {
@@ -183,6 +219,33 @@ mod tests {
             file.read_at(whole.start, bytes).unwrap();
             assert!((whole.start..).zip(&*bytes).all(|(at, &byte)| byte == (at / 64) as u8));
         }
+    }
+
+    #[test]
+    fn holes_are_passed_over() {
+        let file = tempfile::tempfile_in("/var/tmp").unwrap();
+        file.set_len(8 << 20).unwrap();
+        assert!(matches!(next_data(&file, 0), Ok(None | Some(Range { start: 0, end: 0x80_0000 }))));
+        assert_eq!(pwrite(&file, &[1; 65536], 4 << 20), Ok(65536));
+        let data = next_data(&file, 0).unwrap().unwrap();
+        // A file system that has no holes says that all is data.
+        assert!(data.start <= 4 << 20 && data.end >= (4 << 20) + 65536, "{data:?}");
+        assert_eq!(next_data(&file, 8 << 20), Ok(None));
+    }
+
+    #[test]
+    fn a_look_is_no_access() {
+        let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        std::fs::write(file.path(), "text").unwrap();
+        let path = CString::new(file.path().to_str().unwrap()).unwrap();
+        let before = fstat(&file).unwrap();
+        let opened = open_unnoticed(&path).unwrap();
+        assert_eq!(pread(&opened, &mut [0; 9][..], 0), Ok(4));
+        let after = fstat(&file).unwrap();
+        assert_eq!((after.st_atime, after.st_atime_nsec), (before.st_atime, before.st_atime_nsec));
+        keeps_access_times(&path).unwrap();
+        assert_eq!(open_unnoticed(c"/nowhere").map(drop), Err(Errno::NOENT));
+        assert_eq!(open_unnoticed(c"/proc/self").map(drop), Err(Errno::LOOP));
     }
 
     #[test]

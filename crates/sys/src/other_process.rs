@@ -136,6 +136,20 @@ impl OtherProcess {
         Ok(())
     }
 
+    /// Whether a mapping of the process has this in its name.
+    ///
+    /// # Errors
+    /// `EACCES` where the process is another user's, or hides its memory; `ESRCH` when it is gone.
+    pub fn has_mapping_of(&self, name: &[u8]) -> Result<bool, Errno> {
+        let mut has = false;
+        let mut buffer = vec![0; 64 << 10];
+        for_each_line(self.open_file(c"maps", OFlags::RDONLY)?, &mut buffer, |line| {
+            let mapping = maps::parse(line);
+            has |= mapping.is_some_and(|it| it.name.windows(name.len()).any(|part| part == name));
+        })?;
+        Ok(has)
+    }
+
     /// From now on no page of its anonymous memory counts as touched, until it is. That disturbs
     /// the kernel's own choice of what to swap out.
     ///
@@ -374,6 +388,8 @@ for line in sys.stdin:
         assert!(status.anonymous_bytes.unwrap() > 16 << 20);
         assert!(status.processors >= 1);
         assert!(!process.has_ended());
+        let has = |name: &[u8]| process.has_mapping_of(name).unwrap();
+        assert!(has(b"python3") && has(b"[stack]") && !has(b"nothing of the kind"));
         drop(program.0.stdin.take());
         process.wait_for_end(std::time::Duration::from_secs(60));
         assert!(process.has_ended());
