@@ -12,9 +12,9 @@
 //! # Intervals
 //!
 //! Each figure has the interval within which it is with a chance of 90 %, from two sources. The
-//! sample: the simulation is run over parts of the sampled blocks, each with that part of the memory;
-//! they do not depend on one another, so their spread says how far off their sum may be, by
-//! Student's t. And the model: [`MODEL_ERROR`], a part of what is predicted to be lost. Both are
+//! sample: the simulation is run without each of [`GROUPS`] parts of the sampled blocks, with the
+//! memory in proportion, and what it then says differs by as much as one part decides (the
+//! jackknife; Student's t for so few). And the model: [`MODEL_ERROR`], a part of what is predicted to be lost. Both are
 //! added as deviations are, by their squares.
 //!
 //! More memory is never predicted to be slower: [`make_monotone`].
@@ -43,23 +43,18 @@ pub const MODEL_ERROR_POOL: f64 = 0.05;
 /// Of the run time, what is never known better: two runs of the same program differ by it.
 pub const RUN_ERROR: f64 = 0.01;
 
-/// Parts of the sample that are simulated for themselves.
-const GROUPS: u64 = 8;
-/// Student's t for 7 degrees of freedom, 90 % between both sides.
-const T_7: f64 = 1.895;
-/// Fewer pages than this in each say nothing.
-const GROUP_PAGES_MIN: usize = 64;
+/// After so many faults of the sampled pages a simulation ends: a second or two.
+const FAULTS_MAX: u64 = 400_000;
+/// Parts of the sample that are left out, one at a time.
+const GROUPS: u64 = 6;
+/// Student's t for 5 degrees of freedom, 90 % between both sides.
+const T_5: f64 = 2.015;
 
 /// What is known of how pages are used.
 #[derive(Clone, Copy, Debug)]
 pub enum Use<'a> {
     /// Pages were watched from the program's start on.
-    Watched {
-        /// What was seen.
-        activity: &'a Activity,
-        /// Pages that were sampled together.
-        block_pages: u64,
-    },
+    Watched(&'a Activity),
     /// Faults in a second by resident pages, of a program that runs on.
     Curve {
         /// As a memory faults that drops the least recently used page.
@@ -176,11 +171,11 @@ pub fn at(input: &Input<'_>, memory_bytes: u64) -> Prediction {
     let whole = counts(input, memory_bytes);
     let one = Outcome::of(input, &whole);
     let parts = match input.pages {
-        Use::Watched { activity, block_pages } => parts(input, activity, block_pages, memory_bytes),
+        Use::Watched(activity) => parts(input, activity, memory_bytes, whole.simulated_us),
         Use::Curve { .. } => Vec::new(),
     };
     let error = match input.pages {
-        Use::Watched { .. } => MODEL_ERROR,
+        Use::Watched(_) => MODEL_ERROR,
         Use::Curve { error, .. } => MODEL_ERROR.hypot(finite(error)),
     };
     let lost = one.slowdown - 1.0;
@@ -273,12 +268,12 @@ fn agent_s(costs: &Costs, counts: &Counts) -> f64 {
 
 fn counts(input: &Input<'_>, memory_bytes: u64) -> Counts {
     match input.pages {
-        Use::Watched { activity, .. } => simulated(input, activity, memory_bytes),
+        Use::Watched(activity) => simulated(input, activity, memory_bytes, u64::MAX),
         Use::Curve { curve, pages, .. } => curve::counts(input, curve, pages, memory_bytes),
     }
 }
 
-fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64) -> Counts {
+fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64, end_us: u64) -> Counts {
     let Input { costs, .. } = *input;
     let setting = Setting {
         cap_bytes: memory_bytes,
@@ -297,25 +292,26 @@ fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64) -> Count
             recompress_after_s: input.recompress_after_s,
         },
         overhead: input.overhead,
+        end_us,
+        faults_max: FAULTS_MAX,
     };
     program::run(activity, &|page| input.sizes.of(page), &setting)
 }
 
-/// Of parts of the sample what each says of the whole.
-fn parts(input: &Input<'_>, activity: &Activity, block_pages: u64, memory: u64) -> Vec<Outcome> {
+/// What the sample says without each of its parts.
+fn parts(input: &Input<'_>, activity: &Activity, memory_bytes: u64, end_us: u64) -> Vec<Outcome> {
     // All pages were looked at: there is no sample.
-    if activity.one_in() <= 1 || activity.len() / (GROUPS as usize) < GROUP_PAGES_MIN {
+    if activity.one_in() <= 1.0 {
         return Vec::new();
     }
-    (0..GROUPS)
-        .map(|nth| {
-            let part = activity.group(nth, GROUPS, block_pages);
-            Outcome::of(input, &simulated(input, &part, memory))
-        })
-        .collect()
+    let without = |nth| {
+        let part = activity.without(nth, GROUPS);
+        Outcome::of(input, &simulated(input, &part, memory_bytes, end_us))
+    };
+    (0..GROUPS).map(without).collect()
 }
 
-/// How far off the whole may be, by how far apart its parts are.
+/// How far off the whole may be, by how far apart it is without each of its parts.
 fn spread(parts: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
     if parts.len() < 2 {
         return 0.0;
@@ -323,7 +319,7 @@ fn spread(parts: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
     let count = parts.len() as f64;
     let mean = parts.iter().map(&figure).sum::<f64>() / count;
     let squares: f64 = parts.iter().map(|part| (figure(part) - mean).powi(2)).sum();
-    T_7 * (squares / (count - 1.0) / count).sqrt()
+    T_5 * (squares * (count - 1.0) / count).sqrt()
 }
 
 /// How far off the pool may be because its pages' sizes are those of a sample.
@@ -353,16 +349,17 @@ fn chance_not_held(input: &Input<'_>, counts: &Counts, memory_bytes: u64) -> Opt
         return Some(1.0);
     }
     let need_pages = match input.pages {
-        Use::Watched { activity, .. } => activity.need_pages() as f64,
+        Use::Watched(activity) => activity.need_pages(),
         Use::Curve { pages, .. } => finite(pages),
     };
-    if need_pages <= 0.0 || need_pages * PAGE_SIZE as f64 + counts.table_bytes < memory_bytes as f64
-    {
+    let Overhead { fixed_bytes, entry_bytes, page_table_bytes, fragmentation, .. } = input.overhead;
+    let tables = fixed_bytes + need_pages * page_table_bytes;
+    let memory = memory_bytes as f64;
+    if need_pages <= 0.0 || need_pages * PAGE_SIZE as f64 + tables < memory {
         return Some(0.0);
     }
     // What the pool keeps ready is given up, its fragmentation is not.
-    let room = memory_bytes as f64 - counts.table_bytes;
-    let each = room / need_pages / (1.0 + input.overhead.fragmentation);
+    let each = ((memory - tables) / need_pages - entry_bytes) / (1.0 + fragmentation);
     if each <= 0.0 {
         return Some(1.0);
     }

@@ -31,15 +31,20 @@ use crate::PageNumber;
 /// As the agent's sweep (`take/sweep.rs`): pages taken by one step; the part of the cap in which
 /// pages of streams wait, and the number of them that wait in any case.
 const BATCH_PAGES: usize = 32;
+/// In a miniature no more than the cap / this.
+const BATCH_SHARE: usize = 64;
 const PROBATION_SHARE: usize = 16;
 const PROBATION_PAGES_MIN: usize = 128;
+/// Pages of a block that is sampled.
+const STRIDE_MAX_SAMPLED: i64 = 8;
 /// Of more pages than this none stands for the others.
-const ONE_IN_MAX: u64 = 1 << 32;
+const ONE_IN_MAX: f64 = 4_294_967_296.0;
 /// Reclaim that rests is tried again when the program has grown by as much as the cap / this, as
 /// `monitor/cap.rs` has it.
 const RETRY_SHARE: u64 = 16;
-/// And in a miniature, whose streams bring in as many at a time as all others: two windows.
-const PROBATION_PAGES_MIN_SAMPLED: usize = 64;
+/// And in a miniature, whose streams bring in as many at a time as all others: a window, and some of
+/// the one before.
+const PROBATION_PAGES_MIN_SAMPLED: usize = 40;
 /// A trial takes a page so far from the last, as a part of the cap.
 const TRIAL_PLACES: u64 = 64;
 /// As the agent's staging (`monitor/activation.rs`): its part of the cap, and how many pages it
@@ -74,7 +79,7 @@ pub struct Memory<O = Alike> {
     marks: Watermarks,
     /// What a page of this memory counts as: that of a miniature as so many.
     page_bytes: u64,
-    one_in: u64,
+    one_in: f64,
     objects: O,
     entries: HashMap<PageNumber, Entry>,
     present: BTreeSet<PageNumber>,
@@ -175,20 +180,20 @@ pub struct State {
 impl Memory {
     /// A cap, and what each object is charged, both in bytes.
     pub fn new(cap_bytes: u64, object_bytes: u64) -> Memory {
-        Memory::with(Alike(object_bytes), cap_bytes, 1)
+        Memory::with(Alike(object_bytes), cap_bytes, 1.0)
     }
 }
 
 impl<O: Objects> Memory<O> {
     /// With objects of any size. `cap_bytes`: of the whole program, of which one page in `one_in`
     /// is here.
-    pub fn with(objects: O, cap_bytes: u64, one_in: u64) -> Memory<O> {
-        let one_in = one_in.clamp(1, ONE_IN_MAX);
+    pub fn with(objects: O, cap_bytes: u64, one_in: f64) -> Memory<O> {
+        let one_in = if one_in.is_finite() { one_in.clamp(1.0, ONE_IN_MAX) } else { 1.0 };
         let cap_marks = Watermarks::for_cap(cap_bytes.max(PAGE_SIZE as u64));
         let mut memory = Memory {
             cap_marks,
             marks: cap_marks,
-            page_bytes: PAGE_SIZE as u64 * one_in,
+            page_bytes: (PAGE_SIZE as f64 * one_in) as u64,
             one_in,
             objects,
             entries: HashMap::new(),
@@ -218,15 +223,34 @@ impl<O: Objects> Memory<O> {
         (self.cap_marks.cap / self.page_bytes) as usize
     }
 
+    /// Pages taken by one step: neighbours, of which a miniature has as long runs as the program.
+    /// Only where that is much of its memory it takes fewer.
+    fn batch_pages(&self) -> usize {
+        let least = self.scaled(BATCH_PAGES);
+        (self.cap_pages() / BATCH_SHARE).clamp(least, BATCH_PAGES.max(least))
+    }
+
+    /// To what cost pages are compressed. The last batch of a miniature is worth more than the
+    /// program's: on average both go as far.
+    fn low_mark(&self) -> u64 {
+        let more = (self.batch_pages() - self.scaled(BATCH_PAGES)) as u64 / 2;
+        (self.marks.low + more / 2 * self.page_bytes).min(self.marks.high)
+    }
+
     /// So many pages of the program, in pages of this memory.
     fn scaled(&self, pages: usize) -> usize {
-        (pages / self.one_in as usize).max(1)
+        ((pages as f64 / self.one_in) as usize).max(1)
     }
 
     /// What it costs now.
     pub fn cost_bytes(&self) -> u64 {
         let pages = self.present.len() as u64 + self.staged;
-        pages * self.page_bytes + self.stored_bytes * self.one_in + self.other_bytes
+        pages * self.page_bytes + self.objects_bytes() + self.other_bytes
+    }
+
+    /// What all objects of the program are charged.
+    fn objects_bytes(&self) -> u64 {
+        (self.stored_bytes as f64 * self.one_in) as u64
     }
 
     /// What else counts below the cap: the agent's own memory, tables, free slots of the pool.
@@ -256,7 +280,7 @@ impl<O: Objects> Memory<O> {
             present: self.present.len() as u64,
             staged: self.staged,
             stored: self.stored,
-            stored_bytes: self.stored_bytes * self.one_in,
+            stored_bytes: self.objects_bytes(),
             taken: self.taken,
             second_chances: self.second_chances,
             refused: self.refused,
@@ -331,7 +355,10 @@ impl<O: Objects> Memory<O> {
     /// Pages that come with the one that is asked for.
     fn bring_window(&mut self, page: PageNumber) -> u32 {
         let window = self.streams.window_at(page);
-        if window.pages == 1 {
+        // The few pages of a miniature are at the same distance from each other by chance, and are
+        // not where they seem to be beyond their block.
+        let is_chance = self.one_in > 1.0 && window.stride.abs() >= STRIDE_MAX_SAMPLED;
+        if window.pages == 1 || is_chance {
             self.bring(page, false);
             self.streams.note_brought(1, 0);
             return 0;
@@ -389,7 +416,9 @@ impl<O: Objects> Memory<O> {
         }
         let staging_pages = self.cap_marks.cap as usize / PAGE_SIZE / STAGING_SHARE;
         let most = self.scaled(staging_pages.clamp(*STAGING_PAGES.start(), *STAGING_PAGES.end()));
-        let half = most.div_ceil(2) as u64;
+        let half =
+            most.div_ceil(2).max(if self.one_in > 1.0 { self.batch_pages() } else { 1 }) as u64;
+        let low = self.low_mark();
         if self.staged == 0 {
             while self.staged < half && self.take_next() != Step::Nothing {}
         }
@@ -398,7 +427,7 @@ impl<O: Objects> Memory<O> {
             self.back_off.reset();
             return;
         }
-        while self.cost_bytes() > self.marks.low {
+        while self.cost_bytes() > low {
             if !self.compress_oldest() && !self.fill_staging(half) {
                 return self.rest();
             }
@@ -472,9 +501,10 @@ impl<O: Objects> Memory<O> {
 
     /// As `take_next` of the agent's sweep.
     fn take_next(&mut self) -> Step {
-        let least = match self.one_in {
-            1 => PROBATION_PAGES_MIN,
-            _ => self.scaled(PROBATION_PAGES_MIN).max(PROBATION_PAGES_MIN_SAMPLED),
+        let least = if self.one_in > 1.0 {
+            self.scaled(PROBATION_PAGES_MIN).max(PROBATION_PAGES_MIN_SAMPLED)
+        } else {
+            PROBATION_PAGES_MIN
         };
         let limit = (self.cap_pages() / PROBATION_SHARE).max(least);
         let streamed = self.probation.beyond(limit);
@@ -566,7 +596,7 @@ impl<O: Objects> Memory<O> {
         };
         let pages: Vec<PageNumber> = (0..)
             .zip(run)
-            .take(self.scaled(BATCH_PAGES))
+            .take(self.batch_pages())
             .take_while(is_next)
             .map(|(_, page)| page)
             .collect();

@@ -143,7 +143,8 @@ impl<'a> Contents<'a> {
             return;
         }
         // Enough of them for a verdict come early in any case.
-        let trials = (0..self.activity.one_in().min(64)).filter(|_| self.objectives.is_trial());
+        let trials = (0..self.activity.one_in().clamp(1.0, 64.0) as u32)
+            .filter(|_| self.objectives.is_trial());
         if trials.count() == 0 {
             return;
         }
@@ -207,7 +208,7 @@ pub(super) fn recompress(memory: &mut Memory<Contents<'_>>, clock_us: u64, outru
         let takes_most = pool > marks.cap / 3 * 2;
         memory.objects_mut().objective = if takes_most { Objective::Density } else { best };
     }
-    let one_in = memory.objects().activity.one_in() as f64;
+    let one_in = memory.objects().activity.one_in();
     let contents = memory.objects_mut();
     let elapsed_s = clock_us.saturating_sub(contents.clock_us) as f64 / 1e6;
     contents.clock_us = contents.clock_us.max(clock_us);

@@ -53,8 +53,8 @@ pub struct Overhead {
 impl Default for Overhead {
     fn default() -> Overhead {
         Overhead {
-            fixed_bytes: 1.25 * 1024.0 * 1024.0,
-            entry_bytes: 16.0,
+            fixed_bytes: 1.05 * 1024.0 * 1024.0,
+            entry_bytes: 8.0,
             page_table_bytes: 8.0,
             fragmentation: 0.02,
             reserve: 1.0 / 128.0,
@@ -111,6 +111,10 @@ pub struct Setting {
     pub codec: CodecTimes,
     /// What the agent itself costs.
     pub overhead: Overhead,
+    /// When to end, at the latest: what follows is thought to be like what was before. Microseconds.
+    pub end_us: u64,
+    /// The same after so many faults of the sampled pages.
+    pub faults_max: u64,
 }
 
 /// What a run came to, all pages of the program taken together.
@@ -159,6 +163,8 @@ pub struct Counts {
     pub over_cap_bytes: f64,
     /// What faults and growth took the program, by [`Delays`].
     pub lost_s: f64,
+    /// Until when it was simulated. Microseconds.
+    pub simulated_us: u64,
 }
 
 impl Counts {
@@ -193,6 +199,7 @@ struct Run<'a> {
     /// Of pages that are out: which time they were taken.
     out: HashMap<PageNumber, u64>,
     takes: u64,
+    faults: u64,
     /// Pages that the program has.
     pages: u64,
     /// Since when memory is looked after, and until when there is more room than usual. Of the
@@ -228,6 +235,7 @@ impl<'a> Run<'a> {
             pending: BinaryHeap::new(),
             out: HashMap::new(),
             takes: 0,
+            faults: 0,
             pages: 0,
             growing_until_us: None,
             lost_s: 0.0,
@@ -252,6 +260,9 @@ impl<'a> Run<'a> {
             // Of what happens at one time, what makes room comes first.
             let first = [gone, asked, appears_next].into_iter().flatten().min_by_key(|next| next.0);
             let Some((time_us, next)) = first else { break };
+            if time_us > self.setting.end_us || self.faults >= self.setting.faults_max {
+                return self.finish(time_us);
+            }
             self.pass_time(time_us);
             match next {
                 Next::Gone(life) => {
@@ -260,6 +271,7 @@ impl<'a> Run<'a> {
                 }
                 Next::Asked(page) => {
                     self.pending.pop();
+                    self.faults += 1;
                     self.is_asked(time_us, page);
                 }
                 Next::Appears(life) => {
@@ -269,7 +281,7 @@ impl<'a> Run<'a> {
             }
             self.note(time_us);
         }
-        let end_us = self.activity.end_us();
+        let end_us = self.activity.end_us().min(self.setting.end_us);
         self.pass_time(end_us);
         self.note(end_us);
         self.finish(end_us)
@@ -317,7 +329,7 @@ impl<'a> Run<'a> {
     fn is_asked(&mut self, time_us: u64, page: PageNumber) {
         if let Access::Fault { ahead } = self.memory.access(page) {
             let Delays { fault_s, stream_page_s, .. } = self.setting.delays;
-            let one_in = self.activity.one_in() as f64;
+            let one_in = self.activity.one_in();
             if ahead == 0 {
                 self.counts.faults_alone += 1.0;
                 self.lost_s += fault_s * one_in;
@@ -337,7 +349,7 @@ impl<'a> Run<'a> {
         self.memory.access(page);
         if waits {
             self.counts.first_over_cap += 1.0;
-            self.lost_s += self.setting.delays.growth_page_s * self.activity.one_in() as f64;
+            self.lost_s += self.setting.delays.growth_page_s * self.activity.one_in();
         }
         self.follow(time_us);
     }
@@ -382,21 +394,24 @@ impl<'a> Run<'a> {
 
     fn table_bytes(&self, state: State) -> f64 {
         let Overhead { fixed_bytes, entry_bytes, page_table_bytes, .. } = self.setting.overhead;
-        let one_in = self.activity.one_in() as f64;
+        let one_in = self.activity.one_in();
         let entries = (state.stored + state.staged) as f64 * one_in;
         fixed_bytes + entries * entry_bytes + self.pages as f64 * one_in * page_table_bytes
     }
 
     fn resident_bytes(&self, state: State) -> f64 {
-        (state.present * self.activity.one_in() * PAGE_SIZE as u64) as f64
+        state.present as f64 * self.activity.one_in() * PAGE_SIZE as f64
     }
 
     fn finish(mut self, end_us: u64) -> Counts {
         let state = self.memory.state();
         let (pool_bytes, table_bytes) = (self.pool_bytes(state), self.table_bytes(state));
         let resident_bytes = self.resident_bytes(state);
-        let one_in = self.activity.one_in() as f64;
-        let whole = |count: &mut f64| *count *= one_in;
+        let one_in = self.activity.one_in();
+        // What was not simulated is like what was.
+        let simulated_us = end_us.clamp(1, self.activity.end_us().max(1));
+        let rest = self.activity.end_us().max(1) as f64 / simulated_us as f64;
+        let (whole, over_time) = (one_in, one_in * rest);
         let contents = self.memory.objects();
         let counts = &mut self.counts;
         counts.second_chances = state.second_chances as f64;
@@ -406,8 +421,10 @@ impl<'a> Run<'a> {
         counts.compressed = contents.compressed() as f64;
         counts.dense_back = contents.dense_back() as f64;
         counts.compressed_dense = contents.compressed_dense() as f64;
+        for count in [&mut counts.first, &mut counts.objects] {
+            *count *= whole;
+        }
         for count in [
-            &mut counts.first,
             &mut counts.first_over_cap,
             &mut counts.faults_alone,
             &mut counts.faults_streamed,
@@ -418,18 +435,18 @@ impl<'a> Run<'a> {
             &mut counts.compressed,
             &mut counts.compressed_dense,
             &mut counts.refused,
-            &mut counts.objects,
         ] {
-            whole(count);
+            *count *= over_time;
         }
-        let elapsed = end_us.max(1) as f64;
+        let elapsed = simulated_us as f64;
         Counts {
             pool_bytes,
             table_bytes,
             resident_bytes,
             pool_bytes_mean: self.pool_sum / elapsed,
             resident_bytes_mean: self.resident_sum / elapsed,
-            lost_s: self.lost_s,
+            lost_s: self.lost_s * rest,
+            simulated_us,
             ..self.counts
         }
     }

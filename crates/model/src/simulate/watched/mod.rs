@@ -15,8 +15,9 @@
 //! not depend on one another. Its mean is that of the watches before the interval up to a moment in
 //! it, which is drawn too, and that of the watches behind it from there on: what a page is used for
 //! may have changed in between. What is drawn depends on the page and the time alone, so it is the
-//! same in each simulation.
+//! same in each simulation. Pages that are gone over together stay together ([`passes`]).
 
+mod passes;
 mod timeline;
 
 #[cfg(test)]
@@ -27,6 +28,8 @@ use std::collections::HashMap;
 use self::timeline::{Interval, Kind};
 use crate::{PageNumber, hash};
 
+/// Pages that are alike, as neighbours are.
+const BLOCK_PAGES: u64 = 8;
 /// Bits of a page's number from which on it says of which process it is.
 pub const PROCESS_SHIFT: u32 = 44;
 
@@ -107,7 +110,7 @@ pub struct Life {
 /// What is known of the sampled pages over time.
 #[derive(Clone, Debug, Default)]
 pub struct Activity {
-    one_in: u64,
+    one_in: f64,
     end_us: u64,
     /// Of each page of the dense address space: where its intervals are in `intervals`.
     places: HashMap<PageNumber, (u32, u32)>,
@@ -129,26 +132,39 @@ impl Activity {
         events.sort_by_key(|(page, event)| (*page, event.time_us));
         let last_us = events.iter().map(|(_, event)| event.time_us).max().unwrap_or(0);
         let mut activity = Activity {
-            one_in: sampling.one_in.max(1),
+            one_in: sampling.one_in.max(1) as f64,
             end_us: end_us.max(last_us),
             ..Activity::default()
         };
-        for of_page in events.chunk_by(|one, other| one.0 == other.0) {
-            let (page, first) = of_page[0];
-            activity.names.insert(page, first.page);
-            let timeline = timeline::of_page(of_page.iter().map(|(_, event)| *event), last_us);
-            let start = activity.intervals.len() as u32;
-            activity.intervals.extend(timeline.intervals);
-            activity.places.insert(page, (start, activity.intervals.len() as u32));
-            let life = |(from_us, to_us)| Life { page, from_us, to_us };
-            activity.lives.extend(timeline.lives.into_iter().map(life));
+        for block in events.chunk_by(|one, other| one.0 / BLOCK_PAGES == other.0 / BLOCK_PAGES) {
+            let usual_us = timeline::usual_us(block.iter().map(|(_, event)| *event));
+            for of_page in block.chunk_by(|one, other| one.0 == other.0) {
+                activity.add(of_page, usual_us, last_us);
+            }
         }
         activity.lives.sort_by_key(|life| (life.from_us, life.page));
+        let mut places: Vec<passes::Place> =
+            activity.places.iter().map(|(&page, &place)| (page, place)).collect();
+        places.sort_unstable();
+        passes::find(&places, &mut activity.intervals, activity.end_us);
         activity
     }
 
+    /// Adds a page of the dense address space.
+    fn add(&mut self, events: &[(PageNumber, Event)], usual_us: Option<f64>, last_us: u64) {
+        let (page, first) = events[0];
+        self.names.insert(page, first.page);
+        let events = events.iter().map(|(_, event)| *event);
+        let timeline = timeline::of_page(events, usual_us, last_us);
+        let start = self.intervals.len() as u32;
+        self.intervals.extend(timeline.intervals);
+        self.places.insert(page, (start, self.intervals.len() as u32));
+        let life = |(from_us, to_us)| Life { page, from_us, to_us };
+        self.lives.extend(timeline.lives.into_iter().map(life));
+    }
+
     /// One page in this many is in here.
-    pub fn one_in(&self) -> u64 {
+    pub fn one_in(&self) -> f64 {
         self.one_in
     }
 
@@ -186,6 +202,7 @@ impl Activity {
             let from_us = interval.from_us.max(after_us);
             let found = match interval.kind {
                 Kind::Watched { is_touched } => is_touched.then_some(interval.to_us),
+                Kind::Passes { period_us, phase } => interval.passed(from_us, period_us, phase),
                 Kind::Unwatched { before_us, behind_us } => {
                     interval.drawn(hash(page ^ from_us << 20), from_us, before_us, behind_us)
                 }
@@ -198,7 +215,7 @@ impl Activity {
     }
 
     /// How many pages there were at most at a time, those that are not sampled included.
-    pub fn need_pages(&self) -> u64 {
+    pub fn need_pages(&self) -> f64 {
         let mut changes: Vec<(u64, i64)> = Vec::with_capacity(2 * self.lives.len());
         for life in &self.lives {
             changes.push((life.from_us, 1));
@@ -206,26 +223,31 @@ impl Activity {
         }
         // What is given back at the same moment is gone first.
         changes.sort_unstable();
-        let (mut pages, mut most) = (0, 0);
+        let (mut pages, mut most) = (0i64, 0i64);
         for (_, change) in changes {
             pages += change;
             most = most.max(pages);
         }
-        most as u64 * self.one_in
+        most as f64 * self.one_in
     }
 
-    /// The part of the pages that falls to one of `of` groups of blocks of so many, as an activity
-    /// of its own: an estimate that does not depend on the others'.
-    pub fn group(&self, nth: u64, of: u64, block_pages: u64) -> Activity {
-        let of = of.max(1);
-        let block_pages = block_pages.max(1);
-        let is_in = |page: PageNumber| page / block_pages % of == nth;
-        let sampling = Sampling { one_in: of, block_pages };
-        let dense = |page| if block_pages == 1 { page / of } else { sampling.dense(page) };
-        let mut part =
-            Activity { one_in: self.one_in * of, end_us: self.end_us, ..Activity::default() };
+    /// Without one of `of` parts of its blocks: an estimate of the whole from the others.
+    pub fn without(&self, nth: u64, of: u64) -> Activity {
+        let of = of.max(2);
+        let is_in = |page: PageNumber| page / BLOCK_PAGES % of != nth % of;
+        let dense = |page: PageNumber| {
+            let (block, within) = (page / BLOCK_PAGES, page % BLOCK_PAGES);
+            let left_out = block / of + u64::from(block % of > nth % of);
+            (block - left_out) * BLOCK_PAGES + within
+        };
         let mut pages: Vec<_> = self.places.iter().filter(|(page, _)| is_in(**page)).collect();
         pages.sort_unstable();
+        let share = self.places.len() as f64 / f64::max(pages.len() as f64, 1.0);
+        let mut part = Activity {
+            one_in: self.one_in * share.max(1.0),
+            end_us: self.end_us,
+            ..Activity::default()
+        };
         for (&page, &(start, end)) in pages {
             let first = part.intervals.len() as u32;
             part.intervals.extend(&self.intervals[start as usize..end as usize]);

@@ -1,1 +1,253 @@
-//! Stub.
+use proptest::prelude::*;
+
+use super::*;
+
+const ALL: Sampling = Sampling { one_in: 1, block_pages: 8 };
+
+fn event(time_us: u64, page: PageNumber, what: What) -> Event {
+    Event { time_us, page, what }
+}
+
+fn touched(time_us: u64, page: PageNumber, watched_us: u64) -> Event {
+    event(time_us, page, What::Touched { watched_us })
+}
+
+fn activity(events: impl IntoIterator<Item = Event>, end_us: u64) -> Activity {
+    Activity::new(events, ALL, end_us)
+}
+
+/// All accesses to a page after a time.
+fn accesses(activity: &Activity, page: PageNumber, after_us: u64) -> Vec<u64> {
+    let next = |&time: &u64| activity.next_access(page, time);
+    std::iter::successors(activity.next_access(page, after_us), next).collect()
+}
+
+#[test]
+fn a_page_whose_accesses_are_all_known_has_no_others() {
+    let events = [3, 7, 7, 20].map(|time| event(time, 5, What::Accessed));
+    let activity = activity(events, 30);
+    assert_eq!(accesses(&activity, 5, 3), [7, 20]);
+    assert_eq!(activity.next_access(5, 20), None);
+    assert_eq!(activity.next_access(6, 0), None);
+    assert_eq!(activity.lives(), [Life { page: 5, from_us: 3, to_us: None }]);
+}
+
+#[test]
+fn a_watched_page_is_not_accessed_before_its_touch() {
+    let events = [
+        event(1000, 5, What::Appeared),
+        touched(500_000, 5, 400_000),
+        event(900_000, 5, What::Untouched { watched_us: 300_000 }),
+        event(950_000, 5, What::Gone),
+    ];
+    let activity = activity(events, 2_000_000);
+    // Watched from 100,000 to 500,000 and from 600,000 to 900,000.
+    let all = accesses(&activity, 5, 1000);
+    assert!(all.contains(&500_000), "{all:?}");
+    let is_watched = |time: u64| {
+        (100_000..500_000).contains(&time) || (600_000..=900_000).contains(&time) || time >= 950_000
+    };
+    assert!(all.iter().all(|&time| !is_watched(time)), "{all:?}");
+    assert_eq!(activity.lives(), [Life { page: 5, from_us: 1000, to_us: Some(950_000) }]);
+    assert_eq!(activity.next_access(5, 950_000), None);
+}
+
+#[test]
+fn behind_the_last_touch_a_page_is_watched_after_as_long_as_before() {
+    let events = [touched(1000, 5, 10), touched(3000, 5, 1900), touched(9_000_000, 6, 5)];
+    let activity = activity(events, 9_000_000);
+    let all = accesses(&activity, 5, 3000);
+    assert!(all.iter().all(|&time| time <= 3100), "{all:?}");
+}
+
+#[test]
+fn accesses_that_are_not_seen_are_as_many_as_the_watches_say() {
+    // A hot page: touched after 3 ms each time, and not watched for 100 ms in between; and one that
+    // is touched after 300 ms.
+    for (watched_us, unwatched_us) in [(3000u64, 100_000u64), (300_000, 10_000)] {
+        let pages: Vec<Event> = (0..40)
+            .flat_map(|page| {
+                let mut time = 0;
+                (0..60).map(move |nth| {
+                    // Exponential, in the mean as said.
+                    let part = (hash(page * 1000 + nth) >> 11) as f64 / (1u64 << 53) as f64;
+                    let watched = (-(1.0 - part).ln() * watched_us as f64) as u64 + 1;
+                    time += unwatched_us + watched;
+                    // Far apart: no neighbours.
+                    touched(time, page * 64, watched)
+                })
+            })
+            .collect();
+        let end_us = pages.iter().map(|event| event.time_us).max().unwrap();
+        let activity = activity(pages, end_us);
+        let count: usize = (0..40).map(|page| accesses(&activity, page * 64, 0).len()).sum();
+        let lived: u64 = 40 * 60 * (watched_us + unwatched_us);
+        let expected = lived as f64 / watched_us as f64;
+        let ratio = count as f64 / expected;
+        assert!((0.85..1.25).contains(&ratio), "{watched_us}: {count}, {expected}");
+    }
+}
+
+#[test]
+fn what_is_drawn_is_the_same_each_time() {
+    let events = [event(0, 5, What::Appeared), touched(1_000_000, 5, 1000)];
+    let one = activity(events, 1_000_000);
+    let other = activity(events, 1_000_000);
+    assert_eq!(accesses(&one, 5, 0), accesses(&other, 5, 0));
+    assert!(accesses(&one, 5, 0).len() > 20);
+}
+
+#[test]
+fn the_dense_address_space_keeps_neighbours() {
+    let sampling = Sampling { one_in: 4, block_pages: 8 };
+    // Blocks 1, 6 and 9 of the groups 0, 1 and 2.
+    let pages = [8u64, 15, 48, 72].map(|page| sampling.dense(page));
+    assert_eq!(pages, [0, 7, 8, 16]);
+    let other = 3 << PROCESS_SHIFT;
+    assert_eq!(sampling.dense(other | 72), other | 16);
+    assert_eq!(Sampling { one_in: 64, block_pages: 1 }.dense(other | 72), other | 72);
+    let activity = Activity::new([event(5, other | 73, What::Appeared)], sampling, 10);
+    assert_eq!(activity.name(other | 17), Some(other | 73));
+    assert_eq!(activity.need_pages(), 4.0);
+}
+
+#[test]
+fn the_need_is_the_most_at_a_time() {
+    let events = [
+        event(0, 1, What::Appeared),
+        event(1, 2, What::Appeared),
+        event(2, 1, What::Gone),
+        event(2, 3, What::Appeared),
+        event(3, 2, What::Gone),
+        event(4, 2, What::Appeared),
+        // It was gone in between, unseen.
+        event(5, 2, What::Appeared),
+    ];
+    let activity = activity(events, 9);
+    assert_eq!((activity.need_pages(), activity.len()), (2.0, 3));
+    assert_eq!(activity.lives().len(), 5);
+}
+
+/// A loop over pages as the agent watches it: a look each 50 ms, a delay of 50 ms and more.
+fn watched_loop(pages: u64, period_us: u64, passes: u64) -> Vec<Event> {
+    const LOOK_US: u64 = 50_000;
+    let mut events = Vec::new();
+    for page in 0..pages {
+        let first = page * period_us / pages;
+        events.push(event(first, page, What::Appeared));
+        let mut delay = LOOK_US;
+        let mut from = (first + delay + page % 7 * 9000).next_multiple_of(LOOK_US);
+        for time in (1..passes).map(|pass| first + pass * period_us) {
+            if time < from {
+                continue;
+            }
+            let watched = time - from;
+            events.push(touched(time, page, watched));
+            delay = if watched < delay / 4 { 2 * delay } else { delay };
+            from = (time + delay).next_multiple_of(LOOK_US);
+        }
+    }
+    events
+}
+
+#[test]
+fn pages_of_a_loop_stay_together() {
+    for period_us in [60_000, 130_000, 400_000, 2_000_000] {
+        let passes = 20_000_000 / period_us;
+        let activity = activity(watched_loop(256, period_us, passes), 20_000_000);
+        // Halfway through.
+        let from_us = 10_000_000;
+        let all: Vec<Vec<u64>> = (0..256).map(|page| accesses(&activity, page, from_us)).collect();
+        let count = all.iter().map(Vec::len).sum::<usize>() as u64;
+        let expected = 256 * 10_000_000 / period_us;
+        assert!(count.abs_diff(expected) < expected / 8, "{period_us}: {count} {expected}");
+        let mut order: Vec<(u64, u64)> = (0..)
+            .zip(&all)
+            .flat_map(|(page, times)| times.iter().map(move |&t| (t, page)))
+            .collect();
+        order.sort_unstable();
+        let follows = order.windows(2).filter(|pair| pair[1].1 == pair[0].1 + 1).count();
+        assert!(follows * 10 > order.len() * 6, "{period_us}: {follows} of {}", order.len());
+    }
+}
+
+#[test]
+fn pages_that_are_accessed_at_random_are_in_no_order() {
+    let mut state = 5u64;
+    let mut random = |below: u64| {
+        state = hash(state);
+        state % below
+    };
+    let mut events = Vec::new();
+    let mut from = [0u64; 256];
+    for time in (0..20_000_000).step_by(1000) {
+        let page = random(256);
+        if time >= from[page as usize] {
+            events.push(touched(time, page, time - from[page as usize]));
+            from[page as usize] = time + 100_000;
+        }
+    }
+    let activity = activity(events, 20_000_000);
+    let is_passes = |interval: &&Interval| matches!(interval.kind, Kind::Passes { .. });
+    assert_eq!(activity.intervals.iter().filter(is_passes).count(), 0);
+}
+
+#[test]
+fn a_part_is_left_out_and_the_rest_moves_together() {
+    let pages = 0..24 * 8u64;
+    let events = pages.clone().map(|page| event(page, page / 8 * 32 + page % 8, What::Appeared));
+    let whole = Activity::new(events, Sampling { one_in: 4, block_pages: 8 }, 1000);
+    let blocks = whole.len() as u64 / 8;
+    let parts: Vec<Activity> = (0..3).map(|nth| whole.without(nth, 3)).collect();
+    let total: usize = parts.iter().map(Activity::len).sum();
+    assert_eq!(total, 2 * whole.len());
+    for part in &parts {
+        assert!((part.need_pages() / whole.need_pages() - 1.0).abs() < 1e-9);
+        assert!(part.lives().iter().all(|life| life.page / 8 < blocks.div_ceil(3) * 2));
+        let names: std::collections::HashSet<_> =
+            part.lives().iter().map(|life| part.name(life.page)).collect();
+        assert_eq!(names.len(), part.len());
+    }
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let what = prop_oneof![
+        Just(What::Accessed),
+        Just(What::Appeared),
+        Just(What::Gone),
+        any::<u64>().prop_map(|watched_us| What::Touched { watched_us }),
+        (0..2000u64).prop_map(|watched_us| What::Touched { watched_us }),
+        (0..2000u64).prop_map(|watched_us| What::Untouched { watched_us }),
+    ];
+    (0..10_000u64, 0..40u64, what).prop_map(|(time, page, what)| event(time, page, what))
+}
+
+proptest! {
+    #[test]
+    fn the_next_access_is_later_and_before_the_end(
+        events in prop::collection::vec(any_event(), 0..200),
+        asked in prop::collection::vec((0..40u64, 0..12_000u64), 0..50),
+    ) {
+        let activity = activity(events, 8000);
+        for (page, after_us) in asked {
+            if let Some(next_us) = activity.next_access(page, after_us) {
+                prop_assert!(next_us > after_us && next_us <= activity.end_us());
+            }
+        }
+        prop_assert!(activity.need_pages() <= activity.len() as f64);
+        prop_assert!(activity.lives().is_sorted_by_key(|life| life.from_us));
+    }
+
+    #[test]
+    fn no_event_makes_it_panic(
+        time_us in any::<u64>(), page in any::<u64>(), watched_us in any::<u64>(),
+        after_us in any::<u64>(), one_in in any::<u64>(), block_pages in any::<u64>(),
+    ) {
+        let what = What::Touched { watched_us };
+        let sampling = Sampling { one_in, block_pages };
+        let events = [event(time_us, page, what), event(after_us, page, What::Appeared)];
+        let activity = Activity::new(events, sampling, watched_us);
+        let _ = activity.next_access(sampling.dense(page), after_us);
+        let _ = activity.without(page, one_in).need_pages();
+    }
+}

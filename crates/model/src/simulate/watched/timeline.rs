@@ -5,6 +5,10 @@ use crate::hash;
 
 /// Watches on each side of an interval that say how often the page is accessed in it.
 const WATCHES: usize = 2;
+/// Touches that are added to those that were seen.
+const TOUCHES_LEAST: f64 = 0.5;
+/// What is usual counts as so many times as much as was watched at most.
+const USUAL_TIMES: f64 = 4.0;
 /// No accesses follow each other faster, as far as anything here is concerned.
 const MEAN_US_MIN: f64 = 1.0;
 
@@ -26,6 +30,9 @@ pub(super) enum Kind {
     },
     /// Perhaps accesses, so far apart on average: as was seen before it, and behind it.
     Unwatched { before_us: f64, behind_us: f64 },
+    /// Accesses so far apart: see [`super::passes`]. `phase`: all that is known is when in a pass.
+    /// `None`: they are counted from the beginning of the interval.
+    Passes { period_us: f64, phase: Option<f64> },
 }
 
 /// All that is known of a page.
@@ -36,6 +43,7 @@ pub(super) struct Timeline {
     pub intervals: Vec<Interval>,
     /// From when until when the page exists.
     pub lives: Vec<(u64, Option<u64>)>,
+    usual_us: Option<f64>,
 }
 
 /// Of watches: how long they were together, and how many ended with a touch.
@@ -45,9 +53,14 @@ struct Watch {
     is_touched: bool,
 }
 
-/// From the events of one page, in the order of time. `last_us`: the last event of all pages.
-pub(super) fn of_page(events: impl Iterator<Item = Event>, last_us: u64) -> Timeline {
-    let mut timeline = Timeline::default();
+/// From the events of one page, in the order of time. `usual_us`: how long its block is watched
+/// until it is touched. `last_us`: the last event of all pages.
+pub(super) fn of_page(
+    events: impl Iterator<Item = Event>,
+    usual_us: Option<f64>,
+    last_us: u64,
+) -> Timeline {
+    let mut timeline = Timeline { usual_us, ..Timeline::default() };
     let mut life: Vec<Event> = Vec::new();
     for event in events {
         match event.what {
@@ -71,9 +84,12 @@ impl Timeline {
     /// Adds a life of the page.
     fn close(&mut self, life: &[Event], gone_us: Option<u64>, last_us: u64) {
         let Some(first) = life.first() else { return };
-        self.lives.push((began_us(first), gone_us));
+        // Not before it was given back last.
+        let ended_us = self.lives.last().and_then(|life| life.1).unwrap_or(0);
+        let began_us = began_us(first).max(ended_us);
+        self.lives.push((began_us, gone_us));
         let watches: Vec<Watch> = life.iter().filter_map(|event| watch(event.what)).collect();
-        let mut at_us = began_us(first);
+        let mut at_us = began_us;
         let mut seen = 0;
         for event in life {
             let end_us = event.time_us;
@@ -108,6 +124,7 @@ impl Timeline {
 
     /// `seen`: so many of the watches were before this.
     fn push_unwatched(&mut self, from_us: u64, to_us: u64, watches: &[Watch], seen: usize) {
+        let mean_us = |watches: &[Watch]| mean_us(watches, self.usual_us);
         let before = mean_us(&watches[seen.saturating_sub(WATCHES)..seen]);
         let behind = mean_us(&watches[seen..watches.len().min(seen + WATCHES)]);
         let known = before.or(behind);
@@ -144,19 +161,49 @@ fn watch(what: What) -> Option<Watch> {
     }
 }
 
-/// The mean time until an access: all time that was watched by the touches. Without a touch it is
-/// thought to be twice what was watched. `None` without a watch.
-fn mean_us(watches: &[Watch]) -> Option<f64> {
+/// The time until a touch that is usual for some pages. `None` without a watch.
+pub(super) fn usual_us(events: impl Iterator<Item = Event>) -> Option<f64> {
+    let (mut watched_us, mut touches) = (0.0, 0.0);
+    for watch in events.filter_map(|event| watch(event.what)) {
+        watched_us += watch.watched_us as f64;
+        touches += f64::from(watch.is_touched);
+    }
+    (watched_us > 0.0).then(|| watched_us / f64::max(touches, TOUCHES_LEAST))
+}
+
+/// The mean time until an access. Of a few watches that would be all time that was watched by the
+/// touches, but the inverse of that, which is how often pages are accessed, is too great on average:
+/// twice as great for two. With one more watch, of the usual length, and half a touch it is right
+/// for any number of them; as long as what is usual is no more than some times as long as these: the
+/// page may be used in another way now. `None` without a watch.
+fn mean_us(watches: &[Watch], usual_us: Option<f64>) -> Option<f64> {
     if watches.is_empty() {
         return None;
     }
     let watched: f64 = watches.iter().map(|watch| watch.watched_us as f64).sum();
-    let touches = watches.iter().filter(|watch| watch.is_touched).count();
-    let mean = if touches > 0 { watched / touches as f64 } else { 2.0 * watched };
-    Some(mean.max(MEAN_US_MIN))
+    let touches = watches.iter().filter(|watch| watch.is_touched).count() as f64;
+    let usual = usual_us.unwrap_or(0.0).min(USUAL_TIMES * watched);
+    Some(((watched + usual) / (touches + TOUCHES_LEAST)).max(MEAN_US_MIN))
 }
 
 impl Interval {
+    pub(super) fn is_watch(&self) -> bool {
+        matches!(self.kind, Kind::Watched { .. })
+    }
+
+    pub(super) fn is_touched(&self) -> bool {
+        self.kind == Kind::Watched { is_touched: true }
+    }
+
+    /// The first pass after `after_us`, where there is one in this interval.
+    pub(super) fn passed(&self, after_us: u64, period_us: f64, phase: Option<f64>) -> Option<u64> {
+        let first = phase.map_or(self.from_us as f64, |phase| phase * period_us);
+        let passed = ((after_us as f64 - first) / period_us).floor() + 1.0;
+        let time = first + (passed * period_us).ceil();
+        let time_us = (time as u64).max(after_us + 1);
+        (time < self.to_us as f64 && time_us < self.to_us).then_some(time_us)
+    }
+
     /// The first access after `after_us`, where there is one in this interval.
     pub(super) fn drawn(
         &self,
