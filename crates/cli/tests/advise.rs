@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 /// One page in this many is in the trace.
-const ONE_IN: u64 = 16;
+const ONE_IN: u64 = 32;
 /// Of the program that was looked at.
 const PAGES: u64 = 16_384;
 const SECONDS: f64 = 10.0;
@@ -228,7 +228,7 @@ fn too_little_is_refused() {
     assert!(message.contains("63 pages"), "{message}");
     let message = refused(|observation| {
         observation.seconds = 0.5;
-        observation.events.truncate(1000);
+        observation.events.truncate(600);
     });
     assert!(message.contains("0.50 s were observed"), "{message}");
     let message = refused(|observation| {

@@ -16,7 +16,7 @@ use ramfold_model::simulate::watched::{Activity, Sampling};
 use super::codecs::{AUTO, CodecFigures, sizes};
 use crate::contents::AUTO_DENSE;
 use crate::machine::{CodecTimes, Costs};
-use crate::observation::{BLOCK_PAGES, Observation};
+use crate::observation::{BLOCK_PAGES, Observation, Subject};
 use crate::progress::Progress;
 
 const PAGE_BYTES: f64 = 4096.0;
@@ -74,6 +74,7 @@ pub(super) struct Forecaster<'a> {
     recompress_after_s: Option<f64>,
     /// How far the costs may be off, as a part of them.
     costs_error: f64,
+    overhead: Overhead,
     has_times: bool,
     as_printed: bool,
 }
@@ -105,7 +106,8 @@ impl<'a> Forecaster<'a> {
             machine,
             sizes,
             zram,
-            has_times: activity.is_some() || !observation.windows.is_empty(),
+            has_times: observation.has_times(),
+            overhead: overhead(&observation.subject),
             activity,
             curve: Footprint::from_windows(windows).curve(),
             run: run_time(observation),
@@ -118,7 +120,7 @@ impl<'a> Forecaster<'a> {
 
     fn input(&self) -> Input<'_> {
         let pages = match &self.activity {
-            Some(activity) => Use::Watched { activity, block_pages: BLOCK_PAGES },
+            Some(activity) => Use::Watched(activity),
             None => Use::Curve {
                 curve: &self.curve,
                 pages: self.need_bytes as f64 / PAGE_BYTES,
@@ -130,7 +132,7 @@ impl<'a> Forecaster<'a> {
             sizes: &self.sizes,
             run: self.run,
             costs: self.costs,
-            overhead: Overhead::default(),
+            overhead: self.overhead,
             recompress_after_s: self.recompress_after_s,
         }
     }
@@ -218,6 +220,15 @@ impl<'a> Forecaster<'a> {
             objects: Some(objects),
         };
         is_held.then(|| predict::swapped(input, memory_bytes, &swap).value)
+    }
+}
+
+/// What an agent costs, which is in the program's memory. A mount's is not in that of its files.
+fn overhead(subject: &Subject) -> Overhead {
+    let usual = Overhead::default();
+    match subject {
+        Subject::Files(_) => Overhead { entry_bytes: usual.entry_bytes, ..usual.of_kernel() },
+        _ => usual,
     }
 }
 

@@ -157,7 +157,21 @@ pub struct Advice {
     pub not_seen: Vec<String>,
 }
 
+impl Observation {
+    /// Whether it is known when pages are used, so that times can be predicted. Of files it is known
+    /// to the day.
+    pub fn has_times(&self) -> bool {
+        let is_run = !matches!(self.subject, Subject::Files(_) | Subject::Pages(_));
+        is_run && !(self.events.is_empty() && self.windows.is_empty())
+    }
+}
+
 impl Advice {
+    /// Whether times are predicted.
+    pub fn has_times(&self) -> bool {
+        self.rows.iter().any(|row| row.slowdown.is_some())
+    }
+
     /// Run time with all memory, without what observation took. Seconds.
     pub fn free_wall_s(&self) -> Option<f64> {
         self.run.map(|run| run.wall_s - run.observation_s).filter(|seconds| *seconds > 0.0)
@@ -303,7 +317,8 @@ fn recommended(observation: &Observation, question: &Question, rows: &[Row]) -> 
                     "the least memory with which the program takes {at_most} times as long at \
                      most: {slowdown:.2} times, {high:.2} at worst"
                 ),
-                _ => "the least memory that holds everything, compressed".to_owned(),
+                _ => "the least memory that holds everything, compressed; how fast it is then is not known"
+                    .to_owned(),
             };
             let codec = (question.codec != codecs::AUTO).then_some(question.codec.as_str());
             command::recommend(&observation.subject, row.memory_bytes, codec, reason)
@@ -332,10 +347,10 @@ fn not_known(observation: &Observation, costs: &Costs) -> Vec<String> {
             sentences.push(sentence.to_owned());
         }
     };
-    let has_no_times = observation.events.is_empty() && observation.windows.is_empty();
-    say(has_no_times, "when pages are used: there are sizes and no run times");
+    let has_times = observation.has_times();
+    say(!has_times, "when pages are used: there are sizes and no run times");
     say(
-        !costs.is_measured,
+        has_times && !costs.is_measured,
         "what faults cost on this machine: the calibration did not run, and the times are those of \
          another machine",
     );

@@ -187,6 +187,12 @@ pub fn costs(request: Request<'_>) -> Result<Costs, Error> {
     Ok(costs)
 }
 
+/// What is kept, for what no times are predicted of; else figures of a usual machine.
+pub fn kept_or_usual(file: Option<&Path>) -> Costs {
+    let kept = file.and_then(|file| kept::load(file, &Key::of_this_machine()));
+    kept.unwrap_or_else(Costs::usual)
+}
+
 fn measure(starter: Starter<'_>, progress: &Progress) -> Result<Costs, Error> {
     progress.set_all((Kind::ALL.len() * TURNS * 2) as u64);
     let of = |kind| calibrate::measure(starter, kind, TURNS, progress);

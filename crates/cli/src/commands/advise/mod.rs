@@ -134,7 +134,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(file) = &arguments.record {
         file::save(file, &observation)?;
     }
-    let costs = costs(arguments.recalibrate, &arguments.disk)?;
+    let costs = if observation.has_times() || arguments.recalibrate {
+        costs(arguments.recalibrate, &arguments.disk)?
+    } else {
+        machine::kept_or_usual(machine::usual_file().as_deref())
+    };
     let question = Question {
         codec: canonical(&arguments.codec)?,
         memory: arguments.memory.iter().map(|size| size.bytes(observation.need_bytes)).collect(),

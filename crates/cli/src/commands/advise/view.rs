@@ -11,7 +11,9 @@ const MIB: f64 = (1 << 20) as f64;
 pub(super) fn print(advice: &Advice) {
     print_subject(advice);
     print_codec(advice);
-    print_costs(advice);
+    if advice.has_times() {
+        print_costs(advice);
+    }
     println!("\n{}\n", rows(advice));
     print_recommended(advice);
     if !advice.not_seen.is_empty() {
@@ -77,7 +79,7 @@ fn rows(advice: &Advice) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING);
     let has = |figure: fn(&Row) -> bool| advice.rows.iter().any(figure);
-    let has_times = has(|row| row.slowdown.is_some());
+    let has_times = advice.has_times();
     let has_zram = has(|row| row.zram_slowdown.is_some());
     let has_swap = has(|row| row.swap_slowdown.is_some());
     let mut headings =
