@@ -127,11 +127,11 @@ fn a_process_has_the_footprint_of_what_it_does() {
     let _alone = alone();
     let program = Program::start(1000.0);
     let progress = Progress::default();
-    let observation = measure::process(program.pid(), &lasting(6.0), &progress).unwrap();
+    let observation = measure::process(program.pid(), &lasting(5.0), &progress).unwrap();
     assert_eq!(progress.part(), 1.0);
     assert!(matches!(&observation.subject, Subject::Process { pid, name }
         if *pid == program.pid() && name.starts_with("python3")));
-    assert!((6.0..12.0).contains(&observation.seconds), "{}", observation.seconds);
+    assert!((5.0..12.0).contains(&observation.seconds), "{}", observation.seconds);
     check_memory(&observation, 1800);
     check_windows(&observation);
     assert!(says(&observation, "the longest window of time"));
@@ -302,7 +302,7 @@ fn a_group_is_all_its_processes() {
     let Some(group) = Group::new() else {
         return eprintln!("SKIPPED: no control group can be made here");
     };
-    let measured = |path: &Path| measure::group(path, &lasting(4.0), &Progress::default());
+    let measured = |path: &Path| measure::group(path, &lasting(2.5), &Progress::default());
     assert!(matches!(measured(&group.0), Err(Error::EmptyGroup { .. })));
     let one = Program::start(1000.0);
     if let Err(error) = fs::write(group.0.join("cgroup.procs"), one.pid().to_string()) {
