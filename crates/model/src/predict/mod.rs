@@ -292,6 +292,7 @@ fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64, end_us: 
             recompress_after_s: input.recompress_after_s,
         },
         overhead: input.overhead,
+        growing_us: program::GROWING_US,
         end_us,
         faults_max: FAULTS_MAX,
     };

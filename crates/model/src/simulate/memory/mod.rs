@@ -35,6 +35,8 @@ const BATCH_PAGES: usize = 32;
 const BATCH_SHARE: usize = 64;
 const PROBATION_SHARE: usize = 16;
 const PROBATION_PAGES_MIN: usize = 128;
+/// A stream of a miniature that has not gone on for so many faults is over.
+const STREAM_FAULTS_SAMPLED: u32 = 64;
 /// Pages of a block that is sampled.
 const STRIDE_MAX_SAMPLED: i64 = 8;
 /// Of more pages than this none stands for the others.
@@ -287,9 +289,9 @@ impl<O: Objects> Memory<O> {
         }
     }
 
-    /// Whether a page more stays below the mark above which pages are taken.
-    pub fn has_room(&self) -> bool {
-        self.cost_bytes() + self.page_bytes <= self.marks.high
+    /// Whether room must be made for what the program grows by.
+    pub fn is_full(&self) -> bool {
+        self.cost_bytes() + self.page_bytes > self.marks.low
     }
 
     /// What to compress for, by what is known of how soon pages come back. `best` is given the
@@ -354,6 +356,9 @@ impl<O: Objects> Memory<O> {
 
     /// Pages that come with the one that is asked for.
     fn bring_window(&mut self, page: PageNumber) -> u32 {
+        if self.one_in > 1.0 {
+            self.streams.end_older(STREAM_FAULTS_SAMPLED);
+        }
         let window = self.streams.window_at(page);
         // The few pages of a miniature are at the same distance from each other by chance, and are
         // not where they seem to be beyond their block.

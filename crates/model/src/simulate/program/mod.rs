@@ -29,7 +29,7 @@ use super::{Access, Policy};
 use crate::PageNumber;
 
 /// As `monitor/mod.rs` of the agent: for how long a program that has just grown is given more room.
-const GROWING_US: u64 = 500_000;
+pub const GROWING_US: u64 = 500_000;
 /// Microseconds in a second.
 const SECOND_US: f64 = 1e6;
 
@@ -111,6 +111,8 @@ pub struct Setting {
     pub codec: CodecTimes,
     /// What the agent itself costs.
     pub overhead: Overhead,
+    /// For how long there is more room for growth when the cap is near: [`GROWING_US`].
+    pub growing_us: u64,
     /// When to end, at the latest: what follows is thought to be like what was before. Microseconds.
     pub end_us: u64,
     /// The same after so many faults of the sampled pages.
@@ -313,7 +315,7 @@ impl<'a> Run<'a> {
         if self.growing_until_us.is_none()
             && self.memory.cost_bytes() > self.memory.cap_marks().activation
         {
-            self.growing_until_us = Some(clock_us + GROWING_US);
+            self.growing_until_us = Some(clock_us + self.setting.growing_us);
         }
         let outruns = self.growing_until_us.is_some_and(|until_us| clock_us < until_us);
         self.memory.set_time(clock_us.saturating_mul(1000), outruns);
@@ -345,7 +347,7 @@ impl<'a> Run<'a> {
     fn appears(&mut self, time_us: u64, page: PageNumber) {
         self.pages += 1;
         self.counts.first += 1.0;
-        let waits = !self.memory.has_room();
+        let waits = self.memory.is_full();
         self.memory.access(page);
         if waits {
             self.counts.first_over_cap += 1.0;
