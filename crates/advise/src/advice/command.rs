@@ -79,9 +79,14 @@ pub(super) fn recommend(
                 "; start the container's command with `ramfold run --`, and set its limit";
         }
         Subject::Files(folder) => {
+            // `./` keeps a name that begins with a dash from being an option.
+            let plain = folder.trim_end_matches('/');
+            let folder = if folder.starts_with('-') { format!("./{plain}") } else { plain.into() };
+            let place = format!("{folder}.ramfold");
             let mut words = start("mount");
-            words.extend([folder.clone(), format!("{}.ramfold", folder.trim_end_matches('/'))]);
-            recommended.command = Some(quoted_line(words));
+            words.extend([folder, place.clone()]);
+            let mount = quoted_line(words);
+            recommended.command = Some(format!("mkdir -p {} && {mount}", quoted(&place)));
         }
         Subject::Pages(_) => {
             recommended.reason += "; a dump does not say which program it is of";
@@ -156,7 +161,10 @@ mod tests {
         let files = of(Subject::Files("/data sets/".to_owned()));
         assert_eq!(
             files.command.as_deref(),
-            Some("ramfold mount --memory 101M '/data sets/' '/data sets.ramfold'")
+            Some(
+                "mkdir -p '/data sets.ramfold' && \
+                 ramfold mount --memory 101M '/data sets' '/data sets.ramfold'"
+            )
         );
         assert_eq!(of(Subject::Pages("dump".to_owned())).command, None);
         let own = of(Subject::Process { pid: u32::MAX, name: "gone".to_owned() });
