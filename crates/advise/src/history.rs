@@ -236,8 +236,8 @@ impl Score {
     }
 }
 
-/// The file with the history: `$XDG_STATE_HOME/ramfold/predictions.jsonl`. `None` where no folder is
-/// known.
+/// The file with the history: `$XDG_STATE_HOME/ramfold/predictions.jsonl`. `None` where no folder
+/// is known.
 pub fn usual_file() -> Option<PathBuf> {
     let folder = crate::machine::folder_of("XDG_STATE_HOME", ".local/state")?;
     Some(folder.join("predictions.jsonl"))

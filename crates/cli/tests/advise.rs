@@ -3,9 +3,10 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use ramfold_advise::contents;
@@ -354,8 +355,12 @@ fn a_bad_prediction_is_an_error_before_the_program_runs() {
     let (bad, ran) = (folder.path().join("bad"), folder.path().join("ran"));
     let good = record(&folder, &observation(&["true"]));
     let zstd = advise(&["--replay", &good, "--codec", "zstd", "--json"]).stdout;
+    let mut turned = json(&["--replay", &good]);
+    turned["rows"].as_array_mut().unwrap().reverse();
+    let turned = turned.to_string().into_bytes();
     for (content, message) in [
         (&b"{\"need_bytes\": 5}"[..], "neither a record nor what"),
+        (&turned, "its rows do not go from much memory to little"),
         (b"text", "as a record of `ramfold advise`"),
         (&zstd, "is for --codec zstd-1"),
     ] {
@@ -423,4 +428,66 @@ fn the_manual_and_completions_have_it() {
         let text = fs::read_to_string(share.join(completion)).unwrap();
         assert!(text.contains("at-most"), "{completion}");
     }
+}
+
+/// A program that is killed when this is dropped.
+struct Living(Child);
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_running_process_is_measured_recorded_and_named() {
+    const SCRIPT: &str = "
+import sys
+pages = [bytes([i % 251] * 512) * 8 for i in range(8000)]
+print(flush=True)
+while True: sum(page[5] for page in pages[:1000])
+";
+    let mut python = Command::new("/usr/bin/python3");
+    let child = python.args(["-c", SCRIPT]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut living = Living(child);
+    let mut line = String::new();
+    BufReader::new(living.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid = living.0.id().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("process.record");
+    let record = record.to_str().unwrap();
+    let arguments = ["--pid", &pid, "--duration", "3s", "--at-most", "1000", "--record", record];
+    let advice = json(&arguments);
+    assert!(advice["need_bytes"].as_u64().unwrap() > 30 * MIB, "{advice}");
+    assert!(advice["rows"][3]["slowdown"].as_f64().unwrap() >= 1.0, "{advice}");
+    let command = advice["recommended"]["command"].as_str().unwrap();
+    assert!(command.contains("-- /usr/bin/python3 -c '\nimport sys"), "{command}");
+    let again = json(&["--replay", record, "--at-most", "1000"]);
+    assert_eq!(again["rows"][0]["memory_bytes"], advice["rows"][0]["memory_bytes"]);
+    drop(living);
+    let ended = advise(&["--pid", &pid]);
+    assert_eq!(ended.status.code(), Some(125));
+    assert!(text(&ended.stderr).contains(&pid), "{}", text(&ended.stderr));
+}
+
+#[test]
+fn a_dump_and_a_directory_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let lines: String = (0..200_000).map(|nth| format!("{nth} is followed by {nth}\n")).collect();
+    let pages = data.join("pages");
+    fs::write(&pages, &lines.as_bytes()[..4 << 20]).unwrap();
+    let dump = json(&["--pages", pages.to_str().unwrap()]);
+    let files = json(&["--files", data.to_str().unwrap()]);
+    for advice in [&dump, &files] {
+        assert_eq!(advice["need_bytes"], 4 * MIB);
+        assert!(advice["rows"][0]["slowdown"].is_null());
+        assert!(advice["codecs"]["auto"]["ratio"].as_f64().unwrap() > 1.5, "{advice}");
+    }
+    let command = files["recommended"]["command"].as_str().unwrap();
+    assert!(command.contains("ramfold mount --memory "), "{command}");
+    let empty = advise(&["--pages", "/dev/null"]);
+    assert_eq!(empty.status.code(), Some(125));
 }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 mod codecs;
 mod command;
 mod forecast;
+#[cfg(test)]
+mod tests;
 
 pub use codecs::CodecFigures;
 pub use command::{Limits, Recommended, quoted, quoted_line};
@@ -158,8 +160,8 @@ pub struct Advice {
 }
 
 impl Observation {
-    /// Whether it is known when pages are used, so that times can be predicted. Of files it is known
-    /// to the day.
+    /// Whether it is known when pages are used, so that times can be predicted. Of files it is
+    /// known to the day.
     pub fn has_times(&self) -> bool {
         let is_run = !matches!(self.subject, Subject::Files(_) | Subject::Pages(_));
         is_run && !(self.events.is_empty() && self.windows.is_empty())

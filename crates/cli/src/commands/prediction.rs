@@ -51,6 +51,9 @@ impl Prediction {
         if advice.rows.is_empty() {
             bail!("{} predicts nothing: it has no row", named());
         }
+        if !advice.rows.is_sorted_by(|row, next| row.memory_bytes > next.memory_bytes) {
+            bail!("{} is damaged: its rows do not go from much memory to little", named());
+        }
         Ok(Prediction { advice })
     }
 

@@ -85,9 +85,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
 
-    /// Compare the run with what `ramfold advise` predicted: FILE is its --record, or what its --json
-    /// printed. The table goes to standard error, and a line to the history that `ramfold advise
-    /// --score` shows
+    /// Compare the run with what `ramfold advise` predicted: FILE is its --record, or what its
+    /// --json printed. The table goes to standard error, and a line to the history that `ramfold
+    /// advise --score` shows
     #[arg(long, value_name = "FILE")]
     prediction: Option<PathBuf>,
 
