@@ -68,9 +68,11 @@ pub(super) fn recommend(
         Subject::Program(program) => {
             recommended.command = Some(run(start("run"), program));
         }
-        Subject::Process { pid, name } => {
-            let program = command_line(*pid, name).unwrap_or_else(|| vec![name.clone()]);
-            recommended.command = Some(run(start("run"), &program));
+        Subject::Process { name, arguments, .. } => {
+            // A process may hide its command line.
+            let hidden = std::slice::from_ref(name);
+            let program = if arguments.is_empty() { hidden } else { &arguments[..] };
+            recommended.command = Some(run(start("run"), program));
         }
         Subject::Group(_) => {
             let limit = (memory_bytes as f64 / CAP_OF_LIMIT) as u64;
@@ -99,20 +101,6 @@ fn run(mut words: Vec<String>, program: &[String]) -> String {
     words.push("--".to_owned());
     words.extend_from_slice(program);
     quoted_line(words)
-}
-
-/// The command line of a process, if it is still the one of this name.
-fn command_line(pid: u32, name: &str) -> Option<Vec<String>> {
-    let read = |file| std::fs::read(format!("/proc/{pid}/{file}")).ok();
-    let comm = read("comm")?;
-    if String::from_utf8_lossy(&comm).trim_end() != name {
-        return None;
-    }
-    let line = read("cmdline")?;
-    let line = line.strip_suffix(b"\0").unwrap_or(&line);
-    let words: Vec<String> =
-        line.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into()).collect();
-    (words.len() > 1 || words.first().is_some_and(|word| !word.is_empty())).then_some(words)
 }
 
 #[cfg(test)]
@@ -167,19 +155,14 @@ mod tests {
             )
         );
         assert_eq!(of(Subject::Pages("dump".to_owned())).command, None);
-        let own = of(Subject::Process { pid: u32::MAX, name: "gone".to_owned() });
-        assert_eq!(own.command.as_deref(), Some("ramfold run --memory 101M -- gone"));
+        let process = |arguments: &[&str]| {
+            let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+            of(Subject::Process { pid: 7, name: "name".to_owned(), arguments }).command.unwrap()
+        };
+        assert_eq!(process(&[]), "ramfold run --memory 101M -- name");
+        assert_eq!(process(&["/a", "-x y"]), "ramfold run --memory 101M -- /a '-x y'");
         let subject = Subject::Program(vec!["x".to_owned()]);
         let zstd = recommend(&subject, MIB, Some("zstd-1"), String::new());
         assert_eq!(zstd.command.as_deref(), Some("ramfold run --memory 1M --codec zstd-1 -- x"));
-    }
-
-    #[test]
-    fn a_living_process_has_its_command_line() {
-        let pid = std::process::id();
-        let name = std::fs::read_to_string("/proc/self/comm").unwrap();
-        let found = command_line(pid, name.trim_end()).unwrap();
-        assert_eq!(found, std::env::args().collect::<Vec<_>>());
-        assert_eq!(command_line(pid, "other"), None);
     }
 }

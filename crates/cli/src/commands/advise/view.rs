@@ -27,7 +27,7 @@ fn print_subject(advice: &Advice) {
     let seconds = advice.seconds;
     match &advice.subject {
         Subject::Program(program) => println!("program: {}", quoted_line(program)),
-        Subject::Process { pid, name } => println!("process {pid} ({name}), {seconds:.0} s"),
+        Subject::Process { pid, name, .. } => println!("process {pid} ({name}), {seconds:.0} s"),
         Subject::Group(path) => println!("control group {path}, {seconds:.0} s"),
         Subject::Pages(path) => println!("pages of {path}"),
         Subject::Files(path) => println!("files of {path}"),
