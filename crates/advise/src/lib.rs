@@ -8,6 +8,8 @@
 //! | [`machine`] | what things cost on this machine: measured once, and kept |
 //! | [`measure`] | measures processes, control groups, dumps and files, without an agent |
 //! | [`observation`] | what was measured of a program, a process, a dump or files |
+//! | [`page_trace`] | a trace of a program's page accesses, written while it runs |
+//! | [`program`] | observes a program from its start on, with the agent in it |
 //! | [`progress`] | how far any of that is |
 //! | [`simulation`] | runs replacement policies over a trace, at several sizes at once |
 
@@ -20,5 +22,7 @@ pub mod history;
 pub mod machine;
 pub mod measure;
 pub mod observation;
+pub mod page_trace;
+pub mod program;
 pub mod progress;
 pub mod simulation;

@@ -52,7 +52,7 @@ fn main() {
         Command::Mount(arguments) => commands::mount::run(&arguments).map(|()| 0),
         Command::Umount(arguments) => commands::umount::run(&arguments).map(|()| 0),
         Command::Dump(arguments) => commands::dump::run(&arguments).map(|()| 0),
-        Command::Advise(arguments) => commands::advise::run(&arguments).map(|()| 0),
+        Command::Advise(arguments) => commands::advise::run(&arguments),
         Command::Simulate(arguments) => commands::simulate::run(&arguments).map(|()| 0),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(arguments),

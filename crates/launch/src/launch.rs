@@ -20,6 +20,7 @@ use crate::environment::Environment;
 use crate::error::StartError;
 use crate::message::{Message, OnMessage, Reason};
 use crate::object_trace::ObjectTrace;
+use crate::page_watch::{self, OnPages, SeenPages};
 use crate::reaping::{self, Children};
 use crate::run::{Lent, Parts, Run, end_child};
 use crate::signals::CaughtSignals;
@@ -58,6 +59,7 @@ pub struct Launch {
     slowdown_ppm: u64,
     recompress_after: Option<Duration>,
     object_trace: Option<(PathBuf, Option<Size>)>,
+    page_watch: Option<PageWatch>,
     adopts: bool,
     catches: bool,
     on_message: Arc<OnMessage>,
@@ -67,6 +69,13 @@ pub struct Launch {
 struct Files {
     spill: Option<File>,
     trace: Option<NamedTrace>,
+}
+
+/// Who wants to know of the program's pages, and how much of its time that may take, in millionths.
+#[derive(Clone)]
+struct PageWatch {
+    slowdown_ppm: u64,
+    on_pages: Arc<OnPages>,
 }
 
 /// An object trace, and where it is.
@@ -95,6 +104,7 @@ impl Launch {
             slowdown_ppm: SLOWDOWN_PPM,
             recompress_after: None,
             object_trace: None,
+            page_watch: None,
             adopts: false,
             catches: false,
             on_message: Arc::new(|_| ()),
@@ -228,6 +238,19 @@ impl Launch {
         self
     }
 
+    /// Watches a sample of the program's pages for accesses, and takes what is seen of them, on a
+    /// thread of the run's. That costs the program so much of its time, in millionths (at least 1).
+    /// [`Message::PageWatch`] says at the end how complete it is.
+    pub fn watch_pages(
+        &mut self,
+        slowdown_ppm: u64,
+        on_pages: impl Fn(SeenPages) + Send + Sync + 'static,
+    ) -> &mut Launch {
+        let (slowdown_ppm, on_pages) = (slowdown_ppm.max(1), Arc::new(on_pages));
+        self.page_watch = Some(PageWatch { slowdown_ppm, on_pages });
+        self
+    }
+
     /// Makes this process the reaper of its descendants for the time of the run: processes that
     /// lose their parent come to this one, as they would to init. Every child of this process is
     /// waited for then, whoever started it, so such a run is the only one of its process. For a
@@ -333,6 +356,9 @@ impl Launch {
             }
             None => None,
         };
+        if let Some(watch) = &self.page_watch {
+            session.watch.begin(watch.slowdown_ppm);
+        }
         if let Some(cold_after) = self.cold_after {
             session.cold_after_ns.store(nanoseconds(cold_after), Ordering::Relaxed);
             session.slowdown_ppm.store(self.slowdown_ppm, Ordering::Relaxed);
@@ -385,12 +411,22 @@ impl Launch {
     ) -> io::Result<Run> {
         let mut threads = Threads::new(Arc::clone(&lent.session));
         let guards = !children.are_all();
-        if let Err(error) = start_threads(&mut threads, &self.on_message, guards, trace) {
+        let started = start_threads(&mut threads, &self.on_message, guards, trace)
+            .and_then(|()| self.start_page_watch(&mut threads));
+        if let Err(error) = started {
             end_child(&mut child);
             return Err(error);
         }
         let (budget, on_message) = (self.budget, Arc::clone(&self.on_message));
         Run::begin(Parts { child, lent, budget, children, signals, threads, on_message })
+    }
+
+    fn start_page_watch(&self, threads: &mut Threads) -> io::Result<()> {
+        let Some(PageWatch { on_pages, .. }) = self.page_watch.clone() else { return Ok(()) };
+        let show = Arc::clone(&self.on_message);
+        threads.start("pages", move |session, ended| {
+            show(Message::PageWatch(page_watch::keep(session, ended, &*on_pages)));
+        })
     }
 }
 

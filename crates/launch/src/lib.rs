@@ -51,6 +51,7 @@ mod launch;
 mod message;
 mod object_trace;
 pub mod output_file;
+mod page_watch;
 mod program;
 mod reaping;
 mod run;
@@ -67,9 +68,12 @@ pub use error::{SignalError, StartError, WaitError};
 pub use launch::Launch;
 pub use message::{Message, Reason};
 pub use object_trace::{TraceError, TraceOutcome};
+pub use page_watch::{PageContent, SeenPages, WatchOutcome};
 pub use ramfold_codec::Choice;
 pub use ramfold_pager::run_soon;
-pub use ramfold_session::{Metric, MetricKind, Quantiles, Statistics, Unit, Value, metrics};
+pub use ramfold_session::{
+    Metric, MetricKind, PageEvent, Quantiles, Statistics, Unit, Value, Watched, metrics,
+};
 pub use ramfold_sys::size::{Size, SizeError};
 pub use ramfold_sys::uffd::OpenError;
 pub use run::{Ended, KillReason, Run};

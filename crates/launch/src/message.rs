@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::object_trace::TraceOutcome;
+use crate::page_watch::WatchOutcome;
 use crate::userfaultfd::UserfaultfdProblem;
 
 /// A message for whoever started the program: its `Display` is one line.
@@ -29,6 +30,9 @@ pub enum Message {
         /// How complete it is; or why it could not be written further.
         outcome: io::Result<TraceOutcome>,
     },
+    /// How complete what was seen of watched pages is, after the program has ended. Not for the
+    /// user, but for who watches.
+    PageWatch(WatchOutcome),
 }
 
 /// Why a program runs without ramfold.
@@ -65,6 +69,9 @@ impl fmt::Display for Message {
                 "ended the program (pid {program}): its agent (pid {agent}), which has parts of \
                  its memory, was killed"
             ),
+            Message::PageWatch(WatchOutcome { one_in, lost, .. }) => {
+                write!(f, "one block of pages in {one_in} was watched; {lost} events were lost")
+            }
             Message::ObjectTrace { path, outcome } => {
                 write!(f, "the object trace {} ", path.display())?;
                 match outcome {

@@ -35,7 +35,7 @@ pub fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// When it cannot be made.
-pub(crate) fn begin(file: &Path) -> io::Result<File> {
+pub fn begin(file: &Path) -> io::Result<File> {
     check(file)?;
     if is_special(file) {
         return File::options().write(true).open(file);

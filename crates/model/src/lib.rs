@@ -17,6 +17,8 @@
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
 
+use ramfold_policy::memory::watch;
+
 pub mod curve;
 pub mod equations;
 pub mod flynn;
@@ -34,6 +36,17 @@ pub type PageNumber = u64;
 /// same pages in each run. What is taken of a sample of one in 4 with 8 is one in 8 of all.
 pub fn is_sampled(page: PageNumber, one_in: u64) -> bool {
     one_in <= 1 || hash(page).is_multiple_of(one_in)
+}
+
+/// Bits of a page's number within its process, where a trace has several.
+pub const PROCESS_PAGE_BITS: u32 = 44;
+
+/// Whether a block of pages is among the one in `one_in`, a power of two, that agents watch: by the
+/// agents' own rule ([`ramfold_policy::memory::watch`]). Above [`PROCESS_PAGE_BITS`], less those of
+/// a block's pages, a block's number has that of its process.
+pub fn is_block_sampled(block: u64, one_in: u32) -> bool {
+    let within = (1 << (PROCESS_PAGE_BITS - watch::BLOCK_PAGES.ilog2())) - 1;
+    watch::is_sampled(block & within, one_in.max(1).ilog2())
 }
 
 /// Spreads a page's number over all 64 bits.

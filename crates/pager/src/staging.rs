@@ -75,6 +75,11 @@ impl Staging {
         self.queued * 2 >= self.chunks
     }
 
+    /// Is the chunk being filled the last one that is free?
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.queued + 1 >= self.chunks
+    }
+
     /// The free slots of the chunk being filled, in a row: where the next pages can go. Empty
     /// when every chunk is queued.
     pub(crate) fn free_slots(&self) -> core::ops::Range<u16> {

@@ -11,6 +11,7 @@ use protocols::activation::Activation;
 use protocols::announcements::{Announcements, Ranges};
 use protocols::fork_copy::ForkCopy;
 use protocols::fork_gate::ForkGate;
+use protocols::move_gate::MoveGate;
 use protocols::privileges::FollowedPrivileges;
 use protocols::progress::Progress;
 use protocols::sharing::Sharing;
@@ -25,6 +26,7 @@ mod protocols {
     pub mod announcements;
     pub mod fork_copy;
     pub mod fork_gate;
+    pub mod move_gate;
     pub mod privileges;
     pub mod progress;
     pub mod sharing;
@@ -102,6 +104,32 @@ fn no_plain_fork_overlaps_with_an_active_agent() {
         }
         fork.join().unwrap();
         assert!(gate.close(), "no fork is under way any more");
+    });
+}
+
+#[test]
+fn no_memory_moves_while_some_is_registered() {
+    loom::model(|| {
+        let gate = Arc::new(MoveGate::default());
+        // How many mappings there are: the agent divides one.
+        let mappings = Arc::new(AtomicU32::new(1));
+        let moves = {
+            let (gate, mappings) = (Arc::clone(&gate), Arc::clone(&mappings));
+            thread::spawn(move || {
+                gate.begin_move(thread::yield_now);
+                let seen = mappings.load(Ordering::Relaxed);
+                let moved = mappings.load(Ordering::Relaxed);
+                assert_eq!(seen, moved, "the kernel would move a part");
+                gate.end_move();
+            })
+        };
+        if gate.begin_register() {
+            mappings.store(2, Ordering::Relaxed);
+            mappings.store(3, Ordering::Relaxed);
+            gate.end_register();
+        }
+        moves.join().unwrap();
+        assert!(gate.begin_register(), "no thread moves memory any more");
     });
 }
 

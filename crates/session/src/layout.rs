@@ -22,7 +22,7 @@ pub(crate) use crate::schema::{Counters, Process, Session};
 pub const SESSION_VARIABLE: &str = "RAMFOLD_SESSION";
 
 /// Changes with every change of the structures here: an agent refuses a session it does not know.
-pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x0c");
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"ramfold\x0d");
 
 /// The file behind a session neither shrinks nor grows.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -110,6 +110,8 @@ macro_rules! process {
             $(#[doc = $help] pub $gauge: AtomicU64,)*
             /// Segments of the spill file that this process has, alone or with relatives.
             pub(crate) segments: SegmentSet,
+            /// The number of this process among those that watch pages; 0: it does not.
+            pub watch_number: AtomicU32,
             /// What happened in this process.
             pub counters: Counters,
             /// Nanoseconds from reading a fault's message to having answered it.
@@ -194,6 +196,8 @@ macro_rules! session {
             pub(crate) processes: [Process; PROCESSES_MAX],
             /// For the trace of one process's objects. Without a trace it is address space only.
             pub object_ring: ObjectRing,
+            /// For what is seen of watched pages. Where none is, it is address space only.
+            pub watch: WatchArea,
         }
     };
 }

@@ -9,7 +9,8 @@
 //! other modules are what is done with the structures: `owned` makes and maps the memory, `places`
 //! gives each process a place, `accounts` adds up what processes cost, `ended` looks after the
 //! places of processes that have ended, `segments` divides the spill file, `messages` carries lines
-//! for the user, `waking` wakes who waits, `statistics` reads all counters and gauges together.
+//! for the user, `waking` wakes who waits, `watch` carries what is seen of watched pages, `statistics`
+//! reads all counters and gauges together.
 //!
 //! This is `no_std`, allocates nothing and takes no locks: the agent uses it in the middle of
 //! faults.
@@ -31,6 +32,7 @@ mod schema;
 mod segments;
 mod statistics;
 mod waking;
+mod watch;
 
 pub use histogram::{Histogram, Quantiles};
 pub use layout::{AGENT_NAME, SEALS, SESSION_MAGIC, SESSION_VARIABLE, SpillArea};
@@ -42,3 +44,4 @@ pub use ramfold_store::SEGMENT_BYTES_MAX;
 pub use schema::{Counters, Process, SECTIONS, Session};
 pub use segments::{SEGMENTS_MAX, SegmentSet};
 pub use statistics::{Statistics, Value, metrics};
+pub use watch::{OFFERED_MAX, OfferedPages, PageEvent, WatchArea, Watched};

@@ -118,6 +118,7 @@ impl Process {
         self.pid_namespace.store(namespace, Ordering::Relaxed);
         self.taken_ns.store(time::monotonic_ns(), Ordering::Release);
         self.agent_pid.store(0, Ordering::Relaxed);
+        self.watch_number.store(0, Ordering::Relaxed);
         self.measured_ns.store(0, Ordering::Relaxed);
         self.gone_ns.store(0, Ordering::Relaxed);
         self.agent_lives.reset();

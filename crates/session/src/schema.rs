@@ -27,6 +27,7 @@ use crate::messages::{MESSAGES_MAX, Message};
 use crate::metric::{Metric, MetricKind, Section, Source, Unit, sum_of_counter, sum_of_gauge};
 use crate::segments::SegmentSet;
 use crate::statistics::resident_bytes;
+use crate::watch::WatchArea;
 
 macro_rules! metric {
     ($kind:ident, $unit:ident, $name:ident, $help:literal, $source:expr) => {

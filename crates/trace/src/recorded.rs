@@ -19,13 +19,18 @@
 //! file`, where files are numbered as they were first seen.
 //!
 //! What happened is a number: 0 an access, and with watched pages 1 the first access since the page
-//! is watched, 2 the page is there, 3 it is gone, 4 it was watched until now and not accessed.
-//! [`What`] says more.
+//! is watched, 2 the page is there, 3 it is gone, 4 it was watched until now and not accessed, 5 the
+//! process has ended. [`What`] says more. A page of memory has the number of its process, among
+//! those of the run, in the bits from 2^44 on.
+//!
+//! Where blocks of pages are looked at, N is a power of two, and the sample may have become smaller
+//! while the trace was written: events of blocks that are not in the last one are left out
+//! ([`ramfold_model::is_block_sampled`]).
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use ramfold_model::PageNumber;
 pub use ramfold_model::simulate::watched::{Event, What};
+use ramfold_model::{PageNumber, is_block_sampled};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Access, Error, Format, read_some};
@@ -36,6 +41,8 @@ pub const MAGIC: &[u8] = b"RFPAGES";
 pub const VERSION: u8 = 2;
 
 const HEADER_BYTES: usize = 32;
+/// Where the header has what one page of is in the trace.
+const ONE_IN_AT: u64 = 8;
 const BLOCK_HEADER_BYTES: usize = 16;
 /// A block is written when it has this many bytes.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -89,6 +96,7 @@ fn number_of(what: What) -> (u64, Option<u64>) {
         What::Appeared => (2, None),
         What::Gone => (3, None),
         What::Untouched { watched_us } => (4, Some(watched_us)),
+        What::Ended => (5, None),
     }
 }
 
@@ -126,6 +134,9 @@ impl Header {
             return Err(refused(8, "no page was looked at"));
         }
         let block_pages = number(&bytes[24..28]) as u32;
+        if block_pages > 1 && !one_in.is_power_of_two() {
+            return Err(refused(8, "its part of all blocks is no power of two"));
+        }
         if block_pages == 0 {
             return Err(refused(24, "its blocks have no page"));
         }
@@ -212,6 +223,21 @@ impl<W: Write> Writer<W> {
         self.block.clear();
         (self.records, self.last) = (0, Place::default());
         Ok(())
+    }
+
+    /// As [`Writer::finish`], where the sample has become smaller than the header says.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn finish_sampled(self, lost: u32, one_in: u32) -> io::Result<W>
+    where
+        W: Seek,
+    {
+        let mut output = self.finish(lost)?;
+        output.seek(SeekFrom::Start(ONE_IN_AT))?;
+        output.write_all(&one_in.to_le_bytes())?;
+        output.flush()?;
+        Ok(output)
     }
 
     /// Writes what is left, and the end. `lost`: accesses that could not be recorded.
@@ -399,6 +425,7 @@ impl<R: Read> Reader<R> {
             2 => What::Appeared,
             3 => What::Gone,
             4 => What::Untouched { watched_us: self.take_number()? },
+            5 => What::Ended,
             _ => return Err(self.refused("something happened that is not known")),
         };
         let time_us = self.last.time_us.checked_add(later >> WHAT_BITS);
@@ -417,7 +444,15 @@ impl<R: Read> Iterator for Reader<R> {
     type Item = Result<Event, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.record().transpose()
+        loop {
+            let event = self.record().transpose()?;
+            let Ok(Event { page, what, .. }) = event else { return Some(event) };
+            let Header { one_in, block_pages, .. } = self.header;
+            let is_in_blocks = block_pages > 1 && what != What::Ended;
+            if !is_in_blocks || is_block_sampled(page / u64::from(block_pages), one_in) {
+                return Some(event);
+            }
+        }
     }
 }
 
@@ -428,7 +463,7 @@ mod tests {
     use super::*;
 
     const HEADER: Header =
-        Header { kind: AddressSpace::Files, one_in: 64, look_ns: 100_000_000, block_pages: 8 };
+        Header { kind: AddressSpace::Files, one_in: 64, look_ns: 100_000_000, block_pages: 1 };
 
     fn written(events: &[Event]) -> Vec<u8> {
         let mut writer = Writer::new(Vec::new(), HEADER).unwrap();
@@ -442,11 +477,12 @@ mod tests {
 
     fn event(time_us: u64, page: u64, kind: u64) -> Event {
         let watched_us = page ^ time_us;
-        let what = match kind % 5 {
+        let what = match kind % 6 {
             0 => What::Accessed,
             1 => What::Touched { watched_us },
             2 => What::Appeared,
             3 => What::Gone,
+            5 => What::Ended,
             _ => What::Untouched { watched_us },
         };
         Event { time_us, page, what }
@@ -509,6 +545,22 @@ mod tests {
             trace.extend(bytes);
             let _ = read(&trace);
         }
+    }
+
+    #[test]
+    fn a_sample_that_became_smaller_has_only_what_is_in_the_last() {
+        let header = Header { one_in: 1, block_pages: 8, ..HEADER };
+        let mut writer = Writer::new(io::Cursor::new(Vec::new()), header).unwrap();
+        for page in 0..8000 {
+            writer.write(event(page, page, 0)).unwrap();
+        }
+        writer.write(Event { time_us: 9000, page: 5, what: What::Ended }).unwrap();
+        let bytes = writer.finish_sampled(0, 8).unwrap().into_inner();
+        assert_eq!(Reader::new(&bytes[..]).unwrap().header().one_in, 8);
+        let mut events = read(&bytes).unwrap();
+        assert_eq!(events.pop().unwrap().what, What::Ended);
+        assert_eq!(events.len(), 1000);
+        assert!(events.iter().all(|event| is_block_sampled(event.page / 8, 8)));
     }
 
     #[test]

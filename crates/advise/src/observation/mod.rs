@@ -5,7 +5,11 @@
 mod check;
 pub mod file;
 
+use std::io;
+
+use ramfold_sys::cgroup;
 use ramfold_trace::recorded::Event;
+use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
 /// Pages that are sampled together: neighbours are alike, and streams go through them.
@@ -44,6 +48,22 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The kernel's release.
     pub kernel: String,
+}
+
+impl Machine {
+    /// This one.
+    ///
+    /// # Errors
+    /// When it is not known how much RAM it has.
+    pub fn here() -> io::Result<Machine> {
+        let limit = cgroup::memory_limit_bytes();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Machine {
+            processors: processors as u32,
+            memory_bytes: limit.map_or_else(cgroup::machine_memory_bytes, Ok)?,
+            kernel: uname().release().to_string_lossy().into_owned(),
+        })
+    }
 }
 
 /// A program that ran to its end while it was looked at.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use clap::ArgGroup;
 use clap::builder::PossibleValuesParser;
+use ramfold_advise::page_trace::PageTrace;
 use ramfold_codec::Choice;
 use ramfold_launch::{
     BudgetError, Ended, KillReason, Launch, Message, Reason, Request, Run, SpillError, StartError,
@@ -27,6 +29,7 @@ use crate::size::{Size, SizedPath};
 /// ones, and ramfold's own tables. Clean file pages, which the kernel can drop, are not counted.
 /// Below the cap nothing happens and the program runs at its own speed.
 #[derive(clap::Args)]
+#[command(group = ArgGroup::new("slows").args(["cold_after", "trace"]).multiple(true))]
 #[command(after_help = "Examples:
   ramfold run --memory 2G -- python3 train.py
   ramfold run --memory 40% --stats stats.json -- make -j4
@@ -69,10 +72,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     cold_after: Option<Duration>,
 
-    /// With --cold-after: how much of its time the program may lose by that, as measured by its
-    /// faults
+    /// With --cold-after or --trace: how much of its time the program may lose by that, as measured
+    /// by its faults
     #[arg(long, value_name = "PERCENT", value_parser = millionths, default_value = "2%",
-          requires = "cold_after")]
+          requires = "slows")]
     slowdown: u64,
 
     /// Compress once more and harder, where there is time, what was compressed so long ago and not
@@ -90,6 +93,11 @@ pub(crate) struct Arguments {
     /// advise --score` shows
     #[arg(long, value_name = "FILE")]
     prediction: Option<PathBuf>,
+
+    /// Record in FILE which pages the program accesses, for `ramfold simulate`: a sample of them, as
+    /// it is seen by taking them out for a moment. It costs as much of the time as --slowdown says
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Record in FILE what happens to the compressed objects of the first process that has any, for
     /// `ramfold bench store --object-trace`: lengths and lifetimes, no content. It takes SIZE at
@@ -127,6 +135,9 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<i32> {
     }
     let prediction = arguments.prediction.as_deref();
     let prediction = prediction.map(|file| Prediction::load(file, &arguments.codec)).transpose()?;
+    if let Some(path) = &arguments.trace {
+        trace_pages(&mut launch, path, arguments.slowdown)?;
+    }
     let started = Instant::now();
     let run = match launch.start() {
         Ok(run) => Arc::new(run),
@@ -188,7 +199,35 @@ fn launch(arguments: &Arguments) -> anyhow::Result<Launch> {
     Ok(launch)
 }
 
-fn show(message: Message) {
+/// Has a trace of the program's pages written.
+///
+/// # Errors
+/// When there can be no such file.
+fn trace_pages(launch: &mut Launch, path: &Path, slowdown_ppm: u64) -> anyhow::Result<()> {
+    let begun = PageTrace::begin(path);
+    let trace = begun.with_context(|| format!("cannot write --trace {}", path.display()))?;
+    let trace = Arc::new(trace);
+    let path = path.to_owned();
+    launch.watch_pages(slowdown_ppm, {
+        let trace = Arc::clone(&trace);
+        move |seen| trace.note(&seen)
+    });
+    launch.on_message(move |message| match message {
+        Message::PageWatch(outcome) => match trace.end(outcome) {
+            Ok(0) => {}
+            Ok(lost) => say(format_args!(
+                "--trace {} lacks {lost} events: they came faster than they could be written",
+                path.display()
+            )),
+            Err(error) => say(format_args!("cannot write --trace {}: {error}", path.display())),
+        },
+        message => show(message),
+    });
+    Ok(())
+}
+
+/// Shows a message of a run.
+pub(crate) fn show(message: Message) {
     match message {
         Message::RunsWithout(Reason::Userfaultfd(problem)) => {
             say(format_args!("runs without ramfold: {}", doctor::explained(problem)));
@@ -222,7 +261,7 @@ fn say_of_trace(path: &Path, outcome: io::Result<TraceOutcome>) {
 }
 
 /// Says why, and returns the exit status; or the error, where it is not the program's.
-fn not_started(error: StartError) -> anyhow::Result<i32> {
+pub(crate) fn not_started(error: StartError) -> anyhow::Result<i32> {
     let status = match &error {
         StartError::NotFound { .. } => 127,
         StartError::NotExecutable { .. } => 126,

@@ -2,13 +2,30 @@
 //!
 //! ramfold's policy is not LRU. Where LRU loses everything at once, as with a loop that is a little
 //! larger than memory, it keeps what has room: its faults go straight from the one corner of the
-//! curve to the other. So the curve that counts is the greatest convex one below that of LRU.
+//! curve to the other. So the curve that counts is the greatest convex one below that of LRU. What
+//! streams have brought in and what is to be compressed takes a part of the memory then
+//! ([`STREAMED_SHARE`]), which nothing is kept in.
+//!
+//! Held against the policy itself in tests: within 5 % of the accesses for loops, for accesses at
+//! random, and for those that favour a part of the pages. Where a loop goes on beside other
+//! accesses the policy does better than that: it keeps the loop's pages apart from them.
 
 use ramfold_codec::PAGE_SIZE;
 
 use super::{Input, finite};
 use crate::curve::{MissCurve, Point};
 use crate::simulate::program::{Counts, Overhead};
+
+/// Pages of streams wait to be taken in a 16th of the cap, and to be compressed in a 64th.
+const STREAMED_SHARE: f64 = 1.0 / 16.0 + 1.0 / 64.0;
+/// More pages than there can be.
+pub(super) const PAGES_MAX: f64 = (1u64 << 52) as f64;
+
+/// What ramfold's policy brings back with so many pages resident under a cap, by the curve of LRU.
+pub(super) fn faults(curve: &MissCurve, resident: f64, cap_pages: f64) -> f64 {
+    let kept = (resident - STREAMED_SHARE * cap_pages).max(0.0);
+    convex(curve).faults(kept).min(curve.faults(resident)).max(0.0)
+}
 
 /// The greatest convex curve that is nowhere above this one.
 pub(super) fn convex(curve: &MissCurve) -> MissCurve {
@@ -38,7 +55,7 @@ pub(super) fn counts(
     memory_bytes: u64,
 ) -> Counts {
     let page = PAGE_SIZE as f64;
-    let pages = finite(pages).max(0.0);
+    let pages = finite(pages).clamp(0.0, PAGES_MAX);
     let overhead = input.overhead;
     let Overhead { fixed_bytes, entry_bytes, page_table_bytes, fragmentation, .. } = overhead;
     let charged = input.sizes.mean_bytes().map_or(page, |[_, dense]| dense);
@@ -55,7 +72,8 @@ pub(super) fn counts(
     };
     let out = pages - resident;
     let is_held = out <= 0.0 || resident > 0.0;
-    let faults_s = if out > 0.0 { convex(curve).faults(resident).max(0.0) } else { 0.0 };
+    let cap_pages = memory_bytes as f64 / page;
+    let faults_s = if out > 0.0 { faults(curve, resident, cap_pages) } else { 0.0 };
     let faults = finite(faults_s * input.run.wall_s);
     let pool = out * charged * (1.0 + fragmentation);
     let resident_bytes = resident * page;

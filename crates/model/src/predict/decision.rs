@@ -77,8 +77,8 @@ pub fn decision(input: &Input<'_>, memory_bytes: u64, swap: &Swap<'_>) -> Decisi
     }
 }
 
-/// The run time with a device in place of ramfold, as a multiple of that with all memory. The kernel
-/// is taken to choose pages as ramfold does.
+/// The run time with a device in place of ramfold, as a multiple of that with all memory. The
+/// kernel is taken to choose pages as ramfold does.
 pub fn swapped(input: &Input<'_>, memory_bytes: u64, swap: &Swap<'_>) -> Estimate {
     let counts = swapped_counts(input, memory_bytes, swap);
     let slowdown = swapped_slowdown(input, &counts, swap);

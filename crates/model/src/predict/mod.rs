@@ -14,8 +14,8 @@
 //! Each figure has the interval within which it is with a chance of 90 %, from two sources. The
 //! sample: the simulation is run without each of [`GROUPS`] parts of the sampled blocks, with the
 //! memory in proportion, and what it then says differs by as much as one part decides (the
-//! jackknife; Student's t for so few). And the model: [`MODEL_ERROR`], a part of what is predicted to be lost. Both are
-//! added as deviations are, by their squares.
+//! jackknife; Student's t for so few). And the model: [`MODEL_ERROR`], a part of what is predicted
+//! to be lost. Both are added as deviations are, by their squares.
 //!
 //! More memory is never predicted to be slower: [`make_monotone`].
 
@@ -43,8 +43,10 @@ pub const MODEL_ERROR_POOL: f64 = 0.05;
 /// Of the run time, what is never known better: two runs of the same program differ by it.
 pub const RUN_ERROR: f64 = 0.01;
 
-/// After so many faults of the sampled pages a simulation ends: a second or two.
-const FAULTS_MAX: u64 = 400_000;
+/// Of a figure that may be so many times as great nothing is known.
+const ERROR_MAX: f64 = 100.0;
+/// After so many faults of the sampled pages a simulation ends: some tenths of a second.
+const FAULTS_MAX: u64 = 200_000;
 /// Parts of the sample that are left out, one at a time.
 const GROUPS: u64 = 6;
 /// Student's t for 5 degrees of freedom, 90 % between both sides.
@@ -176,7 +178,7 @@ pub fn at(input: &Input<'_>, memory_bytes: u64) -> Prediction {
     };
     let error = match input.pages {
         Use::Watched(_) => MODEL_ERROR,
-        Use::Curve { error, .. } => MODEL_ERROR.hypot(finite(error)),
+        Use::Curve { error, .. } => MODEL_ERROR.hypot(finite(error).clamp(0.0, ERROR_MAX)),
     };
     let lost = one.slowdown - 1.0;
     let slowdown =
@@ -351,7 +353,7 @@ fn chance_not_held(input: &Input<'_>, counts: &Counts, memory_bytes: u64) -> Opt
     }
     let need_pages = match input.pages {
         Use::Watched(activity) => activity.need_pages(),
-        Use::Curve { pages, .. } => finite(pages),
+        Use::Curve { pages, .. } => finite(pages).clamp(0.0, curve::PAGES_MAX),
     };
     let Overhead { fixed_bytes, entry_bytes, page_table_bytes, fragmentation, .. } = input.overhead;
     let tables = fixed_bytes + need_pages * page_table_bytes;

@@ -12,6 +12,7 @@ use crate::staging::Staging;
 use crate::take::dropped::DroppedRanges;
 use crate::take::regions::Regions;
 use crate::take::sweep::Sweep;
+use crate::take::watch::Watch;
 
 /// What the fault handler and the reclaimer must see alike. Whoever reads a message from the
 /// userfaultfd or moves pages holds this.
@@ -26,6 +27,7 @@ pub(crate) struct Core {
     pub sweep: Sweep,
     pub dropped: DroppedRanges,
     pub objectives: Objectives,
+    pub watch: Watch,
     /// The mappings changed in a way the events do not describe fully: look at them again.
     pub rescan_wanted: bool,
     /// Pages were taken in this process, or in one that it is a copy of.

@@ -42,6 +42,7 @@ use crate::handler::HandlerBuffers;
 use crate::protocols::activation::Activation;
 use crate::protocols::fork_copy::ForkCopy;
 use crate::protocols::fork_gate::ForkGate;
+use crate::protocols::move_gate::MoveGate;
 use crate::protocols::privileges::FollowedPrivileges;
 use crate::protocols::progress::Progress;
 use crate::protocols::sharing::Sharing;
@@ -80,6 +81,8 @@ pub(crate) struct Agent {
     activation: Activation<Active>,
     /// Which way forks go.
     pub fork_gate: ForkGate,
+    /// Whether the program moves memory, or the agent registers some.
+    pub move_gate: MoveGate,
     /// A fork that copies the process.
     pub fork_copy: ForkCopy,
     /// One fork at a time goes through the agent; its state is here.

@@ -18,6 +18,7 @@ use crate::entry::session_place::SessionPlace;
 use crate::kernel::proc;
 use crate::page::{self, PageNumber};
 use crate::session::AGENT_NAME;
+use crate::take::watch;
 
 /// How long a program that executes another waits for the agent's process, where only that has the
 /// session.
@@ -187,6 +188,7 @@ impl Agent {
 
     /// The program is gone: ends the agent's process.
     pub(crate) fn leave(&self) -> ! {
+        watch::tell_end(self);
         if self.place.is_current() {
             self.process().agent_lives.leave();
         }

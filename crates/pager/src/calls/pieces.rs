@@ -7,6 +7,8 @@
 use core::ops::Range;
 
 use ramfold_sys::{Errno, PAGE_SIZE, maps};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::thread::sched_yield;
 
 use super::memory::{is_error, make_mremap};
 use crate::agent::Agent;
@@ -37,6 +39,13 @@ impl Mremap {
         if agent.active().is_none() {
             return make_mremap(self);
         }
+        agent.move_gate.begin_move(sched_yield);
+        let result = self.make_in_pieces();
+        agent.move_gate.end_move();
+        result
+    }
+
+    fn make_in_pieces(&self) -> isize {
         // Linux 6.17 moves several mappings to a given place, up to the first that is registered:
         // it must not begin.
         if !self.moves_to_a_place() {
@@ -91,11 +100,14 @@ impl Mremap {
             }
             kept_bytes = new_bytes;
         }
+        // It is nobody else's until the last piece is there: another thread could map something
+        // where nothing is.
         let place = if flags & MREMAP_FIXED != 0 {
             // SAFETY: the program asks for it to be replaced.
-            unsafe { unmap(new..new + new_bytes) }.map(|()| new)
+            unsafe { reserve(new, new_bytes, MapFlags::FIXED) }
         } else {
-            reserve(new_bytes)
+            // SAFETY: it replaces nothing.
+            unsafe { reserve(0, new_bytes, MapFlags::empty()) }
         };
         let new = match place {
             Ok(new) => new,
@@ -103,14 +115,22 @@ impl Mremap {
         };
         let kept = Mremap { old_bytes: kept_bytes, new, ..*self };
         let Err((result, moved)) = kept.move_pieces() else { return new as isize };
+        self.move_back(new, moved);
+        result
+    }
+
+    /// Moves back what was moved to `new` before the rest could not be. Where another thread has
+    /// mapped something at the old place meanwhile, or what is to go back is refused too, it stays.
+    fn move_back(&self, new: usize, moved: usize) {
+        let Mremap { old, new_bytes, flags, .. } = *self;
+        // SAFETY: it replaces nothing.
+        let is_free =
+            moved == 0 || unsafe { reserve(old, moved, MapFlags::FIXED_NOREPLACE) }.is_ok();
         let back = Mremap { old: new, old_bytes: moved, new_bytes: moved, flags: 0, new: old };
-        // What cannot go back either is where it is.
-        let _ = back.move_pieces();
-        if flags & MREMAP_FIXED == 0 {
-            // SAFETY: reserved above; what was moved there is back.
+        if is_free && back.move_pieces().is_ok() && flags & MREMAP_FIXED == 0 {
+            // SAFETY: reserved for this; what was moved there is back.
             let _ = unsafe { unmap(new..new + new_bytes) };
         }
-        result
     }
 
     /// Where the last piece can grow in its place, nothing has to move.
@@ -215,11 +235,14 @@ impl Pieces {
     }
 }
 
-fn reserve(bytes: usize) -> Result<usize, Errno> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: it replaces nothing.
-    unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::empty(), flags) }
+/// Address space that nothing is in, at a place that `how` says, or at any.
+///
+/// # Safety
+/// With [`MapFlags::FIXED`] what is there is replaced.
+unsafe fn reserve(at: usize, bytes: usize, how: MapFlags) -> Result<usize, Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | how;
+    // SAFETY: by the caller's word.
+    unsafe { mmap_anonymous(at as *mut _, bytes, ProtFlags::empty(), flags) }
         .map(|start| start as usize)
 }
 

@@ -147,6 +147,7 @@ fn begin_process(agent: &'static Agent) -> bool {
     let is_in_new_namespace = agent.note_program();
     agent.presence.begin();
     agent.fork_gate.begin_child();
+    agent.move_gate.begin_child();
     agent.fork_copy.begin_child();
     agent.progress.begin_child();
     agent.announcements.begin_child();

@@ -16,7 +16,7 @@ use crate::agent::{Active, Agent, Context};
 use crate::cost;
 use crate::kernel::Kernel;
 use crate::page::{self, PageNumber};
-use crate::take::retained;
+use crate::take::{retained, watch};
 
 /// Where a stream's pages are no further apart, a look at the page map goes twice as far as its
 /// window reaches, past pages that are in memory. A look at many places far apart takes longer than
@@ -184,6 +184,7 @@ pub(super) fn note_returned(context: &mut Context<'_>, page: PageNumber, is_stre
     let Context { agent, active, .. } = *context;
     let counters = &agent.process().counters;
     context.core.victims.note_returned(page);
+    watch::note_touched(agent, &mut context.core.watch, page);
     let mark = if is_streamed && context.core.victims.preferred() == VictimKind::Streamed {
         Reuse::default()
     } else {

@@ -60,7 +60,7 @@ impl Monitor {
         let kept = self.agent.session().unused_pool_bytes();
         let own = self.cost_bytes().max(self.unasked_bytes());
         let total = cost::others_claim(self.agent) + own + kept;
-        (total > marks.activation || self.cold_after_ns() > 0)
+        (total > marks.activation || self.cold_after_ns() > 0 || self.watches())
             && own > PROCESS_BYTES_MIN.min(marks.cap / 4)
             && !self.agent.gave_up()
     }
@@ -118,9 +118,12 @@ impl Monitor {
         core.objectives.set_processors(sched_getaffinity(None).map_or(1, |set| set.count().into()));
         self.start_handler();
         drop(core);
-        self.scan_mappings();
-        // It has just grown to this.
-        self.growing_until_ns = time::monotonic_ns() + GROWING_NS;
+        // Where there is room all the same, only what is watched is registered.
+        if !self.watches() || cost::total(agent) > marks.activation {
+            self.scan_mappings();
+            // It has just grown to this.
+            self.growing_until_ns = time::monotonic_ns() + GROWING_NS;
+        }
         agent.process().active.store(1, Ordering::Relaxed);
         agent.session().processes_activated.fetch_add(1, Ordering::Relaxed);
         agent.session().note_activity();

@@ -94,7 +94,7 @@ impl Monitor {
             if mapping.is_main_stack() {
                 self.mappings.main_stack = range.clone();
             }
-            if !register(agent, active, range) && mapping.writable {
+            if !register_if_large(agent, active, range) && mapping.writable {
                 unregistered += mapping.range.len() as u64;
             }
         });
@@ -131,7 +131,7 @@ impl Monitor {
                 && mapping.is_private_anonymous()
                 && mapping.range.end >= range.end
                 && !agent.owns(&mapping.range)
-                && !register(agent, active, mapping.range)
+                && !register_if_large(agent, active, mapping.range)
             {
                 self.mappings.unregistered_bytes += range.len() as u64;
             }
@@ -146,18 +146,30 @@ impl Monitor {
     }
 }
 
-/// Registers a private anonymous mapping that is large enough. `false`: it is not.
-///
-/// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has
-/// changed since the look is registered as what it has become, or not.
-fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
-    if range.len() < MAPPING_BYTES_MIN {
-        return false;
-    }
-    let mut core = agent.lock_core();
-    if core.regions.contains(&range) {
+/// Registers a private anonymous mapping that is large enough. `false`: it is not, or not as such.
+fn register_if_large(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+    range.len() >= MAPPING_BYTES_MIN && register(agent, active, range)
+}
+
+/// Registers private anonymous memory. `false`: it is not, or not as such, or the program moves
+/// some just now.
+pub(super) fn register(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+    if agent.lock_core().regions.contains(&range) {
         return true;
     }
+    if !agent.move_gate.begin_register() {
+        agent.lock_core().rescan_wanted = true;
+        return false;
+    }
+    let registered = register_between_moves(agent, active, range);
+    agent.move_gate.end_register();
+    registered
+}
+
+/// The lock is taken for each mapping, not for all: faults go on meanwhile. A mapping that has
+/// changed since the look is registered as what it has become, or not.
+fn register_between_moves(agent: &Agent, active: &Active, range: Range<usize>) -> bool {
+    let mut core = agent.lock_core();
     // What cannot be taken for its access is registered all the same: what is reserved without
     // access today is made writable tomorrow, and is then known from its first page on. A part of
     // the range may be gone since the look: registering passes over the hole, and what the program

@@ -14,6 +14,7 @@ pub(crate) mod privileges;
 mod sharing;
 mod sleep;
 pub(crate) mod unheld;
+mod watch;
 
 use ramfold_policy::memory::back_off::BackOff;
 use ramfold_policy::memory::growth::Growth;
@@ -30,6 +31,7 @@ use self::background::Compaction;
 use self::cap::{Spilling, agent_brings_back};
 use self::mappings::Mappings;
 use self::sharing::Sharing;
+use self::watch::Watching;
 use crate::agent::Agent;
 use crate::fork;
 use crate::kernel::{
@@ -85,6 +87,7 @@ pub(crate) struct Monitor {
     spilling: Spilling,
     compaction: Compaction,
     sharing: Sharing,
+    watching: Watching,
     /// Of shared memory: changes with pages of files and of shared memory together.
     shared_memory: Measurement,
     /// Of page tables: changes with what was ever touched.
@@ -147,6 +150,7 @@ impl Monitor {
                 spilling: Spilling::default(),
                 compaction: Compaction::default(),
                 sharing: Sharing::default(),
+                watching: Watching::default(),
                 shared_memory: Measurement::default(),
                 page_tables: Measurement::default(),
                 over_since_ns: 0,
@@ -193,6 +197,7 @@ impl Monitor {
             self.keep_below_cap();
             self.compress_cold();
             self.recompress();
+            self.watch_pages();
         }
     }
 

@@ -9,6 +9,7 @@ use rustix::thread::{Timespec, futex};
 
 use super::Monitor;
 use super::account::amounts;
+use super::watch;
 use crate::agent::Stack;
 use crate::cost;
 use crate::kernel::time;
@@ -141,7 +142,8 @@ impl Monitor {
             agent.monitor_sleep.end();
             return None;
         }
-        Some(Sleep { seen, us: sleep_us })
+        let longest = if self.watches() && active { watch::LOOK_NS / 1000 } else { u64::MAX };
+        Some(Sleep { seen, us: sleep_us.min(longest) })
     }
 
     /// Sleeps until something happens, or for so long.

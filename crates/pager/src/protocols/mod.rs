@@ -8,6 +8,7 @@ pub(crate) mod activation;
 pub(crate) mod announcements;
 pub(crate) mod fork_copy;
 pub(crate) mod fork_gate;
+pub(crate) mod move_gate;
 pub(crate) mod privileges;
 pub(crate) mod progress;
 pub(crate) mod sharing;

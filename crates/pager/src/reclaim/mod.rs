@@ -137,6 +137,14 @@ impl Reclaimer {
         self.refill_reserve(active);
     }
 
+    /// Gives the pages of the oldest chunk back to the program, uncompressed, and frees its frames.
+    /// `false`: there is none.
+    pub(crate) fn put_back_oldest(&mut self, active: &'static Active) -> bool {
+        let claim = self.claimed.or_else(|| self.agent.lock_core().staging.claim_oldest());
+        self.claimed = claim;
+        claim.is_some_and(|chunk| self.free_frames(active, chunk) == Chunk::Freed)
+    }
+
     fn refill_reserve(&self, active: &'static Active) {
         if !active.store.reserve_low() {
             return;

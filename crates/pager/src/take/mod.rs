@@ -7,3 +7,4 @@ pub(crate) mod regions;
 pub(crate) mod retained;
 pub(crate) mod sweep;
 pub(crate) mod thread_ends;
+pub(crate) mod watch;

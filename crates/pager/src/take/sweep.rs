@@ -410,6 +410,7 @@ fn note_staged(context: &mut Context<'_>, first: PageNumber, pages: usize) {
     let Context { agent, active, .. } = *context;
     for page in first..first + pages as u64 {
         context.core.staging.push(page);
+        context.core.watch.note_taken(page, time::monotonic_ns);
         active
             .store
             .set_mark(page, Reuse(active.store.mark(page)).taken(context.core.sweep.round).0);

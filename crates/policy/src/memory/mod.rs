@@ -13,6 +13,7 @@ pub mod reuse;
 pub mod sequential;
 pub mod stream;
 pub mod victims;
+pub mod watch;
 pub mod watermarks;
 
 /// An address of the program's, divided by the size of a page.

@@ -108,8 +108,8 @@ impl Streams {
         Window { stride: stream.stride, pages: if follow { stream.window } else { 1 }, wasted }
     }
 
-    /// Ends streams that have not gone on for so many faults. For a simulation of few pages, in which
-    /// a fault is soon where some stream has ended long ago.
+    /// Ends streams that have not gone on for so many faults. For a simulation of few pages, in
+    /// which a fault is soon where some stream has ended long ago.
     pub fn end_older(&mut self, faults: u32) {
         for index in 0..STREAMS {
             if self.streams[index].stride != 0 && self.age(index) > faults {

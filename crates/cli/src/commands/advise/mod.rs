@@ -22,6 +22,8 @@ mod plot;
 mod score;
 mod view;
 
+use observe::Observed;
+
 /// Swap or a spill file would be on this folder's disk, unless another is named.
 const DISK_FOLDER: &str = "/var/tmp";
 
@@ -117,20 +119,23 @@ fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Measures, advises and prints.
+/// Measures, advises and prints. Returns the exit status for the shell.
 ///
 /// # Errors
 /// When it cannot be measured, too little was seen, or a file cannot be written.
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     if arguments.score {
-        return score::print(arguments.json);
+        return score::print(arguments.json).map(|()| 0);
     }
     // What fails after an hour of measuring fails before.
     for file in [&arguments.record, &arguments.plot].into_iter().flatten() {
         ramfold_launch::output_file::check(file)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let observation = observe::observe(arguments)?;
+    let observation = match observe::observe(arguments)? {
+        Observed::Whole(observation) => observation,
+        Observed::NotStarted(status) => return Ok(status),
+    };
     if let Some(file) = &arguments.record {
         file::save(file, &observation)?;
     }
@@ -158,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         view::print(&advice);
     }
-    Ok(())
+    Ok(0)
 }
 
 /// The name that a codec has in samples: `zstd` is its level 1.

@@ -1,28 +1,46 @@
 //! What is looked at, and by what.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use ramfold_advise::measure::{self, Error, Options};
 use ramfold_advise::observation::{Observation, file};
+use ramfold_advise::program;
 use ramfold_advise::progress::Progress;
+use ramfold_launch::{Ended, Launch, initial_environment};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::Arguments;
+use crate::commands::run;
 use crate::progress_line;
+use crate::say::say;
+
+/// What became of looking.
+pub(super) enum Observed {
+    /// It was seen.
+    Whole(Box<Observation>),
+    /// The program was not started, which was said. The exit status for the shell.
+    NotStarted(i32),
+}
 
 /// Measures what the arguments name, or reads what was measured.
 ///
 /// # Errors
 /// When it cannot be measured or read.
-pub(super) fn observe(arguments: &Arguments) -> anyhow::Result<Observation> {
-    if let Some(path) = &arguments.replay {
-        return Ok(file::load(path)?);
-    }
+pub(super) fn observe(arguments: &Arguments) -> anyhow::Result<Observed> {
     if !arguments.program.is_empty() {
         return program(arguments);
+    }
+    from_outside(arguments).map(|observation| Observed::Whole(Box::new(observation)))
+}
+
+fn from_outside(arguments: &Arguments) -> anyhow::Result<Observation> {
+    if let Some(path) = &arguments.replay {
+        return Ok(file::load(path)?);
     }
     let with = |measured: fn(&Path, &Options, &Progress) -> Result<Observation, Error>,
                 path: &Path| {
@@ -57,8 +75,35 @@ fn outside(
     Ok(progress_line::shown("measured", |progress| measured(&options, progress))?)
 }
 
-/// Runs a program to its end with an agent that only looks, at a cost of `arguments.slowdown`.
-fn program(arguments: &Arguments) -> anyhow::Result<Observation> {
-    let _ = arguments.slowdown;
-    bail!("programs cannot be looked at yet: use --pid")
+/// Runs a program to its end with an agent that only looks, at a cost of `arguments.slowdown`. What
+/// it prints goes to standard error: standard output is for the advice.
+fn program(arguments: &Arguments) -> anyhow::Result<Observed> {
+    let command = arguments.program.iter().map(|word| word.to_string_lossy().into_owned());
+    let stdout = io::stderr().as_fd().try_clone_to_owned().context("duplicating standard error")?;
+    let mut launch = Launch::new(&arguments.program[0]);
+    launch
+        .args(&arguments.program[1..])
+        .environment(initial_environment()?)
+        .stdout(stdout)
+        .adopt_orphans()
+        .catch_signals();
+    let mut relay = None;
+    let observed =
+        program::observe(&mut launch, command.collect(), arguments.slowdown, run::show, |run| {
+            // It is a program's run like any other, but for what ramfold itself is asked.
+            let signals = run.take_signals();
+            relay = signals.map(|signals| signals.pass_on(Arc::clone(run), |_, _| ()));
+        });
+    drop(relay.transpose().context("handling signals")?);
+    match observed {
+        Ok((observation, ended)) => {
+            if ended != Ended::Exited(0) {
+                let status = ended.shell_status();
+                say(format_args!("the program ended with status {status}"));
+            }
+            Ok(Observed::Whole(Box::new(observation)))
+        }
+        Err(program::Error::Start(error)) => Ok(Observed::NotStarted(run::not_started(error)?)),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -12,6 +12,7 @@
 //! streams have brought in) is as much smaller.
 
 mod objects;
+mod take;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -21,20 +22,14 @@ use ramfold_policy::memory::probation::Probation;
 use ramfold_policy::memory::refaults::Refaults;
 use ramfold_policy::memory::reuse::Reuse;
 use ramfold_policy::memory::stream::Streams;
-use ramfold_policy::memory::victims::{VictimChoice, VictimKind, Victims};
+use ramfold_policy::memory::victims::{VictimKind, Victims};
 use ramfold_policy::memory::watermarks::Watermarks;
 
 pub use self::objects::{Alike, Fit, Objects};
+use self::take::{BATCH_PAGES, BATCH_SHARE, Step, Sweep};
 use super::{Access, Policy};
 use crate::PageNumber;
 
-/// As the agent's sweep (`take/sweep.rs`): pages taken by one step; the part of the cap in which
-/// pages of streams wait, and the number of them that wait in any case.
-const BATCH_PAGES: usize = 32;
-/// In a miniature no more than the cap / this.
-const BATCH_SHARE: usize = 64;
-const PROBATION_SHARE: usize = 16;
-const PROBATION_PAGES_MIN: usize = 128;
 /// A stream of a miniature that has not gone on for so many faults is over.
 const STREAM_FAULTS_SAMPLED: u32 = 64;
 /// Pages of a block that is sampled.
@@ -44,19 +39,10 @@ const ONE_IN_MAX: f64 = 4_294_967_296.0;
 /// Reclaim that rests is tried again when the program has grown by as much as the cap / this, as
 /// `monitor/cap.rs` has it.
 const RETRY_SHARE: u64 = 16;
-/// And in a miniature, whose streams bring in as many at a time as all others: a window, and some of
-/// the one before.
-const PROBATION_PAGES_MIN_SAMPLED: usize = 40;
-/// A trial takes a page so far from the last, as a part of the cap.
-const TRIAL_PLACES: u64 = 64;
 /// As the agent's staging (`monitor/activation.rs`): its part of the cap, and how many pages it
 /// holds.
 const STAGING_SHARE: usize = 64;
 const STAGING_PAGES: std::ops::RangeInclusive<usize> = 64..=4096;
-/// Rounds of the hand, one after the other, that gained too little before it rests; and of how many
-/// pages that were come by one has to be stored.
-const FRUITLESS_ROUNDS_MAX: u32 = 2;
-const GAIN_SHARE: u64 = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -112,35 +98,6 @@ pub struct Memory<O = Alike> {
     now_ns: Option<u64>,
 }
 
-/// Where the hand is, and what it has gained.
-#[derive(Debug, Default)]
-struct Sweep {
-    hand: PageNumber,
-    tried: PageNumber,
-    round: u32,
-    fruitless_rounds: u32,
-    /// Pages in memory that were come by in this round, and pages that were stored.
-    seen: u64,
-    stored: u64,
-}
-
-impl Sweep {
-    /// As the agent: `waiting` of the pages that were taken are not compressed yet.
-    fn begin_round(&mut self, waiting: u64) {
-        self.round = self.round.wrapping_add(1);
-        self.hand = 0;
-        let pays = |stored: u64| stored > 0 && stored * GAIN_SHARE >= self.seen;
-        if pays(self.stored) {
-            self.fruitless_rounds = 0;
-        } else if pays(self.stored + waiting) {
-            return;
-        } else {
-            self.fruitless_rounds += 1;
-        }
-        (self.seen, self.stored) = (0, 0);
-    }
-}
-
 impl<O> std::fmt::Debug for Memory<O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Memory { staged, stored, sweep, .. } = self;
@@ -150,14 +107,6 @@ impl<O> std::fmt::Debug for Memory<O> {
             self.present.len()
         )
     }
-}
-
-/// What one step of taking pages came to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Taken,
-    Passed,
-    Nothing,
 }
 
 /// What a memory has come to so far, in its own pages, and in bytes of the program.
@@ -503,138 +452,6 @@ impl<O: Objects> Memory<O> {
         }
         false
     }
-
-    /// As `take_next` of the agent's sweep.
-    fn take_next(&mut self) -> Step {
-        let least = if self.one_in > 1.0 {
-            self.scaled(PROBATION_PAGES_MIN).max(PROBATION_PAGES_MIN_SAMPLED)
-        } else {
-            PROBATION_PAGES_MIN
-        };
-        let limit = (self.cap_pages() / PROBATION_SHARE).max(least);
-        let streamed = self.probation.beyond(limit);
-        if let Some((first, pages)) = streamed {
-            let choice = self.victims.choose();
-            if choice.kind == VictimKind::Streamed {
-                return self.take_streamed(first, if choice.is_trial { 1 } else { pages }, choice);
-            }
-            if choice.is_trial {
-                return self.try_page(choice);
-            }
-            while self.probation.beyond(2 * limit).is_some() {
-                self.probation.drop_oldest();
-            }
-        }
-        let kind = if streamed.is_some() { VictimKind::Swept } else { VictimKind::SweptAlone };
-        let step = self.sweep(VictimChoice { kind, is_trial: false });
-        match (step, self.probation.beyond(limit)) {
-            (Step::Nothing, Some((first, pages))) => {
-                let choice = VictimChoice { kind: VictimKind::Streamed, is_trial: false };
-                self.take_streamed(first, pages, choice)
-            }
-            (step, _) => step,
-        }
-    }
-
-    fn take_streamed(&mut self, first: PageNumber, pages: usize, choice: VictimChoice) -> Step {
-        let run = first..first + pages as u64;
-        let is_here = |page: &PageNumber| self.present.contains(page);
-        let out = run.clone().take_while(|page| !is_here(page)).count();
-        if out > 0 {
-            self.probation.skip(out);
-            return Step::Passed;
-        }
-        let tolerant = self.sweep.fruitless_rounds > 0;
-        let spared = run.clone().take_while(|&page| self.passes_by(page, tolerant)).count();
-        if spared > 0 {
-            self.probation.skip(spared);
-            return Step::Passed;
-        }
-        let taken = self.take_run(run, tolerant);
-        self.victims.note_taken(first, taken, choice);
-        self.probation.skip(taken);
-        Step::Taken
-    }
-
-    /// Takes one page somewhere, a good way behind the last that was.
-    fn try_page(&mut self, choice: VictimChoice) -> Step {
-        self.sweep.tried += (self.cap_pages() as u64 / TRIAL_PLACES).max(1);
-        let behind = self.present.range(self.sweep.tried..).next();
-        let Some(&page) = behind.or_else(|| self.present.first()) else { return Step::Passed };
-        self.sweep.tried = page;
-        if is_spared(self.entries[&page].mark, false) {
-            return Step::Passed;
-        }
-        self.take(page);
-        self.victims.note_taken(page, 1, choice);
-        self.probation.skip(1);
-        Step::Taken
-    }
-
-    /// Takes a batch at the hand, or passes some pages by.
-    fn sweep(&mut self, choice: VictimChoice) -> Step {
-        let Some(&first) = self.present.range(self.sweep.hand..).next() else {
-            if self.sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX || self.present.is_empty() {
-                return Step::Nothing;
-            }
-            self.sweep.begin_round(self.staged);
-            return Step::Passed;
-        };
-        let tolerant = self.sweep.fruitless_rounds > 0;
-        if self.passes_by(first, tolerant) {
-            self.sweep.hand = first + 1;
-            self.sweep.seen += 1;
-            return Step::Passed;
-        }
-        let taken = self.take_run(first..first + BATCH_PAGES as u64, tolerant);
-        self.victims.note_taken(first, taken, choice);
-        self.sweep.seen += taken as u64;
-        self.sweep.hand = first + taken as u64;
-        Step::Taken
-    }
-
-    /// Takes the first page of a run and those behind it that are present and not spared.
-    fn take_run(&mut self, run: std::ops::Range<PageNumber>, tolerant: bool) -> usize {
-        let is_next = |(nth, page): &(usize, PageNumber)| {
-            let is_here = self.present.contains(page);
-            is_here && (*nth == 0 || !is_spared(self.entries[page].mark, tolerant))
-        };
-        let pages: Vec<PageNumber> = (0..)
-            .zip(run)
-            .take(self.batch_pages())
-            .take_while(is_next)
-            .map(|(_, page)| page)
-            .collect();
-        pages.iter().for_each(|&page| self.take(page));
-        pages.len()
-    }
-
-    fn take(&mut self, page: PageNumber) {
-        self.present.remove(&page);
-        let entry = self.entries.get_mut(&page).expect("a page in memory");
-        self.taken += 1;
-        let place = Place::Staging { number: self.taken };
-        *entry = Entry { place, mark: entry.mark.taken(self.sweep.round) };
-        self.staging.push_back(page);
-        self.staged += 1;
-        self.objects.note_taken(page);
-    }
-
-    /// Is the page to be left alone this time? Takes one off its mark.
-    fn passes_by(&mut self, page: PageNumber, tolerant: bool) -> bool {
-        let Some(entry) = self.entries.get_mut(&page).filter(|entry| entry.place == Place::Memory)
-        else {
-            return false;
-        };
-        let mark = entry.mark;
-        entry.mark = mark.passed().unwrap_or(mark);
-        is_spared(mark, tolerant)
-    }
-}
-
-/// Does a mark say to leave a page alone?
-fn is_spared(mark: Reuse, tolerant: bool) -> bool {
-    mark.passed().is_some() && !(tolerant && mark.compresses())
 }
 
 impl<O: Objects> Policy for Memory<O> {

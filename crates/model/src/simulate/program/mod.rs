@@ -1,14 +1,14 @@
-//! A run of a program whose pages were watched, under a cap: ramfold's own policy ([`super::memory`])
-//! in program time.
+//! A run of a program whose pages were watched, under a cap: ramfold's own policy
+//! ([`super::memory`]) in program time.
 //!
-//! Accesses to pages that are in memory need not be known. So nothing happens but that pages appear,
-//! are given back, and are asked for after they were taken: when a page is taken its next access is
-//! looked up ([`Activity::next_access`]), and put in a queue. What a simulation takes is in
-//! proportion to the faults, whatever the program does in between.
+//! Accesses to pages that are in memory need not be known. So nothing happens but that pages
+//! appear, are given back, and are asked for after they were taken: when a page is taken its next
+//! access is looked up ([`Activity::next_access`]), and put in a queue. What a simulation takes is
+//! in proportion to the faults, whatever the program does in between.
 //!
-//! Time is the program's, as it would be with all of its memory. What the agent does by the clock (it
-//! keeps more room after the program has grown, and compresses once more what stays out) goes by the
-//! time that the run takes with its faults.
+//! Time is the program's, as it would be with all of its memory. What the agent does by the clock
+//! (it keeps more room after the program has grown, and compresses once more what stays out) goes
+//! by the time that the run takes with its faults.
 
 mod contents;
 
@@ -113,7 +113,8 @@ pub struct Setting {
     pub overhead: Overhead,
     /// For how long there is more room for growth when the cap is near: [`GROWING_US`].
     pub growing_us: u64,
-    /// When to end, at the latest: what follows is thought to be like what was before. Microseconds.
+    /// When to end, at the latest: what follows is thought to be like what was before.
+    /// Microseconds.
     pub end_us: u64,
     /// The same after so many faults of the sampled pages.
     pub faults_max: u64,

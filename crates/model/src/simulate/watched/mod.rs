@@ -53,6 +53,8 @@ pub enum What {
         /// How long it was watched. Microseconds.
         watched_us: u64,
     },
+    /// Its process has ended, and all pages of that are gone.
+    Ended,
 }
 
 /// What happened to a page, and when.
@@ -127,10 +129,20 @@ impl Activity {
         sampling: Sampling,
         end_us: u64,
     ) -> Activity {
-        let mut events: Vec<(PageNumber, Event)> =
-            events.into_iter().map(|event| (sampling.dense(event.page), event)).collect();
+        let mut ended: HashMap<PageNumber, u64> = HashMap::new();
+        let mut last_us = 0;
+        let mut events: Vec<(PageNumber, Event)> = events
+            .into_iter()
+            .inspect(|event| last_us = last_us.max(event.time_us))
+            .filter(|event| {
+                if event.what == What::Ended {
+                    ended.insert(event.page >> PROCESS_SHIFT, event.time_us);
+                }
+                event.what != What::Ended
+            })
+            .map(|event| (sampling.dense(event.page), event))
+            .collect();
         events.sort_by_key(|(page, event)| (*page, event.time_us));
-        let last_us = events.iter().map(|(_, event)| event.time_us).max().unwrap_or(0);
         let mut activity = Activity {
             one_in: sampling.one_in.max(1) as f64,
             end_us: end_us.max(last_us),
@@ -139,7 +151,8 @@ impl Activity {
         for block in events.chunk_by(|one, other| one.0 / BLOCK_PAGES == other.0 / BLOCK_PAGES) {
             let usual_us = timeline::usual_us(block.iter().map(|(_, event)| *event));
             for of_page in block.chunk_by(|one, other| one.0 == other.0) {
-                activity.add(of_page, usual_us, last_us);
+                let ended_us = ended.get(&(of_page[0].1.page >> PROCESS_SHIFT)).copied();
+                activity.add(of_page, ended_us, usual_us, last_us);
             }
         }
         activity.lives.sort_by_key(|life| (life.from_us, life.page));
@@ -150,11 +163,20 @@ impl Activity {
         activity
     }
 
-    /// Adds a page of the dense address space.
-    fn add(&mut self, events: &[(PageNumber, Event)], usual_us: Option<f64>, last_us: u64) {
+    /// Adds a page of the dense address space. `ended_us`: when its process ended.
+    fn add(
+        &mut self,
+        events: &[(PageNumber, Event)],
+        ended_us: Option<u64>,
+        usual_us: Option<f64>,
+        last_us: u64,
+    ) {
         let (page, first) = events[0];
         self.names.insert(page, first.page);
+        let is_before = |time_us: u64| ended_us.is_none_or(|ended_us| time_us < ended_us);
         let events = events.iter().map(|(_, event)| *event);
+        let gone = ended_us.map(|time_us| Event { time_us, what: What::Gone, ..first });
+        let events = events.filter(|event| is_before(event.time_us)).chain(gone);
         let timeline = timeline::of_page(events, usual_us, last_us);
         let start = self.intervals.len() as u32;
         self.intervals.extend(timeline.intervals);

@@ -1,21 +1,21 @@
 //! Pages that are gone over together, time after time: loops over arrays, streams, scans.
 //!
 //! Drawn each by itself, the accesses of such pages would be as many and in no order, and a
-//! simulation would see no stream. But that neighbours are touched together shows, whenever both are
-//! watched. Where it does, and for most touches, the accesses that are not seen are thought to come
-//! at a steady distance from the last that was: that keeps neighbours together. The distance is the
-//! mean of the pages around, which are gone over in the same passes.
+//! simulation would see no stream. But that neighbours are touched together shows, whenever both
+//! are watched. Where it does, and for most touches, the accesses that are not seen are thought to
+//! come at a steady distance from the last that was: that keeps neighbours together. The distance
+//! is the mean of the pages around, which are gone over in the same passes.
 //!
 //! A watch that begins at any moment ends with the next pass. So how long watches last says how far
-//! apart passes are: half of that where they come at a steady distance `P`, all of it where they come
-//! at random. With the coefficients of variation of watches, `V`, and of passes, `C`:
+//! apart passes are: half of that where they come at a steady distance `P`, all of it where they
+//! come at random. With the coefficients of variation of watches, `V`, and of passes, `C`:
 //!
 //! ```text
 //! mean watch = P (1 + C^2) / 2       V^2 = 1/3 where C = 0,  1 where C = 1
 //! ```
 //!
-//! Where all touches follow each other at multiples of one distance, and that is not shorter than the
-//! watches, it is that of the passes.
+//! Where all touches follow each other at multiples of one distance, and that is not shorter than
+//! the watches, it is that of the passes.
 
 use super::BLOCK_PAGES;
 use super::timeline::{Interval, Kind};
@@ -34,8 +34,8 @@ const EPOCHS: usize = 32;
 const EPOCH_TOUCHES_MIN: usize = 16;
 /// How far from a multiple of their distance touches may be, as a part of it.
 const NEAR: f64 = 0.1;
-/// Of the watches as many are not longer than what counts as the longest, and of the touches as many
-/// must be at a multiple.
+/// Of the watches as many are not longer than what counts as the longest, and of the touches as
+/// many must be at a multiple.
 const LONG_PERCENT: usize = 90;
 /// A period that is not steady is thought to be one close by that is, where it is at most so many
 /// times as long or as short.

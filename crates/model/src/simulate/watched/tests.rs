@@ -128,6 +128,22 @@ fn the_need_is_the_most_at_a_time() {
     assert_eq!(activity.lives().len(), 5);
 }
 
+#[test]
+fn pages_of_a_process_end_with_it() {
+    let other = 1 << PROCESS_SHIFT;
+    let events = [
+        event(0, 1, What::Appeared),
+        event(5, other | 1, What::Appeared),
+        event(9, other, What::Ended),
+        touched(12, 1, 3),
+        touched(14, other | 1, 1),
+    ];
+    let activity = activity(events, 20);
+    let lives: Vec<_> = activity.lives().iter().map(|life| (life.from_us, life.to_us)).collect();
+    assert_eq!(lives, [(0, None), (5, Some(9))]);
+    assert_eq!(activity.next_access(other | 1, 5), None);
+}
+
 /// A loop over pages as the agent watches it: a look each 50 ms, a delay of 50 ms and more.
 fn watched_loop(pages: u64, period_us: u64, passes: u64) -> Vec<Event> {
     const LOOK_US: u64 = 50_000;

@@ -9,8 +9,9 @@ const WATCHES: usize = 2;
 const TOUCHES_LEAST: f64 = 0.5;
 /// What is usual counts as so many times as much as was watched at most.
 const USUAL_TIMES: f64 = 4.0;
-/// No accesses follow each other faster, as far as anything here is concerned.
-const MEAN_US_MIN: f64 = 1.0;
+/// No accesses follow each other faster, as far as anything here is concerned: a fault takes as
+/// long.
+const MEAN_US_MIN: f64 = 20.0;
 
 /// A time for which one thing is known of a page. Begins after `from_us`, ends with `to_us`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,7 +112,7 @@ impl Timeline {
     fn close_last(&mut self, life: &[Event], watches: &[Watch], at_us: u64, end_us: u64) {
         let Some(last) = life.last() else { return };
         let unwatched_us = match last.what {
-            What::Accessed | What::Appeared | What::Gone => 0,
+            What::Accessed | What::Appeared | What::Gone | What::Ended => 0,
             What::Untouched { .. } => end_us.saturating_sub(at_us),
             What::Touched { watched_us } => {
                 let before_us = life.len().checked_sub(2).map_or(at_us, |nth| life[nth].time_us);
@@ -157,7 +158,7 @@ fn watch(what: What) -> Option<Watch> {
     match what {
         What::Touched { watched_us } => Some(Watch { watched_us, is_touched: true }),
         What::Untouched { watched_us } => Some(Watch { watched_us, is_touched: false }),
-        What::Accessed | What::Appeared | What::Gone => None,
+        What::Accessed | What::Appeared | What::Gone | What::Ended => None,
     }
 }
 
@@ -172,10 +173,10 @@ pub(super) fn usual_us(events: impl Iterator<Item = Event>) -> Option<f64> {
 }
 
 /// The mean time until an access. Of a few watches that would be all time that was watched by the
-/// touches, but the inverse of that, which is how often pages are accessed, is too great on average:
-/// twice as great for two. With one more watch, of the usual length, and half a touch it is right
-/// for any number of them; as long as what is usual is no more than some times as long as these: the
-/// page may be used in another way now. `None` without a watch.
+/// touches, but the inverse of that, which is how often pages are accessed, is too great on
+/// average: twice as great for two. With one more watch, of the usual length, and half a touch it
+/// is right for any number of them; as long as what is usual is no more than some times as long as
+/// these: the page may be used in another way now. `None` without a watch.
 fn mean_us(watches: &[Watch], usual_us: Option<f64>) -> Option<f64> {
     if watches.is_empty() {
         return None;

@@ -283,13 +283,15 @@ impl State {
             }
             kind @ 3..=5 if !self.is_accessed(area) => {
                 let (start, pages) = self.part_of(area);
-                let doing = Doing::Drops { start, pages, lazily: kind == 5 };
-                if self.is_registered(area) {
-                    self.changing += 1;
-                    let event = Event::Remove(start..start + pages * PAGE_SIZE);
-                    self.tell(thread, event, doing);
+                let (range, lazily) = (start..start + pages * PAGE_SIZE, kind == 5);
+                // The mapping is locked from the look at its registration on.
+                if !self.is_registered(area) {
+                    self.drop_pages(range, lazily);
+                    return Doing::Nothing;
                 }
-                doing
+                self.changing += 1;
+                let doing = Doing::Drops { start, pages, lazily };
+                self.tell(thread, Event::Remove(range), doing)
             }
             6 => {
                 let (start, pages) = self.part_of(area);

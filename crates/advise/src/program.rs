@@ -1,0 +1,244 @@
+//! Observes a program from its start on: the agent is in its processes, and watches a sample of
+//! their pages ([`ramfold_launch::Launch::watch_pages`]).
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use ramfold_codec::Page;
+use ramfold_launch::{
+    Ended, Launch, Message, PageContent, PageEvent, Run, SeenPages, StartError, WaitError,
+    WatchOutcome, Watched,
+};
+use ramfold_model::{PROCESS_PAGE_BITS, PageNumber};
+use ramfold_trace::PAGE_SIZE;
+use ramfold_trace::recorded::{Event, What};
+
+use crate::contents::{self, Sampler};
+use crate::observation::{BLOCK_PAGES, Contents, Machine, Observation, Size, Subject, WholeRun};
+
+/// Between two looks at how much memory the program has.
+const LOOK: Duration = Duration::from_millis(20);
+/// Sizes that are kept: where there are more, each second one is dropped.
+const SIZES_MAX: usize = 2000;
+/// Blocks whose content is kept until the program has ended: 16 MiB. Then it takes none of the
+/// program's time to see how small they become.
+const BLOCKS_MAX: usize = 512;
+
+/// Why a program was not observed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It is not known how it ended.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    /// What the machine has.
+    #[error("cannot find out how much RAM there is")]
+    Machine(#[source] io::Error),
+    /// It ran without the agent.
+    #[error("the program ran without ramfold, so nothing was seen of its memory: {0}")]
+    Without(String),
+}
+
+/// The page as traces number it.
+fn page_of(process: u32, page: u64) -> PageNumber {
+    u64::from(process) << PROCESS_PAGE_BITS | page
+}
+
+/// As traces have it.
+pub fn trace_event(seen: PageEvent) -> Event {
+    let PageEvent { process, page, time_us, watched_us, what } = seen;
+    let what = match what {
+        Watched::Touched => What::Touched { watched_us },
+        Watched::Appeared => What::Appeared,
+        Watched::Gone => What::Gone,
+        Watched::Untouched => What::Untouched { watched_us },
+        Watched::Ended => What::Ended,
+    };
+    Event { time_us, page: page_of(process, page), what }
+}
+
+/// What was seen so far.
+#[derive(Default)]
+struct Seen {
+    events: Vec<Event>,
+    blocks: Vec<PageContent>,
+    /// Blocks that were offered, kept or not.
+    offered: u64,
+    outcome: Option<WatchOutcome>,
+    /// Why there is no agent.
+    without: Option<String>,
+}
+
+impl Seen {
+    fn note(&mut self, seen: SeenPages) {
+        match seen {
+            SeenPages::Event(event) => self.events.push(trace_event(event)),
+            SeenPages::Content(content) => self.keep(content),
+        }
+    }
+
+    /// Each block that is offered is kept with the same chance.
+    fn keep(&mut self, content: PageContent) {
+        self.offered += 1;
+        if self.blocks.len() < BLOCKS_MAX {
+            return self.blocks.push(content);
+        }
+        let place = scattered(self.offered) % self.offered;
+        if let Some(kept) = self.blocks.get_mut(place as usize) {
+            *kept = content;
+        }
+    }
+}
+
+/// A number that looks drawn at random.
+fn scattered(number: u64) -> u64 {
+    let bits = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (bits ^ bits >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 16
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a program and observes it until it ends. `launch` has all about it but the watching and
+/// who takes messages: `on_message` does. `started` is called when it runs. Observation takes so
+/// much of its time, in millionths.
+///
+/// # Errors
+/// When it did not start, or nothing can be seen of it.
+pub fn observe(
+    launch: &mut Launch,
+    command: Vec<String>,
+    slowdown_ppm: u64,
+    on_message: impl Fn(Message) + Send + Sync + 'static,
+    started: impl FnOnce(&Arc<Run>),
+) -> Result<(Observation, Ended), Error> {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    launch.watch_pages(slowdown_ppm, {
+        let seen = Arc::clone(&seen);
+        move |pages| lock(&seen).note(pages)
+    });
+    launch.on_message({
+        let seen = Arc::clone(&seen);
+        move |message| match message {
+            Message::PageWatch(outcome) => lock(&seen).outcome = Some(outcome),
+            message => {
+                if let Message::RunsWithout(reason) = &message {
+                    lock(&seen).without = Some(reason.to_string());
+                }
+                on_message(message);
+            }
+        }
+    });
+    let machine = Machine::here().map_err(Error::Machine)?;
+    let began_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let processor_before = children_processor_s();
+    let began = Instant::now();
+    let run = Arc::new(launch.start()?);
+    started(&run);
+    let (ended, sizes) = wait(&run, began)?;
+    let wall_s = began.elapsed().as_secs_f64();
+    let processor_s = children_processor_s() - processor_before;
+    let statistics = run.statistics();
+    let observation_s = statistics.number("fault_ns_total").unwrap_or(0) as f64 / 1e9;
+    let mut seen = std::mem::take(&mut *lock(&seen));
+    if let Some(reason) = seen.without {
+        return Err(Error::Without(reason));
+    }
+    let outcome = seen.outcome.unwrap_or(WatchOutcome { one_in: 1, lost: 0, lacks_content: false });
+    seen.events.retain(|event| is_in_sample(event, outcome.one_in));
+    // Agents write at the same time.
+    seen.events.sort_by_key(|event| event.time_us);
+    let need_bytes = sizes.iter().map(|size| size.bytes).max().unwrap_or(0).max(1);
+    let observation = Observation {
+        subject: Subject::Program(command),
+        machine,
+        began_s,
+        seconds: wall_s,
+        run: Some(WholeRun { wall_s, processor_s, observation_s }),
+        need_bytes,
+        sizes,
+        contents: compress(&seen.blocks),
+        windows: Vec::new(),
+        one_in: outcome.one_in,
+        not_seen: not_seen(outcome),
+        events: seen.events,
+    };
+    Ok((observation, ended))
+}
+
+fn is_in_sample(event: &Event, one_in: u32) -> bool {
+    event.what == What::Ended || ramfold_model::is_block_sampled(event.page / BLOCK_PAGES, one_in)
+}
+
+/// Waits for the program's end, and looks how much memory it has meanwhile.
+fn wait(run: &Run, began: Instant) -> Result<(Ended, Vec<Size>), WaitError> {
+    let mut sizes = Vec::new();
+    let (mut every, mut looks) = (1, 0);
+    loop {
+        let ended = run.wait_timeout(LOOK);
+        if looks % every == 0 {
+            sizes.push(Size { at_s: began.elapsed().as_secs_f64(), bytes: program_bytes(run) });
+        }
+        looks += 1;
+        if sizes.len() > SIZES_MAX {
+            every *= 2;
+            let mut nth = 0;
+            sizes.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+        }
+        if let Some(ended) = ended {
+            return Ok((ended?, sizes));
+        }
+    }
+}
+
+/// What is the program's own of what it costs.
+fn program_bytes(run: &Run) -> u64 {
+    let statistics = run.statistics();
+    let number = |name| statistics.number(name).unwrap_or(0);
+    number("resident_bytes") + number("pages_staging") * PAGE_SIZE
+}
+
+/// Of all children of this process that have ended.
+fn children_processor_s() -> f64 {
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| {
+        let times = [usage.user_time(), usage.system_time()];
+        times.iter().map(|time| time.num_microseconds() as f64 / 1e6).sum()
+    })
+}
+
+fn compress(blocks: &[PageContent]) -> Contents {
+    let mut sampler = Sampler::new();
+    let block = |content: &PageContent| {
+        let pages: Vec<Page> = content.pages.iter().map(|(_, page)| **page).collect();
+        let first_page = page_of(content.process, content.first_page);
+        sampler.block(first_page, content.time_us as f64 / 1e6, &pages)
+    };
+    Contents { codecs: contents::codecs(), blocks: blocks.iter().map(block).collect() }
+}
+
+fn not_seen(outcome: WatchOutcome) -> Vec<String> {
+    let mut not_seen = Vec::new();
+    if outcome.lost > 0 {
+        not_seen.push(format!(
+            "{} events were lost: they came faster than they could be taken",
+            outcome.lost
+        ));
+    }
+    if outcome.lacks_content {
+        not_seen.push(
+            "the content of some processes could not be read (another user's, or another \
+             namespace): how small it becomes is taken from the others"
+                .to_owned(),
+        );
+    }
+    not_seen
+}

@@ -1,0 +1,368 @@
+//! Watches a sample of the program's pages for accesses, where somebody wants to know of them
+//! ([`crate::take::watch`]).
+//!
+//! There may be room for all memory. So the program's mappings are left as they are but for the
+//! blocks of the sample, which alone are registered; a mapping that has not been touched yet is not
+//! registered at all, as each first touch would be a fault.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use ramfold_policy::memory::watch::{BLOCK_PAGES, Budget, block_of_group, level_for};
+use ramfold_sys::pagemap::{PageRegion, Pages};
+use ramfold_sys::{PAGE_SIZE, proc};
+
+use super::Monitor;
+use super::mappings::register;
+use crate::agent::{Active, Agent, Context, Core};
+use crate::cost;
+use crate::kernel::{Kernel, maps, time};
+use crate::page::{self, PageNumber};
+use crate::session::{OFFERED_MAX, OfferedPages, Watched};
+use crate::take::sweep::{self, Taken};
+use crate::take::watch;
+
+/// Between two looks at the sample.
+pub(super) const LOOK_NS: u64 = 50_000_000;
+/// Between two looks for what the program has that is new, at least; and so many times as long as
+/// such a look takes.
+const SEARCH_NS: u64 = 200_000_000;
+const SEARCH_SHARE: u64 = 100;
+/// The level follows the memory when it has changed by as much as it / this.
+const CHANGE_SHARE: u64 = 16;
+/// So long after it was offered a block is offered again: its content may be another.
+const OFFER_NS: u64 = 3_000_000_000;
+const BLOCK_BYTES: usize = BLOCK_PAGES as usize * PAGE_SIZE;
+
+/// What watching has come to. Not begun: all zero and none.
+#[derive(Default)]
+pub(super) struct Watching {
+    budget: Option<Budget>,
+    /// What faults had cost when that was last charged.
+    fault_ns: u64,
+    looked_ns: u64,
+    searched_ns: u64,
+    search_took_ns: u64,
+    /// Of the program, at the last search.
+    mapped_bytes: u64,
+    anonymous_bytes: u64,
+    /// Where the budget was used up at the last look.
+    next: usize,
+}
+
+impl Monitor {
+    pub(super) fn watches(&self) -> bool {
+        self.agent.session().watch.slowdown_ppm().is_some()
+    }
+
+    /// One look at the sample, if it is time for one.
+    pub(super) fn watch_pages(&mut self) {
+        let agent = self.agent;
+        let session = agent.session();
+        let (Some(slowdown_ppm), Some(active)) = (session.watch.slowdown_ppm(), agent.active())
+        else {
+            return;
+        };
+        let now = time::monotonic_ns();
+        if now - self.watching.looked_ns < LOOK_NS {
+            return;
+        }
+        self.watching.looked_ns = now;
+        self.begin_to_watch();
+        let fault_ns = agent.process().counters.fault_ns_total.load(Ordering::Relaxed);
+        let spent_ns = fault_ns - core::mem::replace(&mut self.watching.fault_ns, fault_ns);
+        let mut budget =
+            self.watching.budget.take().unwrap_or_else(|| Budget::new(slowdown_ppm, now));
+        budget.spend(spent_ns);
+        session.watch.raise_level(level_for(cost::total(agent) / PAGE_SIZE as u64));
+        self.leave_blocks(active);
+        self.search_blocks(active);
+        self.look_at_blocks(active, &mut budget);
+        self.watching.budget = Some(budget);
+        self.empty_staging(active);
+    }
+
+    /// A process that is a copy of another one begins anew.
+    fn begin_to_watch(&mut self) {
+        let (session, process) = (self.agent.session(), self.agent.process());
+        let number = match process.watch_number.load(Ordering::Relaxed) {
+            0 => session.watch.next_process(),
+            number => number,
+        };
+        process.watch_number.store(number, Ordering::Relaxed);
+        let watch = &mut self.agent.lock_core().watch;
+        if watch.process() != number {
+            watch.begin(number);
+            self.watching = Watching { looked_ns: self.watching.looked_ns, ..Watching::default() };
+        }
+    }
+
+    /// Leaves blocks that are not in the sample any more.
+    fn leave_blocks(&mut self, active: &'static Active) {
+        let agent = self.agent;
+        let level = agent.session().watch.level();
+        loop {
+            let block = {
+                let watch = &mut agent.lock_core().watch;
+                let Some(nth) = watch.beyond(level) else { return };
+                let block = watch.block(nth).map(|block| *block);
+                watch.remove(nth);
+                block
+            };
+            let Some(block) = block else { return };
+            for (page, state) in (block.number * BLOCK_PAGES..).zip(block.pages) {
+                if state.taken_ns > 0 {
+                    // What cannot be touched now (no access) comes when it can be.
+                    let _ = active.kernel.populate(page::address_of(page), false);
+                }
+            }
+        }
+    }
+
+    /// Looks for blocks of the sample in what the program has that is new.
+    fn search_blocks(&mut self, active: &'static Active) {
+        let agent = self.agent;
+        let Watching { searched_ns, search_took_ns, .. } = self.watching;
+        let started = time::monotonic_ns();
+        let (mapped, anonymous) = (self.memory.mapped_bytes, self.memory.anonymous_bytes);
+        let is_other = mapped != self.watching.mapped_bytes
+            || anonymous.abs_diff(self.watching.anonymous_bytes) > anonymous / CHANGE_SHARE;
+        let rest_ns = SEARCH_NS.max(search_took_ns * SEARCH_SHARE);
+        if searched_ns > 0 && (!is_other || started - searched_ns < rest_ns) {
+            return;
+        }
+        let level = agent.session().watch.level();
+        let mut buffer = [0; 8192];
+        // What cannot be read is looked for again.
+        let result = maps::for_each(&mut buffer, |mapping| {
+            if mapping.is_private_anonymous() && mapping.writable && !agent.owns(&mapping.range) {
+                search_mapping(agent, active, &mapping.range, level);
+            }
+        });
+        if result.is_ok() {
+            (self.watching.mapped_bytes, self.watching.anonymous_bytes) = (mapped, anonymous);
+        }
+        self.watching.searched_ns = time::monotonic_ns();
+        self.watching.search_took_ns = self.watching.searched_ns - started;
+    }
+
+    /// Tells what has come and gone, and takes pages that are to be watched, as far as the budget
+    /// goes.
+    fn look_at_blocks(&mut self, active: &'static Active, budget: &mut Budget) {
+        let agent = self.agent;
+        let count = agent.lock_core().watch.count();
+        let first = self.watching.next % count.max(1);
+        let mut next = None;
+        for nth in (first..count).chain(0..first) {
+            let core = &mut *agent.lock_core();
+            let looked = look_at_block(&mut Context { agent, active, core }, nth, budget);
+            if looked == Looked::Spent && next.is_none() {
+                next = Some(nth);
+            }
+        }
+        self.watching.next = next.unwrap_or(0);
+    }
+
+    /// Puts back the pages that have been watched the longest, where staging is full: they are
+    /// watched anew. Where memory is short they are compressed instead.
+    fn empty_staging(&mut self, active: &'static Active) {
+        let agent = self.agent;
+        let is_short = || cost::total(agent) > cost::watermarks(agent.session()).high;
+        let mut reclaimer = self.take_reclaimer();
+        while !is_short() && agent.lock_core().staging.is_nearly_full() {
+            if !reclaimer.put_back_oldest(active) {
+                break;
+            }
+        }
+        self.reclaimer = Some(reclaimer);
+    }
+}
+
+/// Adds the blocks of the sample to it that have pages in this mapping.
+fn search_mapping(
+    agent: &'static Agent,
+    active: &'static Active,
+    mapping: &Range<usize>,
+    level: u32,
+) {
+    let mut runs = [PageRegion::default(); 32];
+    let mut at = mapping.start;
+    while at < mapping.end {
+        let found = active.kernel.present(at..mapping.end, usize::MAX, &mut runs, Pages::All);
+        let Ok(found) = found else { return };
+        for run in &runs[..found.runs] {
+            let blocks = run.start / BLOCK_BYTES as u64..run.end.div_ceil(BLOCK_BYTES as u64);
+            for group in blocks.start >> level..=(blocks.end - 1) >> level {
+                let block = block_of_group(group, level);
+                if blocks.contains(&block) {
+                    add_block(agent, active, mapping, block);
+                }
+            }
+        }
+        if found.end <= at {
+            return;
+        }
+        at = found.end;
+    }
+}
+
+fn add_block(agent: &'static Agent, active: &'static Active, mapping: &Range<usize>, block: u64) {
+    if agent.lock_core().watch.has(block) {
+        return;
+    }
+    let start = block as usize * BLOCK_BYTES;
+    let range = start.max(mapping.start)..(start + BLOCK_BYTES).min(mapping.end);
+    if register(agent, active, range) {
+        // Where there is no room another level comes soon.
+        agent.lock_core().watch.insert(block);
+    }
+}
+
+/// Whether there was something left to spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looked {
+    All,
+    Spent,
+}
+
+fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) -> Looked {
+    let Context { agent, active, .. } = *context;
+    let Some(block) = context.core.watch.block(nth).map(|block| *block) else {
+        return Looked::All;
+    };
+    let first = block.number * BLOCK_PAGES;
+    let start = page::address_of(first);
+    let mut runs = [PageRegion::default(); BLOCK_PAGES as usize];
+    let look = start..start + BLOCK_BYTES;
+    let Ok(found) = active.kernel.present(look, usize::MAX, &mut runs, Pages::All) else {
+        return Looked::All;
+    };
+    let shares = agent.sharing.is_shared();
+    let is_here = |core: &Core, page: PageNumber| {
+        let address = page::address_of(page);
+        let mut runs = runs[..found.runs].iter();
+        runs.any(|run| (run.start..run.end).contains(&(address as u64)))
+            && core.regions.contains(&(address..address + PAGE_SIZE))
+            && (!shares || active.kernel.is_exclusive(address))
+    };
+    let mut due = [false; BLOCK_PAGES as usize];
+    for (nth_page, is_due) in due.iter_mut().enumerate() {
+        let page = first + nth_page as u64;
+        let is_here = is_here(context.core, page);
+        *is_due = note_look(context, nth, nth_page, page, is_here);
+    }
+    let mut looked = Looked::All;
+    let mut at = 0;
+    while at < due.len() {
+        let pages = due[at..].iter().take_while(|&&is_due| is_due).count();
+        if pages == 0 {
+            at += 1;
+            continue;
+        }
+        if budget.left_ns(time::monotonic_ns()) == 0 {
+            looked = Looked::Spent;
+            break;
+        }
+        at += take(context, nth, at, pages, budget);
+    }
+    settle(context, first);
+    offer(context, nth);
+    looked
+}
+
+/// What a look has found of a page. Returns whether it is to be taken now.
+fn note_look(
+    context: &mut Context<'_>,
+    nth: usize,
+    nth_page: usize,
+    page: PageNumber,
+    is_here: bool,
+) -> bool {
+    let Context { agent, active, .. } = *context;
+    let now = time::monotonic_ns();
+    let is_out = !is_here && sweep::is_out(active, context.core, page);
+    let Some(block) = context.core.watch.block(nth) else { return false };
+    let state = &mut block.pages[nth_page];
+    let was_there = core::mem::replace(&mut state.is_there, is_here || is_out);
+    let what = if is_here && !was_there {
+        // Spread out: not all pages that came together are taken together.
+        state.due_ns =
+            now + state.delay.ns() / 2 + page.wrapping_mul(0x9E37_79B9) % state.delay.ns();
+        Some(Watched::Appeared)
+    } else if was_there && !state.is_there {
+        (state.taken_ns, state.delay) = (0, Default::default());
+        Some(Watched::Gone)
+    } else {
+        None
+    };
+    // One that was put back goes on being watched.
+    let is_due = is_here && (state.taken_ns > 0 || state.due_ns <= now);
+    if let Some(what) = what {
+        agent.session().watch.put(context.core.watch.event(what, page, now, 0));
+    }
+    is_due
+}
+
+/// Takes pages of a block. Returns how many are dealt with.
+fn take(
+    context: &mut Context<'_>,
+    nth: usize,
+    at: usize,
+    pages: usize,
+    budget: &mut Budget,
+) -> usize {
+    let started = time::monotonic_ns();
+    let Some(block) = context.core.watch.block(nth) else { return pages };
+    let start = page::address_of(block.number * BLOCK_PAGES + at as u64);
+    let run = start..start + pages * PAGE_SIZE;
+    let (taken, bytes) = sweep::move_start(context, run, pages);
+    let now = time::monotonic_ns();
+    budget.spend(now - started);
+    let dealt_with = (bytes / PAGE_SIZE).clamp(1, pages);
+    if taken != Taken::Pages
+        && let Some(block) = context.core.watch.block(nth)
+    {
+        // It is pinned, shared or locked: later, perhaps.
+        for page in &mut block.pages[at..at + dealt_with] {
+            page.due_ns = now + page.delay.ns();
+        }
+    }
+    dealt_with
+}
+
+/// Pages that were put back, and could not be taken again, are watched no more.
+fn settle(context: &mut Context<'_>, first: PageNumber) {
+    let Context { agent, active, .. } = *context;
+    let now = time::monotonic_ns();
+    for page in first..first + BLOCK_PAGES {
+        if !sweep::is_out(active, context.core, page) {
+            watch::note_untouched(agent, &mut context.core.watch, page, now);
+        }
+    }
+}
+
+/// Says where pages of the block are that are in staging, to whoever wants to know how small they
+/// become.
+fn offer(context: &mut Context<'_>, nth: usize) {
+    let Context { agent, active, .. } = *context;
+    let now = time::monotonic_ns();
+    let Core { staging, watch, .. } = context.core;
+    let process = watch.process();
+    let Some(block) = watch.block(nth) else { return };
+    if block.offered_ns > 0 && now - block.offered_ns < OFFER_NS {
+        return;
+    }
+    let first_page = block.number * BLOCK_PAGES;
+    let addresses: [u64; OFFERED_MAX] = core::array::from_fn(|nth| {
+        let slot = staging.find(first_page + nth as u64);
+        slot.map_or(0, |slot| active.slot_address(slot) as u64)
+    });
+    if addresses == [0; OFFERED_MAX] {
+        return;
+    }
+    agent.session().watch.offer(|| {
+        block.offered_ns = now;
+        let (pid, pid_namespace) = (agent.pid(), proc::pid_namespace());
+        OfferedPages { pid, pid_namespace, process, first_page, time_us: now / 1000, addresses }
+    });
+}

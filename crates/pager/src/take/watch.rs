@@ -1,0 +1,244 @@
+//! Watched pages: a sample that is taken out, uncompressed, to see when each is accessed
+//! ([`ramfold_policy::memory::watch`]).
+//!
+//! A watched page is in staging, as others are that were taken, or in the store where memory was
+//! short meanwhile. Whoever brings it back notes that it was touched. The table here has the pages
+//! of the sample, by blocks.
+
+use ramfold_policy::memory::watch::{BLOCK_PAGES, Delay, is_sampled};
+
+use rustix::thread::sched_yield;
+
+use crate::agent::Agent;
+use crate::kernel::time;
+use crate::page::PageNumber;
+use crate::session::{PageEvent, Watched};
+
+/// Twice as many as a sample has, in blocks of which half of the pages are there.
+pub(crate) const BLOCKS_MAX: usize = 1024;
+const PAGES: usize = BLOCK_PAGES as usize;
+const LOCK_TRIES: u32 = 1000;
+
+/// A page of the sample. All zero is one that is not there.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct WatchedPage {
+    /// It was there at the last look, or is out.
+    pub is_there: bool,
+    /// When it was taken; 0: it is not watched.
+    pub taken_ns: u64,
+    /// When it is to be watched again.
+    pub due_ns: u64,
+    pub delay: Delay,
+}
+
+/// A block of the sample.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Block {
+    pub number: u64,
+    /// When its pages were last offered to the launcher, to see how small they become.
+    pub offered_ns: u64,
+    pub pages: [WatchedPage; PAGES],
+}
+
+/// The sample of this process. All zero is one that has not begun.
+#[repr(C)]
+pub(crate) struct Watch {
+    /// The number of this process among those that watch; 0: it does not.
+    process: u32,
+    count: usize,
+    /// Sorted by their numbers.
+    blocks: [Block; BLOCKS_MAX],
+}
+
+impl Watch {
+    /// Begins as this process. What it has is of the process that this one is a copy of.
+    pub(crate) fn begin(&mut self, process: u32) {
+        self.process = process;
+        self.count = 0;
+    }
+
+    /// The number of this process among those that watch; 0: it does not.
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn block(&mut self, nth: usize) -> Option<&mut Block> {
+        self.blocks[..self.count].get_mut(nth)
+    }
+
+    fn position(&self, number: u64) -> Result<usize, usize> {
+        self.blocks[..self.count].binary_search_by_key(&number, |block| block.number)
+    }
+
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.position(number).is_ok()
+    }
+
+    /// Adds a block to the sample. `false`: there is no room.
+    pub(crate) fn insert(&mut self, number: u64) -> bool {
+        let Err(at) = self.position(number) else { return true };
+        if self.count == BLOCKS_MAX {
+            return false;
+        }
+        self.blocks.copy_within(at..self.count, at + 1);
+        let none = WatchedPage { is_there: false, taken_ns: 0, due_ns: 0, delay: Delay::default() };
+        self.blocks[at] = Block { number, offered_ns: 0, pages: [none; PAGES] };
+        self.count += 1;
+        true
+    }
+
+    /// Removes a block.
+    pub(crate) fn remove(&mut self, nth: usize) {
+        self.blocks.copy_within(nth + 1..self.count, nth);
+        self.count -= 1;
+    }
+
+    /// The first block that is not sampled at this level.
+    pub(crate) fn beyond(&self, level: u32) -> Option<usize> {
+        self.blocks[..self.count].iter().position(|block| !is_sampled(block.number, level))
+    }
+
+    fn page(&mut self, page: PageNumber) -> Option<&mut WatchedPage> {
+        if self.count == 0 {
+            return None;
+        }
+        let at = self.position(page / BLOCK_PAGES).ok()?;
+        Some(&mut self.blocks[at].pages[(page % BLOCK_PAGES) as usize])
+    }
+
+    /// A page was taken, by whomever.
+    pub(crate) fn note_taken(&mut self, page: PageNumber, now_ns: impl Fn() -> u64) {
+        if let Some(page) = self.page(page) {
+            page.is_there = true;
+            if page.taken_ns == 0 {
+                page.taken_ns = now_ns();
+            }
+        }
+    }
+
+    /// A page is back that nobody has asked for. What there is to tell of it.
+    fn note_untouched(&mut self, page: PageNumber, now_ns: u64) -> Option<PageEvent> {
+        let taken_ns = core::mem::take(&mut self.page(page)?.taken_ns);
+        (taken_ns > 0).then(|| {
+            let watched_ns = now_ns.saturating_sub(taken_ns);
+            self.event(Watched::Untouched, page, now_ns, watched_ns)
+        })
+    }
+
+    /// A page was asked for, and is back. What there is to tell of it.
+    fn note_touched(&mut self, page: PageNumber, now_ns: impl Fn() -> u64) -> Option<PageEvent> {
+        let watched = self.page(page)?;
+        let taken_ns = core::mem::take(&mut watched.taken_ns);
+        if taken_ns == 0 {
+            return None;
+        }
+        let now_ns = now_ns();
+        let watched_ns = now_ns.saturating_sub(taken_ns);
+        watched.delay = watched.delay.after(watched_ns);
+        watched.due_ns = now_ns + watched.delay.ns();
+        Some(self.event(Watched::Touched, page, now_ns, watched_ns))
+    }
+
+    /// An event of this process.
+    pub(crate) fn event(
+        &self,
+        what: Watched,
+        page: PageNumber,
+        now_ns: u64,
+        watched_ns: u64,
+    ) -> PageEvent {
+        let (time_us, watched_us) = (now_ns / 1000, watched_ns / 1000);
+        PageEvent { process: self.process, page, time_us, watched_us, what }
+    }
+}
+
+/// A page was asked for, and is back.
+pub(crate) fn note_touched(agent: &Agent, watch: &mut Watch, page: PageNumber) {
+    if let Some(event) = watch.note_touched(page, time::monotonic_ns) {
+        agent.session().watch.put(event);
+    }
+}
+
+/// A page is back that nobody has asked for, and is watched no more.
+pub(crate) fn note_untouched(agent: &Agent, watch: &mut Watch, page: PageNumber, now_ns: u64) {
+    if let Some(event) = watch.note_untouched(page, now_ns) {
+        agent.session().watch.put(event);
+    }
+}
+
+/// The program is gone, with all its pages. Of one whose agent is just at work with them, and ends
+/// before it has done, nothing is told.
+pub(crate) fn tell_end(agent: &Agent) {
+    let mut core = None;
+    for _ in 0..LOCK_TRIES {
+        core = agent.core.try_lock();
+        if core.is_some() {
+            break;
+        }
+        sched_yield();
+    }
+    if let Some(core) = core
+        && core.watch.process > 0
+    {
+        let event = core.watch.event(Watched::Ended, 0, time::monotonic_ns(), 0);
+        agent.session().watch.put(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch() -> Box<Watch> {
+        // SAFETY: all zero is a sample that has not begun.
+        unsafe { Box::<Watch>::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn blocks_are_kept_in_order() {
+        let mut watch = watch();
+        for number in [5, 1, 9, 5, 3] {
+            assert!(watch.insert(number));
+        }
+        let numbers = |watch: &mut Watch| -> Vec<u64> {
+            (0..watch.count()).map(|nth| watch.block(nth).unwrap().number).collect()
+        };
+        assert_eq!(numbers(&mut watch), [1, 3, 5, 9]);
+        watch.remove(1);
+        assert_eq!(numbers(&mut watch), [1, 5, 9]);
+        assert!(watch.has(9) && !watch.has(3));
+        while let Some(beyond) = watch.beyond(3) {
+            watch.remove(beyond);
+        }
+        assert!(numbers(&mut watch).into_iter().all(|number| is_sampled(number, 3)));
+        (100..).take_while(|&number| watch.insert(number)).for_each(drop);
+        assert_eq!(watch.count(), BLOCKS_MAX);
+        watch.begin(7);
+        assert_eq!((watch.count(), watch.process()), (0, 7));
+    }
+
+    #[test]
+    fn a_touch_is_told_once_with_the_time_since_the_page_was_taken() {
+        let mut watch = watch();
+        watch.begin(3);
+        watch.insert(2);
+        let page = 2 * BLOCK_PAGES + 4;
+        watch.note_taken(page + BLOCK_PAGES, || 1_000_000);
+        watch.note_taken(page, || 5_000_000);
+        // Taken again before it was asked for: it was put back and is watched on.
+        watch.note_taken(page, || 7_000_000);
+        assert_eq!(watch.note_touched(page + 1, || 8_000_000), None);
+        let event = watch.note_touched(page, || 9_000_000).unwrap();
+        let told = (event.process, event.page, event.time_us, event.watched_us, event.what);
+        assert_eq!(told, (3, page, 9000, 4000, Watched::Touched));
+        assert_eq!(watch.note_touched(page, || 9_500_000), None);
+        let block = watch.block(0).unwrap();
+        assert!(block.pages[4].is_there && block.pages[4].due_ns > 9_000_000);
+    }
+}
