@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use ramfold_advise::contents;
 use ramfold_advise::observation::{Block, Contents, Machine, Observation, Subject, WholeRun, file};
+use ramfold_model::is_block_sampled;
 use ramfold_trace::recorded::{Event, What};
 use serde_json::Value;
 use support::{RAMFOLD, needs_userfaultfd, text};
@@ -26,7 +27,10 @@ const SECONDS: f64 = 10.0;
 /// A program of 64 MiB that compresses 4:1 and uses a quarter of its memory again and again, and
 /// all of it every five seconds.
 fn observation(program: &[&str]) -> Observation {
-    let sampled: Vec<u64> = (0..PAGES / ONE_IN).map(|nth| nth / 8 * 8 * ONE_IN + nth % 8).collect();
+    let blocks: Vec<u64> =
+        (0..PAGES / 8).filter(|&block| is_block_sampled(block, ONE_IN as u32)).collect();
+    let sampled: Vec<u64> =
+        blocks.iter().flat_map(|block| (0..8).map(move |page| block * 8 + page)).collect();
     let mut events = Vec::new();
     for half in 0..(SECONDS * 2.0) as u64 {
         for (nth, &page) in sampled.iter().enumerate() {
@@ -42,8 +46,8 @@ fn observation(program: &[&str]) -> Observation {
         }
     }
     let codecs = contents::codecs();
-    let block = |nth: u64| Block {
-        first_page: nth * 8 * ONE_IN,
+    let block = |(nth, block): (usize, &u64)| Block {
+        first_page: block * 8,
         at_s: 1.0,
         charged_bytes: vec![vec![1024 + (nth % 3 * 64) as u16; codecs.len()]; 8],
     };
@@ -55,7 +59,7 @@ fn observation(program: &[&str]) -> Observation {
         run: Some(WholeRun { wall_s: SECONDS, processor_s: SECONDS, observation_s: 0.1 }),
         need_bytes: PAGES * 4096,
         sizes: Vec::new(),
-        contents: Contents { blocks: (0..PAGES / ONE_IN / 8).map(block).collect(), codecs },
+        contents: Contents { blocks: blocks.iter().enumerate().map(block).collect(), codecs },
         windows: Vec::new(),
         one_in: ONE_IN as u32,
         not_seen: vec!["huge pages: they were split".to_owned()],
@@ -490,4 +494,36 @@ fn a_dump_and_a_directory_are_measured() {
     assert!(command.contains("ramfold mount --memory "), "{command}");
     let empty = advise(&["--pages", "/dev/null"]);
     assert_eq!(empty.status.code(), Some(125));
+}
+
+#[test]
+fn a_program_is_observed_from_its_start_on() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = "
+import time
+pages = [bytes([i % 251] * 512) * 8 for i in range(16000)]
+end = time.monotonic() + 3
+while time.monotonic() < end: sum(page[5] for page in pages)
+print('right')
+";
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("program.record");
+    let mut command = ramfold(folder.path());
+    command.args(["advise", "--json", "--record"]).arg(&record);
+    let ended = command.args(["--", "/usr/bin/python3", "-c", SCRIPT]).output().unwrap();
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    // What the program prints is not in the way of the advice.
+    assert!(text(&ended.stderr).contains("right"), "{}", text(&ended.stderr));
+    let advice: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert!(advice["need_bytes"].as_u64().unwrap() > 60 * MIB, "{advice}");
+    assert!(advice["run"]["wall_s"].as_f64().unwrap() > 3.0, "{advice}");
+    assert!(advice["rows"][10]["slowdown"].as_f64().unwrap() > 1.0, "{advice}");
+    let again = json(&["--replay", record.to_str().unwrap()]);
+    assert_eq!(again["rows"], advice["rows"]);
+
+    let missing = advise(&["--", "no-such-program-anywhere"]);
+    assert_eq!(missing.status.code(), Some(127));
+    let short = advise(&["--", "true"]);
+    assert_eq!(short.status.code(), Some(125));
+    assert!(text(&short.stderr).contains("give the program more to do"), "{short:?}");
 }

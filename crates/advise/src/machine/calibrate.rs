@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ramfold_launch::{Launch, Message, Run, Size, StartError, WaitError};
 
@@ -42,8 +42,14 @@ pub enum Error {
     #[error(transparent)]
     Wait(#[from] WaitError),
     /// Nothing was compressed.
-    #[error("the calibration's workload had {pages} pages compressed or brought back only")]
+    #[error(
+        "the calibration's workload of {kind} had only {pages} pages compressed or brought back{said}"
+    )]
     Few {
+        /// Which workload.
+        kind: &'static str,
+        /// What its agent said.
+        said: String,
         /// So many.
         pages: u64,
     },
@@ -59,12 +65,14 @@ pub struct Starter<'a> {
 }
 
 /// What happened in the part that was timed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Phase {
     wall_s: f64,
     /// Of program and agent.
     processor_s: f64,
     pages: f64,
+    /// Messages of the agent, each after a colon.
+    said: String,
 }
 
 /// Measures a kind, without and with a cap in turns.
@@ -82,7 +90,8 @@ pub(super) fn measure(
         let capped = run(starter, kind, cap)?;
         progress.add(1);
         if capped.pages < PAGES_MIN {
-            return Err(Error::Few { pages: capped.pages as u64 });
+            let (kind, pages) = (kind.name(), capped.pages as u64);
+            return Err(Error::Few { kind, pages, said: capped.said });
         }
         // A page cannot cost less than nothing, however noisy the machine is.
         let cost = |capped_s: f64, free_s: f64| ((capped_s - free_s) / capped.pages).max(1e-9);
@@ -93,7 +102,7 @@ pub(super) fn measure(
 }
 
 fn run(starter: Starter<'_>, kind: Kind, cap: u64) -> Result<Phase, Error> {
-    let without = Arc::new(Mutex::new(None));
+    let heard = Arc::new(Mutex::new(Heard::default()));
     let run = Launch::new(starter.program)
         .args(starter.arguments)
         .args([kind.name(), &BYTES.to_string()])
@@ -102,16 +111,11 @@ fn run(starter: Starter<'_>, kind: Kind, cap: u64) -> Result<Phase, Error> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .on_message({
-            let without = Arc::clone(&without);
-            move |message| {
-                if let Message::RunsWithout(reason) = message {
-                    let text = format!("{reason}");
-                    *without.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
-                }
-            }
+            let heard = Arc::clone(&heard);
+            move |message| lock(&heard).note(&message)
         })
         .start()?;
-    if let Some(text) = without.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(text) = lock(&heard).without.take() {
         return Err(Error::Without(text));
     }
     let (Some(mut stdin), Some(stdout)) = (run.take_stdin(), run.take_stdout()) else {
@@ -125,15 +129,38 @@ fn run(starter: Starter<'_>, kind: Kind, cap: u64) -> Result<Phase, Error> {
     let (pages, processor_s) = (pages(&run, kind), processor_seconds(&run));
     stdin.write_all(b"\n")?;
     let took_ns: u64 = next()?.parse().map_err(|_| Error::Ended)?;
-    let phase = Phase {
+    let mut phase = Phase {
         wall_s: took_ns as f64 / 1e9,
         processor_s: processor_seconds(&run) - processor_s,
         pages: self::pages(&run, kind) - pages,
+        said: String::new(),
     };
     stdin.write_all(b"\n")?;
     drop(stdin);
     run.wait()?;
+    phase.said = std::mem::take(&mut lock(&heard).said);
     Ok(phase)
+}
+
+/// What the user of a run would be told.
+#[derive(Default)]
+struct Heard {
+    /// Why there is no agent.
+    without: Option<String>,
+    said: String,
+}
+
+impl Heard {
+    fn note(&mut self, message: &Message) {
+        match message {
+            Message::RunsWithout(reason) => self.without = Some(reason.to_string()),
+            message => self.said += &format!(": {message}"),
+        }
+    }
+}
+
+fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+    heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The pages that a kind's cost is by.
