@@ -424,11 +424,10 @@ impl<'a> Run<'a> {
         counts.compressed = contents.compressed() as f64;
         counts.dense_back = contents.dense_back() as f64;
         counts.compressed_dense = contents.compressed_dense() as f64;
-        for count in [&mut counts.first, &mut counts.objects] {
+        for count in [&mut counts.first, &mut counts.first_over_cap, &mut counts.objects] {
             *count *= whole;
         }
         for count in [
-            &mut counts.first_over_cap,
             &mut counts.faults_alone,
             &mut counts.faults_streamed,
             &mut counts.ahead,
