@@ -2,7 +2,10 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`advice`] | what an observation and the costs say of each size of memory |
 //! | [`contents`] | how small pages become, by codec |
+//! | [`history`] | what was predicted and what happened |
+//! | [`machine`] | what things cost on this machine: measured once, and kept |
 //! | [`measure`] | measures processes, control groups, dumps and files, without an agent |
 //! | [`observation`] | what was measured of a program, a process, a dump or files |
 //! | [`page_trace`] | a trace of a program's page accesses, written while it runs |
@@ -13,7 +16,10 @@
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod contents;
+pub mod history;
+pub mod machine;
 pub mod measure;
 pub mod observation;
 pub mod page_trace;

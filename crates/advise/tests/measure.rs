@@ -129,8 +129,8 @@ fn a_process_has_the_footprint_of_what_it_does() {
     let progress = Progress::default();
     let observation = measure::process(program.pid(), &lasting(5.0), &progress).unwrap();
     assert_eq!(progress.part(), 1.0);
-    assert!(matches!(&observation.subject, Subject::Process { pid, name }
-        if *pid == program.pid() && name.starts_with("python3")));
+    assert!(matches!(&observation.subject, Subject::Process { pid, name, arguments }
+        if *pid == program.pid() && name.starts_with("python3") && arguments[1] == "-c"));
     assert!((5.0..12.0).contains(&observation.seconds), "{}", observation.seconds);
     check_memory(&observation, 1800);
     check_windows(&observation);

@@ -8,6 +8,7 @@ mod duration;
 mod mount_options;
 mod mount_view;
 mod picture;
+mod progress_line;
 mod say;
 mod size;
 
@@ -30,10 +31,13 @@ enum Command {
     Mount(commands::mount::Arguments),
     Umount(commands::umount::Arguments),
     Dump(commands::dump::Arguments),
+    Advise(Box<commands::advise::Arguments>),
     Simulate(commands::simulate::Arguments),
     Doctor(commands::doctor::Arguments),
     Bench(commands::bench::Arguments),
     Manual(commands::manual::Arguments),
+    #[command(name = commands::calibrate_workload::NAME, hide = true)]
+    CalibrateWorkload(commands::calibrate_workload::Arguments),
 }
 
 fn main() {
@@ -48,11 +52,15 @@ fn main() {
         Command::Mount(arguments) => commands::mount::run(&arguments).map(|()| 0),
         Command::Umount(arguments) => commands::umount::run(&arguments).map(|()| 0),
         Command::Dump(arguments) => commands::dump::run(&arguments).map(|()| 0),
+        Command::Advise(arguments) => commands::advise::run(&arguments),
         Command::Simulate(arguments) => commands::simulate::run(&arguments).map(|()| 0),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(arguments),
         Command::Manual(arguments) => {
             commands::manual::run(Arguments::command(), &arguments).map(|()| 0)
+        }
+        Command::CalibrateWorkload(arguments) => {
+            commands::calibrate_workload::run(&arguments).map(|()| 0)
         }
     };
     match result {

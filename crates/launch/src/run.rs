@@ -162,6 +162,11 @@ impl Run {
         self.program
     }
 
+    /// The process of the agent that looks after the program; `None` as long as there is none.
+    pub fn agent(&self) -> Option<u32> {
+        self.shared.session.agent_of(self.program)
+    }
+
     /// Waits for the end of the program, for that of its agents, which give memory back, and of the
     /// run's threads. When it returns, all messages were delivered. It can be called again.
     ///

@@ -1,5 +1,7 @@
 //! A running process, with all its threads, and without its children.
 
+use std::fs;
+
 use ramfold_sys::Errno;
 use ramfold_sys::cgroup;
 use ramfold_sys::other_process::OtherProcess;
@@ -17,7 +19,8 @@ pub fn measure(pid: u32, options: &Options, progress: &Progress) -> Result<Obser
     let name = check(pid)?;
     let limit = cgroup::tightest_of(pid).map(|limited| limited.bytes);
     let machine = machine(1, limit)?;
-    let mut observation = empty(Subject::Process { pid, name: name.clone() }, machine);
+    let subject = Subject::Process { pid, name: name.clone(), arguments: arguments(pid) };
+    let mut observation = empty(subject, machine);
     let target = Target {
         name: format!("process {pid} ({name})"),
         is_group: false,
@@ -54,4 +57,11 @@ fn check(pid: u32) -> Result<String, Error> {
         (None, b'Z' | b'X') => Err(refused("it has ended, and waits for its parent to notice")),
         (None, _) => Err(refused("it is a thread of the kernel, which has no memory of its own")),
     }
+}
+
+/// The command line of a process; none where it shows none.
+fn arguments(pid: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let Some(line) = line.strip_suffix(b"\0") else { return Vec::new() };
+    line.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }

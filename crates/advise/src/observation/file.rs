@@ -175,7 +175,11 @@ mod tests {
 
     fn some() -> Observation {
         Observation {
-            subject: Subject::Process { pid: 7, name: "sleep".to_owned() },
+            subject: Subject::Process {
+                pid: 7,
+                name: "sleep".to_owned(),
+                arguments: vec!["sleep".to_owned(), "a b".to_owned()],
+            },
             machine: Machine { processors: 2, memory_bytes: 1 << 34, kernel: "6.1".to_owned() },
             began_s: 1_790_000_000,
             seconds: 30.5,

@@ -23,6 +23,9 @@ pub enum Subject {
         pid: u32,
         /// Its name.
         name: String,
+        /// The program and its arguments, as far as the process shows them.
+        #[serde(default)]
+        arguments: Vec<String>,
     },
     /// A control group, by its path.
     Group(String),

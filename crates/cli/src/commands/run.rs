@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::ArgGroup;
@@ -18,6 +18,7 @@ use ramfold_launch::{
 use rustix::process::Signal;
 
 use crate::commands::doctor;
+use crate::commands::prediction::Prediction;
 use crate::duration::{duration, duration_or_never, millionths};
 use crate::say::say;
 use crate::size::{Size, SizedPath};
@@ -87,6 +88,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
 
+    /// Compare the run with what `ramfold advise` predicted: FILE is its --record, or what its
+    /// --json printed. The table goes to standard error, and a line to the history that `ramfold
+    /// advise --score` shows
+    #[arg(long, value_name = "FILE")]
+    prediction: Option<PathBuf>,
+
     /// Record in FILE which pages the program accesses, for `ramfold simulate`: a sample of them,
     /// seen by taking them out for a moment, which costs as much of the time as --slowdown says
     #[arg(long, value_name = "FILE")]
@@ -108,7 +115,8 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
-fn codec_names() -> PossibleValuesParser {
+/// The names that `--codec` takes.
+pub(crate) fn codec_names() -> PossibleValuesParser {
     PossibleValuesParser::new(Choice::names().chain(["zstd"]))
 }
 
@@ -125,9 +133,12 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<i32> {
         output_file::check(file)
             .with_context(|| format!("cannot write --stats {}", file.display()))?;
     }
+    let prediction = arguments.prediction.as_deref();
+    let prediction = prediction.map(|file| Prediction::load(file, &arguments.codec)).transpose()?;
     if let Some(path) = &arguments.trace {
         trace_pages(&mut launch, path, arguments.slowdown)?;
     }
+    let started = Instant::now();
     let run = match launch.start() {
         Ok(run) => Arc::new(run),
         Err(error) => return not_started(error),
@@ -138,7 +149,11 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<i32> {
     });
     let relay = relay.transpose().context("handling signals")?;
     let ended = run.wait()?;
+    let took = started.elapsed();
     drop(relay);
+    if let Some(prediction) = prediction {
+        prediction.compare(&run, ended, took, &arguments.program);
+    }
     // The program's status is worth more than this.
     if let Err(error) = write_stats(&run, arguments.stats.as_deref()) {
         say(format_args!("{error:#}"));
@@ -211,7 +226,8 @@ fn trace_pages(launch: &mut Launch, path: &Path, slowdown_ppm: u64) -> anyhow::R
     Ok(())
 }
 
-fn show(message: Message) {
+/// Shows a message of a run.
+pub(crate) fn show(message: Message) {
     match message {
         Message::RunsWithout(Reason::Userfaultfd(problem)) => {
             say(format_args!("runs without ramfold: {}", doctor::explained(problem)));
@@ -245,7 +261,7 @@ fn say_of_trace(path: &Path, outcome: io::Result<TraceOutcome>) {
 }
 
 /// Says why, and returns the exit status; or the error, where it is not the program's.
-fn not_started(error: StartError) -> anyhow::Result<i32> {
+pub(crate) fn not_started(error: StartError) -> anyhow::Result<i32> {
     let status = match &error {
         StartError::NotFound { .. } => 127,
         StartError::NotExecutable { .. } => 126,

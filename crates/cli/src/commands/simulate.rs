@@ -1,26 +1,21 @@
 //! `ramfold simulate`: replacement policies over a trace of page accesses.
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use ramfold_advise::simulation::{self, Outcome, PolicyName, Progress, Report, Request};
+use ramfold_advise::simulation::{self, Outcome, PolicyName, Report, Request};
 use ramfold_plot::Panel;
 use ramfold_trace::Format;
 
+use crate::progress_line;
 use crate::size::Size;
 
 const PAGE_SIZE: u64 = ramfold_trace::PAGE_SIZE;
 const MIB: f64 = (1 << 20) as f64;
-/// Between two looks at how far it is.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Run replacement policies over a trace of page accesses, at several sizes of memory.
 ///
@@ -136,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         one_in: arguments.one_in,
         save: arguments.save.clone(),
     };
-    let report = simulate(&request)?;
+    let report = progress_line::shown("simulated", |progress| simulation::run(&request, progress))?;
     if let Some(path) = &arguments.plot {
         fs::write(path, plot(&report))
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -147,30 +142,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         print(&report);
     }
     Ok(())
-}
-
-/// Runs it with a line on the terminal that says how far it is.
-fn simulate(request: &Request) -> anyhow::Result<Report> {
-    let progress = Arc::new(Progress::default());
-    let line = io::stderr().is_terminal().then(|| show(Arc::clone(&progress)));
-    let result = simulation::run(request, &progress);
-    progress.end();
-    if let Some(line) = line {
-        // It only draws.
-        let _ = line.join();
-    }
-    Ok(result?)
-}
-
-fn show(progress: Arc<Progress>) -> JoinHandle<()> {
-    thread::spawn(move || {
-        while !progress.is_over() {
-            // Nobody is left to tell when standard error is closed.
-            let _ = write!(io::stderr(), "\r\x1b[K{:3.0} % simulated", progress.part() * 100.0);
-            thread::park_timeout(LOOK);
-        }
-        let _ = write!(io::stderr(), "\r\x1b[K");
-    })
 }
 
 fn print(report: &Report) {

@@ -96,6 +96,8 @@ pub struct Miniature<P> {
     policy: P,
     /// One page in this many is looked at.
     one_in: u64,
+    /// All pages of the trace are in it.
+    is_sample: bool,
     tally: Tally,
 }
 
@@ -103,12 +105,17 @@ impl<P: Policy> Miniature<P> {
     /// Looks at one page in `one_in`; `policy` has that part of the memory. 1 is the whole
     /// simulation.
     pub fn new(policy: P, one_in: u64) -> Miniature<P> {
-        Miniature { policy, one_in: one_in.max(1), tally: Tally::default() }
+        Miniature { policy, one_in: one_in.max(1), is_sample: false, tally: Tally::default() }
+    }
+
+    /// The same where the trace has that part of the pages alone.
+    pub fn of_sample(policy: P, one_in: u64) -> Miniature<P> {
+        Miniature { is_sample: true, ..Miniature::new(policy, one_in) }
     }
 
     /// The program touches a page.
     pub fn access(&mut self, page: PageNumber) {
-        if is_sampled(page, self.one_in) {
+        if self.is_sample || is_sampled(page, self.one_in) {
             self.tally.access(&mut self.policy, page);
         }
     }

@@ -4,28 +4,39 @@
 //! the miss curve of LRU at all sizes. The second time each policy runs at each size. Where the
 //! trace has many pages, the policies run in miniature: over a sample of the pages, with memory in
 //! proportion.
+//!
+//! A trace of watched pages is a miniature by itself. `ramfold-run` is simulated over it in program
+//! time, with what is known of each page ([`program`]); the others over accesses that are drawn
+//! where none were seen.
+
+mod save;
+mod source;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
+use ramfold_model::PageNumber;
 use ramfold_model::curve::SampledCurve;
 use ramfold_model::reuse::shards::{PAGES_USUAL, Shards};
 use ramfold_model::simulate::files::Files;
 use ramfold_model::simulate::lru::Lru;
 use ramfold_model::simulate::memory::Memory;
+use ramfold_model::simulate::program::{self, CodecTimes, Delays, Overhead, PageSizes, Setting};
 use ramfold_model::simulate::s3fifo::S3Fifo;
+use ramfold_model::simulate::watched::Activity;
 use ramfold_model::simulate::{Miniature, Policy, Tally};
-use ramfold_model::{PageNumber, is_sampled};
 use ramfold_sys::size::Size;
-use ramfold_trace::recorded::{AddressSpace, Header, Writer};
 use ramfold_trace::{Access, Format, PAGE_SIZE};
 
+use self::save::Save;
+use self::source::Source;
 pub use crate::progress::Progress;
 
 /// Pages that are simulated at most before a miniature takes their place.
@@ -34,6 +45,8 @@ pub const WHOLE_PAGES_MAX: u64 = 1 << 20;
 const SIZES_USUAL: u64 = 20;
 /// Accesses that go to the simulations together.
 const BATCH: usize = 1 << 16;
+/// After so many faults of the watched pages the rest of a run is thought to be alike.
+const FAULTS_MAX: u64 = 2_000_000;
 /// Batches that may wait for a slow simulation.
 const BATCHES_WAITING: usize = 4;
 
@@ -186,6 +199,16 @@ pub enum Error {
         /// Its file.
         path: PathBuf,
     },
+    /// What takes whole traces alone.
+    #[error(
+        "{} is a sample of a program's pages as it is: --one-in and --save take traces of all \
+         accesses",
+        path.display()
+    )]
+    IsSample {
+        /// Its file.
+        path: PathBuf,
+    },
     /// A size that no policy can run with.
     #[error(
         "{memory_bytes} bytes cannot hold the trace's pages: the objects of all {pages} pages take \
@@ -201,60 +224,19 @@ pub enum Error {
     },
 }
 
-/// Counts what is read of a file.
-struct Counted<'a> {
-    file: File,
-    progress: &'a Progress,
-}
-
-impl Read for Counted<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let len = self.file.read(buffer)?;
-        self.progress.add(len as u64);
-        Ok(len)
-    }
-}
-
-/// Calls `each` for each access of the trace.
-fn read_trace(
-    request: &Request,
-    progress: &Progress,
-    mut each: impl FnMut(Access),
-) -> Result<(Format, Option<Header>), Error> {
-    let path = || request.path.clone();
-    let failed = |source| Error::Trace { path: path(), source };
-    let open = || -> io::Result<File> {
-        let file = File::open(&request.path)?;
-        let metadata = file.metadata()?;
-        progress.set_all(2 * metadata.len());
-        Ok(file)
-    };
-    let file = open().map_err(|error| failed(error.into()))?;
-    let counted = BufReader::with_capacity(1 << 18, Counted { file, progress });
-    let trace = ramfold_trace::open(counted, request.format).map_err(failed)?;
-    for access in trace.accesses {
-        each(access.map_err(failed)?);
-    }
-    Ok((trace.format, trace.header))
-}
-
 /// What the first pass finds.
 struct Survey {
-    format: Format,
-    /// One page in this many is in the trace.
-    recorded_one_in: u64,
-    kind: AddressSpace,
     /// What is in the trace.
     accesses: u64,
     pages: u64,
     curve: SampledCurve,
 }
 
-fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
+fn survey(source: &Source<'_>, path: &Path) -> Result<Survey, Error> {
     let mut shards = Shards::with_pages(PAGES_USUAL);
     // As long as they are few, exactly.
     let mut exact = Some(HashSet::new());
-    let (format, header) = read_trace(request, progress, |Access { page, .. }| {
+    source.for_each(|Access { page, .. }| {
         shards.access(page);
         if let Some(pages) = &mut exact {
             pages.insert(page);
@@ -267,12 +249,9 @@ fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let histogram = shards.finish();
     let accesses = histogram.accesses() as u64;
     if accesses == 0 {
-        return Err(Error::Empty { path: request.path.clone() });
+        return Err(Error::Empty { path: path.to_owned() });
     }
     Ok(Survey {
-        format,
-        recorded_one_in: header.map_or(1, |header| header.one_in.into()),
-        kind: header.map_or(AddressSpace::Memory, |header| header.kind),
         accesses,
         pages: exact.map_or(all_pages, |pages| pages.len() as u64),
         curve: SampledCurve::from_reuse(&histogram),
@@ -285,81 +264,116 @@ fn survey(request: &Request, progress: &Progress) -> Result<Survey, Error> {
 /// When the trace cannot be read or saved, or a size cannot be simulated.
 pub fn run(request: &Request, progress: &Progress) -> Result<Report, Error> {
     check_is_file(&request.path)?;
-    let survey = survey(request, progress)?;
+    let source = Source::open(request, progress)?;
+    let survey = survey(&source, &request.path)?;
+    let recorded_one_in = source.one_in();
     let usual = survey.pages.div_ceil(WHOLE_PAGES_MAX).next_power_of_two();
-    let one_in = survey.recorded_one_in * request.one_in.unwrap_or(usual);
-    let pages = survey.pages * survey.recorded_one_in;
+    let usual = if source.activity.is_some() { 1 } else { usual };
+    let one_in = recorded_one_in * request.one_in.unwrap_or(usual);
+    let pages = survey.pages * recorded_one_in;
     let sizes = sizes(request, pages)?;
+    let mut outcomes = Outcomes::new(sizes.len(), &request.policies);
     let mut simulations: Vec<Simulation> = Vec::new();
-    for (row, &memory_bytes) in sizes.iter().enumerate() {
-        simulations.extend(request.policies.iter().map(|&policy| {
-            let part = memory_bytes / one_in;
-            let memory = policy.with_memory(part, request.object_bytes, pages / one_in);
-            Simulation { row, policy, miniature: Miniature::new(memory, one_in) }
-        }));
+    for (place, row, policy) in outcomes.places() {
+        if policy == PolicyName::RamfoldRun
+            && let Some(activity) = &source.activity
+        {
+            let outcome = of_watched(activity, sizes[row], request.object_bytes, &survey);
+            outcomes.set(place, outcome);
+            continue;
+        }
+        let part = sizes[row] / one_in;
+        let memory = policy.with_memory(part, request.object_bytes, pages / one_in);
+        let miniature = match source.activity {
+            Some(_) => Miniature::of_sample(memory, one_in),
+            None => Miniature::new(memory, one_in),
+        };
+        simulations.push(Simulation { place, policy, miniature });
     }
-    let save =
-        request.save.as_ref().map(|path| Save::create(request, &survey, path)).transpose()?;
-    let done = simulate(request, progress, simulations, save)?;
-    let rows = sizes.iter().enumerate().map(|(row, &memory_bytes)| Row {
-        memory_bytes,
-        lru_curve: survey.lru_at(resident_pages(memory_bytes, request.object_bytes, pages)),
-        policies: done.iter().filter(|one| one.row == row).map(Simulation::outcome).collect(),
+    let save = request.save.as_ref().map(|path| {
+        Save::create(recorded_one_in * request.one_in.unwrap_or(1), source.kind(), path)
+    });
+    for done in simulate(&source, simulations, save.transpose()?)? {
+        outcomes.set(done.place, done.outcome());
+    }
+    let rows = sizes.iter().zip(outcomes.rows()).map(|(&memory_bytes, policies)| {
+        let resident = resident_pages(memory_bytes, request.object_bytes, pages);
+        let lru_curve = survey.lru_at(resident as f64 / recorded_one_in as f64);
+        Row { memory_bytes, lru_curve, policies }
     });
     Ok(Report {
-        format: survey.format.to_string(),
-        accesses: survey.accesses * survey.recorded_one_in,
+        format: source.format.to_string(),
+        accesses: survey.accesses * recorded_one_in,
         pages,
         one_in,
-        recorded_one_in: survey.recorded_one_in,
+        recorded_one_in,
         object_bytes: request.object_bytes,
         rows: rows.collect(),
     })
 }
 
+/// What the policies come to at each size, in the order of the request.
+struct Outcomes<'a> {
+    policies: &'a [PolicyName],
+    all: Vec<Option<Outcome>>,
+}
+
+impl<'a> Outcomes<'a> {
+    fn new(rows: usize, policies: &'a [PolicyName]) -> Outcomes<'a> {
+        Outcomes { policies, all: vec![None; rows * policies.len()] }
+    }
+
+    /// Each place, its row and its policy.
+    fn places(&self) -> impl Iterator<Item = (usize, usize, PolicyName)> + use<'a> {
+        let policies = self.policies;
+        let count = policies.len();
+        (0..self.all.len()).map(move |place| (place, place / count, policies[place % count]))
+    }
+
+    fn set(&mut self, place: usize, outcome: Outcome) {
+        self.all[place] = Some(outcome);
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Vec<Outcome>> {
+        self.all.chunks(self.policies.len()).map(|row| row.iter().flatten().copied().collect())
+    }
+}
+
+/// What `ramfold run` does with pages that were watched: in program time, with what was given back
+/// ([`program`]).
+fn of_watched(
+    activity: &Activity,
+    memory_bytes: u64,
+    object_bytes: u64,
+    survey: &Survey,
+) -> Outcome {
+    let setting = Setting {
+        cap_bytes: memory_bytes,
+        delays: Delays::default(),
+        codec: CodecTimes::default(),
+        overhead: Overhead::default(),
+        growing_us: program::GROWING_US,
+        end_us: u64::MAX,
+        faults_max: FAULTS_MAX,
+    };
+    let size = PageSizes::alike(object_bytes.min(PAGE_SIZE) as u16);
+    let counts = program::run(activity, &|_| size, &setting);
+    let accesses = survey.accesses as f64 * activity.one_in();
+    Outcome {
+        policy: PolicyName::RamfoldRun,
+        miss_ratio: ((counts.first + counts.faults()) / accesses).min(1.0),
+        first_accesses: counts.first.round() as u64,
+        faults: counts.faults().round() as u64,
+        pages_back: counts.pages_back().round() as u64,
+    }
+}
+
 impl Survey {
-    /// Miss ratio of LRU with this many pages resident, and its bounds.
-    fn lru_at(&self, resident: usize) -> [f64; 3] {
-        let estimate = self.curve.faults(resident as f64 / self.recorded_one_in as f64);
+    /// Miss ratio of LRU with this many pages of the trace resident, and its bounds.
+    fn lru_at(&self, resident: f64) -> [f64; 3] {
+        let estimate = self.curve.faults(resident);
         [estimate.value, estimate.low, estimate.high]
             .map(|faults| (faults / self.accesses as f64).clamp(0.0, 1.0))
-    }
-}
-
-/// The trace in ramfold's format, while it is read.
-struct Save<'a> {
-    path: &'a Path,
-    one_in: u64,
-    /// What became of it so far.
-    written: io::Result<Writer<BufWriter<File>>>,
-}
-
-impl<'a> Save<'a> {
-    fn create(request: &Request, survey: &Survey, path: &'a Path) -> Result<Save<'a>, Error> {
-        let one_in = survey.recorded_one_in * request.one_in.unwrap_or(1);
-        let create = || {
-            let one_in = u32::try_from(one_in).map_err(io::Error::other)?;
-            let header = Header { kind: survey.kind, one_in, look_ns: 0, block_pages: 1 };
-            // A trace shows what a program does: it is for its owner alone.
-            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-            Writer::new(BufWriter::new(file), header)
-        };
-        let written = Ok(create().map_err(|source| Error::Save { path: path.to_owned(), source })?);
-        Ok(Save { path, one_in, written })
-    }
-
-    fn access(&mut self, access: Access) {
-        if let Ok(writer) = &mut self.written
-            && is_sampled(access.page, self.one_in)
-            && let Err(error) = writer.write(access)
-        {
-            self.written = Err(error);
-        }
-    }
-
-    fn finish(self) -> Result<(), Error> {
-        let finished = self.written.and_then(|writer| writer.finish(0));
-        finished.map(drop).map_err(|source| Error::Save { path: self.path.to_owned(), source })
     }
 }
 
@@ -386,7 +400,8 @@ fn sizes(request: &Request, pages: u64) -> Result<Vec<u64>, Error> {
 
 /// A policy at a size.
 struct Simulation {
-    row: usize,
+    /// Among the outcomes.
+    place: usize,
     policy: PolicyName,
     miniature: Miniature<Box<dyn Policy + Send>>,
 }
@@ -408,8 +423,7 @@ type Batch = Arc<Vec<PageNumber>>;
 
 /// Runs all simulations over the trace, on all processors.
 fn simulate(
-    request: &Request,
-    progress: &Progress,
+    source: &Source<'_>,
     simulations: Vec<Simulation>,
     mut save: Option<Save<'_>>,
 ) -> Result<Vec<Simulation>, Error> {
@@ -440,7 +454,7 @@ fn simulate(
             senders.iter().for_each(|sender| drop(sender.send(Arc::clone(&batch))));
         };
         let mut batch = Vec::with_capacity(BATCH);
-        let result = read_trace(request, progress, |access| {
+        let result = source.for_each(|access| {
             if let Some(save) = &mut save {
                 save.access(access);
             }
@@ -460,117 +474,6 @@ fn simulate(
         }
         result?;
         save.map_or(Ok(()), Save::finish)?;
-        let order =
-            |one: &Simulation| request.policies.iter().position(|&policy| policy == one.policy);
-        done.sort_by_key(|one| (one.row, order(one)));
         Ok(done)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fmt::Write as _;
-    use std::fs;
-
-    use super::*;
-
-    fn request(path: PathBuf) -> Request {
-        Request {
-            path,
-            format: None,
-            policies: PolicyName::ALL.to_vec(),
-            memory: Vec::new(),
-            object_bytes: 0,
-            one_in: None,
-            save: None,
-        }
-    }
-
-    /// A loop over 2,000 pages, and in between often the first 200.
-    fn trace(folder: &Path) -> PathBuf {
-        let mut text = String::new();
-        for nth in 0..60_000u64 {
-            let page = if nth % 2 == 0 { nth * 7 % 200 } else { nth / 2 % 2000 };
-            writeln!(text, "{nth},{page}").unwrap();
-        }
-        let path = folder.join("trace.csv");
-        fs::write(&path, text).unwrap();
-        path
-    }
-
-    #[test]
-    fn all_policies_run_at_all_sizes() {
-        let folder = tempfile::tempdir().unwrap();
-        let progress = Progress::default();
-        let report = run(&request(trace(folder.path())), &progress).unwrap();
-        assert_eq!((report.accesses, report.pages, report.rows.len()), (60_000, 2000, 20));
-        assert_eq!(progress.part(), 1.0);
-        for row in &report.rows {
-            let policies: Vec<PolicyName> = row.policies.iter().map(|one| one.policy).collect();
-            assert_eq!(policies, PolicyName::ALL);
-            let [value, low, high] = row.lru_curve;
-            let lru = row.policies[0].miss_ratio;
-            assert!(low <= value && value <= high && (value - lru).abs() < 0.01, "{row:?}");
-        }
-        let last = &report.rows[19].policies;
-        assert!(last.iter().all(|one| one.first_accesses == 2000));
-        assert_eq!((last[0].faults, last[1].faults, last[3].faults), (0, 0, 0));
-        // With half of the memory LRU holds the 200 and nothing of the loop, ramfold a part of it.
-        let half = &report.rows[9].policies;
-        assert!(half[2].miss_ratio < half[0].miss_ratio - 0.1, "{half:?}");
-    }
-
-    #[test]
-    fn objects_take_memory() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut request = request(trace(folder.path()));
-        request.object_bytes = PAGE_SIZE / 4;
-        let report = run(&request, &Progress::default()).unwrap();
-        // A quarter of the memory and less cannot hold the objects of all pages.
-        assert_eq!(report.rows[0].memory_bytes, 2000 * PAGE_SIZE * 6 / 20);
-        request.memory = vec![Size::Fraction(0.2)];
-        let error = run(&request, &Progress::default()).unwrap_err().to_string();
-        assert!(error.contains("cannot hold the trace's pages"), "{error}");
-    }
-
-    #[test]
-    fn a_sample_that_was_saved_is_like_the_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut request = request(trace(folder.path()));
-        request.policies = vec![PolicyName::Lru];
-        let whole = run(&request, &Progress::default()).unwrap();
-        let saved = folder.path().join("sample");
-        request.one_in = Some(4);
-        request.save = Some(saved.clone());
-        let miniature = run(&request, &Progress::default()).unwrap();
-        let again = run(&request, &Progress::default()).unwrap_err().to_string();
-        assert!(again.starts_with("cannot write"), "{again}");
-        request.path = saved;
-        (request.one_in, request.save) = (None, None);
-        let sample = run(&request, &Progress::default()).unwrap();
-        assert_eq!(
-            (sample.recorded_one_in, sample.one_in, sample.format.as_str()),
-            (4, 4, "ramfold")
-        );
-        assert!((sample.pages as f64 / 2000.0 - 1.0).abs() < 0.1, "{}", sample.pages);
-        // The sample has 5 % more or fewer pages than a quarter of all: so are the sizes.
-        for at in [5, 10, 15] {
-            let ratio = |report: &Report| report.rows[at].policies[0].miss_ratio;
-            assert!((ratio(&sample) - ratio(&miniature)).abs() < 0.1, "{at}");
-            assert!((ratio(&sample) - ratio(&whole)).abs() < 0.15, "{at}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let empty = folder.path().join("empty.csv");
-        fs::write(&empty, "# nothing\n").unwrap();
-        let run = |path: &Path| run(&request(path.to_owned()), &Progress::default());
-        assert!(matches!(run(&empty), Err(Error::Empty { .. })));
-        assert!(matches!(run(folder.path()), Err(Error::NotAFile { .. })));
-        assert!(matches!(run(&folder.path().join("none")), Err(Error::Trace { .. })));
-        fs::write(&empty, "1,2\nx,y\n").unwrap();
-        assert!(matches!(run(&empty), Err(Error::Trace { .. })));
-    }
 }

@@ -1,0 +1,184 @@
+//! Advice as a table, and in words.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use ramfold_advise::advice::{Advice, CodecFigures, Row, quoted_line};
+use ramfold_advise::machine::{PageCost, Spread};
+use ramfold_advise::observation::Subject;
+
+const MIB: f64 = (1 << 20) as f64;
+
+pub(super) fn print(advice: &Advice) {
+    print_subject(advice);
+    print_codec(advice);
+    if advice.has_times() {
+        print_costs(advice);
+    }
+    println!("\n{}\n", rows(advice));
+    print_recommended(advice);
+    if !advice.not_seen.is_empty() {
+        println!("\nnot seen:");
+        advice.not_seen.iter().for_each(|sentence| println!("  - {sentence}"));
+    }
+}
+
+fn print_subject(advice: &Advice) {
+    let need = advice.need_bytes as f64 / MIB;
+    let seconds = advice.seconds;
+    match &advice.subject {
+        Subject::Program(program) => println!("program: {}", quoted_line(program)),
+        Subject::Process { pid, name, .. } => println!("process {pid} ({name}), {seconds:.0} s"),
+        Subject::Group(path) => println!("control group {path}, {seconds:.0} s"),
+        Subject::Pages(path) => println!("pages of {path}"),
+        Subject::Files(path) => println!("files of {path}"),
+    }
+    println!("needs {need:.1} MiB");
+    if let (Some(run), Some(free)) = (advice.run, advice.free_wall_s()) {
+        println!(
+            "takes {free:.2} s with all memory, {:.2} s of processors; looking took {:.1} %",
+            run.processor_s,
+            run.observation_s / free * 100.0
+        );
+    }
+}
+
+fn print_codec(advice: &Advice) {
+    let Some(CodecFigures { ratio, same_filled, incompressible, .. }) =
+        advice.codecs.get(&advice.codec)
+    else {
+        return;
+    };
+    println!(
+        "compresses {ratio:.2}:1 by {} ({:.0} % same-filled, {:.0} % incompressible; {} pages \
+         sampled)",
+        advice.codec,
+        same_filled * 100.0,
+        incompressible * 100.0,
+        advice.sampled_pages
+    );
+}
+
+fn print_costs(advice: &Advice) {
+    let of = |Spread { median, low, high }: Spread| {
+        format!("{:.1} us ({:.1}-{:.1})", median * 1e6, low * 1e6, high * 1e6)
+    };
+    let page = |cost: PageCost| of(cost.wall_s);
+    let costs = &advice.costs;
+    println!(
+        "here a fault takes {}, a page of a stream {}, one of growth {}",
+        page(costs.fault),
+        page(costs.stream),
+        page(costs.growth)
+    );
+    if let Some(disk) = &costs.disk {
+        println!("a read of the disk of {} takes {}", disk.folder.display(), of(disk.read_s));
+    }
+}
+
+fn rows(advice: &Advice) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    let has = |figure: fn(&Row) -> bool| advice.rows.iter().any(figure);
+    let has_times = advice.has_times();
+    let has_zram = has(|row| row.zram_slowdown.is_some());
+    let has_swap = has(|row| row.swap_slowdown.is_some());
+    let mut headings =
+        vec!["memory MiB", "of need", "resident MiB", "pool MiB", "saved MiB", "cannot hold"];
+    if has_times {
+        headings.extend(["run time", "(90 %)", "processor", "faults/s"]);
+    }
+    if has_zram {
+        headings.push("zram");
+    }
+    if has_swap {
+        headings.extend(["swap", "pays"]);
+    }
+    table.set_header(headings);
+    for row in &advice.rows {
+        let mib = |bytes: u64| format!("{:.1}", bytes as f64 / MIB);
+        let mut cells = vec![
+            mib(row.memory_bytes),
+            format!("{:.0} %", row.of_need * 100.0),
+            mib(row.resident_bytes),
+            mib(row.pool_bytes),
+            mib(row.saved_bytes),
+            chance(row.cannot_hold_probability),
+        ];
+        if has_times {
+            let interval = match (row.slowdown_low, row.slowdown_high) {
+                (Some(low), Some(high)) => format!("{}-{}", multiple(low), multiple(high)),
+                _ => "-".to_owned(),
+            };
+            cells.extend([times(row.slowdown), interval, times(row.processor)]);
+            cells.push(row.faults_per_second.map_or_else(dash, |faults| format!("{faults:.0}")));
+        }
+        if has_zram {
+            cells.push(times(row.zram_slowdown));
+        }
+        if has_swap {
+            cells.push(times(row.swap_slowdown));
+            let pays = row.pays_against_disk;
+            cells.push(pays.map_or_else(dash, |pays| if pays { "yes" } else { "no" }.to_owned()));
+        }
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn print_recommended(advice: &Advice) {
+    let recommended = &advice.recommended;
+    match (&recommended.command, &recommended.limits) {
+        (Some(command), _) => println!("recommended:\n\n    {command}\n"),
+        (None, Some(limits)) => println!(
+            "recommended:\n\n    resources:\n      limits:\n        memory: {}\n",
+            limits.memory
+        ),
+        (None, None) => match recommended.memory_bytes {
+            Some(bytes) => println!("recommended: {:.0} MiB", bytes as f64 / MIB),
+            None => println!("nothing is recommended"),
+        },
+    }
+    println!("{}", recommended.reason);
+}
+
+fn times(times: Option<f64>) -> String {
+    times.map_or_else(dash, |times| format!("{}x", multiple(times)))
+}
+
+fn multiple(times: f64) -> String {
+    if times < 10.0 { format!("{times:.2}") } else { format!("{times:.0}") }
+}
+
+fn chance(chance: f64) -> String {
+    match chance {
+        0.0 => "0 %".to_owned(),
+        chance if chance < 0.001 => "< 0.1 %".to_owned(),
+        chance if chance > 0.999 => "100 %".to_owned(),
+        chance => format!("{:.1} %", chance * 100.0),
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_as_long_as_they_are_known() {
+        assert_eq!(
+            (times(None), times(Some(1.234)), times(Some(123.4))),
+            ("-".to_owned(), "1.23x".to_owned(), "123x".to_owned())
+        );
+        for (number, text) in
+            [(0.0, "0 %"), (1e-9, "< 0.1 %"), (0.5, "50.0 %"), (0.9999, "100 %"), (1.0, "100 %")]
+        {
+            assert_eq!(chance(number), text);
+        }
+    }
+}
