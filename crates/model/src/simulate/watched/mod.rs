@@ -7,17 +7,16 @@
 //! | interval | what is known |
 //! |---|---|
 //! | from the beginning of a watch to the event that ends it | not accessed; a touch ends it |
-//! | between an event and the next watch | perhaps accessed: by chance, as often as before and after |
+//! | between an event and the next watch | perhaps accessed: by chance, as often as pages nearby |
 //! | from `Gone` to `Appeared` | the page does not exist |
 //!
 //! In an interval without a watch accesses are drawn: each follows the one before after a time that
 //! is distributed exponentially, for that is what the time until a touch says of accesses that do
-//! not depend on one another. Its mean is that of the watches before the interval up to a moment in
-//! it, which is drawn too, and that of the watches behind it from there on: what a page is used for
-//! may have changed in between. What is drawn depends on the page and the time alone, so it is the
+//! not depend on one another. Its mean is that of watches nearby ([`rates`]). What is drawn depends on the page and the time alone, so it is the
 //! same in each simulation. Pages that are gone over together stay together ([`passes`]).
 
 mod passes;
+mod rates;
 mod timeline;
 
 #[cfg(test)]
@@ -26,6 +25,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
+use self::rates::Rates;
 use self::timeline::{Interval, Kind};
 use crate::{PageNumber, hash};
 
@@ -152,12 +152,12 @@ impl Activity {
             end_us: end_us.max(last_us),
             ..Activity::default()
         };
-        for block in events.chunk_by(|one, other| one.0 / BLOCK_PAGES == other.0 / BLOCK_PAGES) {
-            let usual_us = timeline::usual_us(block.iter().map(|(_, event)| *event));
-            for of_page in block.chunk_by(|one, other| one.0 == other.0) {
-                let ended_us = ended.get(&(of_page[0].1.page >> PROCESS_SHIFT)).copied();
-                activity.add(of_page, ended_us, usual_us, last_us);
-            }
+        let watches = events.iter();
+        let rates =
+            Rates::new(watches.filter_map(|(page, event)| Some((*page, timeline::watch(event)?))));
+        for of_page in events.chunk_by(|one, other| one.0 == other.0) {
+            let ended_us = ended.get(&(of_page[0].1.page >> PROCESS_SHIFT)).copied();
+            activity.add(of_page, ended_us, &rates, last_us);
         }
         activity.lives.sort_by_key(|life| (life.from_us, life.page));
         let mut places: Vec<passes::Place> =
@@ -172,7 +172,7 @@ impl Activity {
         &mut self,
         events: &[(PageNumber, Event)],
         ended_us: Option<u64>,
-        usual_us: Option<f64>,
+        rates: &Rates,
         last_us: u64,
     ) {
         let (page, first) = events[0];
@@ -181,7 +181,7 @@ impl Activity {
         let events = events.iter().map(|(_, event)| *event);
         let gone = ended_us.map(|time_us| Event { time_us, what: What::Gone, ..first });
         let events = events.filter(|event| is_before(event.time_us)).chain(gone);
-        let timeline = timeline::of_page(events, usual_us, last_us);
+        let timeline = timeline::of_page(events, &|at_us| rates.mean_us(page, at_us), last_us);
         let start = self.intervals.len() as u32;
         self.intervals.extend(timeline.intervals);
         self.places.insert(page, (start, self.intervals.len() as u32));
@@ -229,8 +229,8 @@ impl Activity {
             let found = match interval.kind {
                 Kind::Watched { is_touched } => is_touched.then_some(interval.to_us),
                 Kind::Passes { period_us, phase } => interval.passed(from_us, period_us, phase),
-                Kind::Unwatched { before_us, behind_us } => {
-                    interval.drawn(hash(page ^ from_us << 20), from_us, before_us, behind_us)
+                Kind::Unwatched { mean_us } => {
+                    interval.drawn(hash(page ^ from_us << 20), from_us, mean_us)
                 }
             };
             if found.is_some() {

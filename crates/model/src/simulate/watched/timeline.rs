@@ -1,17 +1,11 @@
 //! A page's events as intervals of which is known what can happen in them.
 
 use super::{Event, What};
-use crate::hash;
 
-/// Watches on each side of an interval that say how often the page is accessed in it.
-const WATCHES: usize = 2;
-/// Touches that are added to those that were seen.
-const TOUCHES_LEAST: f64 = 0.5;
-/// What is usual counts as so many times as much as was watched at most.
-const USUAL_TIMES: f64 = 4.0;
-/// No accesses follow each other faster, as far as anything here is concerned: a fault takes as
-/// long.
-const MEAN_US_MIN: f64 = 20.0;
+/// How often a page is accessed is looked up for each so long part of an interval in which nobody
+/// watches it, or for so many parts of it.
+const PART_US: u64 = 100_000;
+const PARTS_MAX: u64 = 16;
 
 /// A time for which one thing is known of a page. Begins after `from_us`, ends with `to_us`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,8 +23,8 @@ pub(super) enum Kind {
         /// At the end there is one.
         is_touched: bool,
     },
-    /// Perhaps accesses, so far apart on average: as was seen before it, and behind it.
-    Unwatched { before_us: f64, behind_us: f64 },
+    /// Perhaps accesses, so far apart on average.
+    Unwatched { mean_us: f64 },
     /// Accesses so far apart: see [`super::passes`]. `phase`: all that is known is when in a pass.
     /// `None`: they are counted from the beginning of the interval.
     Passes { period_us: f64, phase: Option<f64> },
@@ -44,93 +38,90 @@ pub(super) struct Timeline {
     pub intervals: Vec<Interval>,
     /// From when until when the page exists.
     pub lives: Vec<(u64, Option<u64>)>,
-    usual_us: Option<f64>,
 }
 
-/// Of watches: how long they were together, and how many ended with a touch.
+/// A page was watched.
 #[derive(Clone, Copy, Debug)]
-struct Watch {
-    watched_us: u64,
-    is_touched: bool,
+pub(super) struct Watch {
+    pub end_us: u64,
+    pub watched_us: u64,
+    /// A touch has ended it.
+    pub is_touched: bool,
 }
 
-/// From the events of one page, in the order of time. `usual_us`: how long its block is watched
-/// until it is touched. `last_us`: the last event of all pages.
+impl Watch {
+    /// How far away a moment is.
+    pub(super) fn distance_us(&self, at_us: u64) -> u64 {
+        let from_us = self.end_us.saturating_sub(self.watched_us);
+        at_us.saturating_sub(self.end_us).max(from_us.saturating_sub(at_us))
+    }
+}
+
+/// How far apart accesses to the page are on average, at a moment.
+pub(super) type MeanAt<'a> = &'a dyn Fn(u64) -> Option<f64>;
+
+/// From the events of one page, in the order of time. `last_us`: the last event of all pages.
 pub(super) fn of_page(
     events: impl Iterator<Item = Event>,
-    usual_us: Option<f64>,
+    mean_at: MeanAt<'_>,
     last_us: u64,
 ) -> Timeline {
-    let mut timeline = Timeline { usual_us, ..Timeline::default() };
+    let mut timeline = Timeline::default();
     let mut life: Vec<Event> = Vec::new();
     for event in events {
         match event.what {
             What::Gone => {
-                timeline.close(&life, Some(event.time_us), last_us);
+                timeline.close(&life, Some(event.time_us), last_us, mean_at);
                 life.clear();
             }
             What::Appeared if !life.is_empty() => {
                 // It was gone in between, unseen.
-                timeline.close(&life, Some(event.time_us), last_us);
+                timeline.close(&life, Some(event.time_us), last_us, mean_at);
                 life = vec![event];
             }
             _ => life.push(event),
         }
     }
-    timeline.close(&life, None, last_us);
+    timeline.close(&life, None, last_us, mean_at);
     timeline
 }
 
 impl Timeline {
     /// Adds a life of the page.
-    fn close(&mut self, life: &[Event], gone_us: Option<u64>, last_us: u64) {
+    fn close(&mut self, life: &[Event], gone_us: Option<u64>, last_us: u64, mean_at: MeanAt<'_>) {
         let Some(first) = life.first() else { return };
         // Not before it was given back last.
         let ended_us = self.lives.last().and_then(|life| life.1).unwrap_or(0);
         let began_us = began_us(first).max(ended_us);
         self.lives.push((began_us, gone_us));
-        let watches: Vec<Watch> = life.iter().filter_map(|event| watch(event.what)).collect();
         let mut at_us = began_us;
-        let mut seen = 0;
         for event in life {
             let end_us = event.time_us;
-            if let Some(Watch { watched_us, is_touched }) = watch(event.what) {
+            if let Some(Watch { watched_us, is_touched, .. }) = watch(event) {
                 let start_us = end_us.saturating_sub(watched_us).max(at_us);
-                self.push_unwatched(at_us, start_us, &watches, seen);
+                self.push_unwatched(at_us, start_us, mean_at);
                 self.push(start_us, end_us, Kind::Watched { is_touched });
-                seen += 1;
             } else if matches!(event.what, What::Accessed) {
                 self.push(at_us, end_us, Kind::Watched { is_touched: true });
             }
             at_us = at_us.max(end_us);
         }
-        self.close_last(life, &watches, at_us, gone_us.unwrap_or(last_us));
+        // A page that is watched when its process ends has an event that says so: behind the last
+        // event nobody watches. Of one whose accesses are all known there is no other.
+        if life.iter().all(|event| event.what != What::Accessed) {
+            self.push_unwatched(at_us, gone_us.unwrap_or(last_us), mean_at);
+        }
     }
 
-    /// Behind the last event: a page that is watched when its process ends has an event that says
-    /// so, so after a touch there was no other watch.
-    fn close_last(&mut self, life: &[Event], watches: &[Watch], at_us: u64, end_us: u64) {
-        let Some(last) = life.last() else { return };
-        let unwatched_us = match last.what {
-            What::Accessed | What::Appeared | What::Gone | What::Ended => 0,
-            What::Touched { .. } | What::Untouched { .. } => end_us.saturating_sub(at_us),
-        };
-        let end_us = end_us.min(at_us.saturating_add(unwatched_us));
-        self.push_unwatched(at_us, end_us, watches, watches.len());
-    }
-
-    /// `seen`: so many of the watches were before this.
-    fn push_unwatched(&mut self, from_us: u64, to_us: u64, watches: &[Watch], seen: usize) {
-        let mean_us = |watches: &[Watch]| mean_us(watches, self.usual_us);
-        let before = mean_us(&watches[seen.saturating_sub(WATCHES)..seen]);
-        let behind = mean_us(&watches[seen..watches.len().min(seen + WATCHES)]);
-        let known = before.or(behind);
-        if let Some(known) = known {
-            let kind = Kind::Unwatched {
-                before_us: before.unwrap_or(known),
-                behind_us: behind.unwrap_or(known),
-            };
-            self.push(from_us, to_us, kind);
+    fn push_unwatched(&mut self, from_us: u64, to_us: u64, mean_at: MeanAt<'_>) {
+        let length_us = to_us.saturating_sub(from_us);
+        let parts = (length_us / PART_US).clamp(1, PARTS_MAX);
+        let border = |nth| if nth == parts { to_us } else { from_us + length_us / parts * nth };
+        for nth in 0..parts {
+            let (from_us, to_us) = (border(nth), border(nth + 1));
+            if let Some(mean_us) = mean_at(from_us.midpoint(to_us)) {
+                self.push(from_us, to_us, Kind::Unwatched { mean_us });
+            }
         }
     }
 
@@ -147,40 +138,16 @@ impl Timeline {
 /// When a life began: of a page that was there before it was first seen, as early as it was
 /// watched.
 fn began_us(first: &Event) -> u64 {
-    first.time_us - watch(first.what).map_or(0, |watch| watch.watched_us.min(first.time_us))
+    first.time_us - watch(first).map_or(0, |watch| watch.watched_us.min(first.time_us))
 }
 
-fn watch(what: What) -> Option<Watch> {
-    match what {
-        What::Touched { watched_us } => Some(Watch { watched_us, is_touched: true }),
-        What::Untouched { watched_us } => Some(Watch { watched_us, is_touched: false }),
+pub(super) fn watch(event: &Event) -> Option<Watch> {
+    let end_us = event.time_us;
+    match event.what {
+        What::Touched { watched_us } => Some(Watch { end_us, watched_us, is_touched: true }),
+        What::Untouched { watched_us } => Some(Watch { end_us, watched_us, is_touched: false }),
         What::Accessed | What::Appeared | What::Gone | What::Ended => None,
     }
-}
-
-/// The time until a touch that is usual for some pages. `None` without a watch.
-pub(super) fn usual_us(events: impl Iterator<Item = Event>) -> Option<f64> {
-    let (mut watched_us, mut touches) = (0.0, 0.0);
-    for watch in events.filter_map(|event| watch(event.what)) {
-        watched_us += watch.watched_us as f64;
-        touches += f64::from(watch.is_touched);
-    }
-    (watched_us > 0.0).then(|| watched_us / f64::max(touches, TOUCHES_LEAST))
-}
-
-/// The mean time until an access. Of a few watches that would be all time that was watched by the
-/// touches, but the inverse of that, which is how often pages are accessed, is too great on
-/// average: twice as great for two. With one more watch, of the usual length, and half a touch it
-/// is right for any number of them; as long as what is usual is no more than some times as long as
-/// these: the page may be used in another way now. `None` without a watch.
-fn mean_us(watches: &[Watch], usual_us: Option<f64>) -> Option<f64> {
-    if watches.is_empty() {
-        return None;
-    }
-    let watched: f64 = watches.iter().map(|watch| watch.watched_us as f64).sum();
-    let touches = watches.iter().filter(|watch| watch.is_touched).count() as f64;
-    let usual = usual_us.unwrap_or(0.0).min(USUAL_TIMES * watched);
-    Some(((watched + usual) / (touches + TOUCHES_LEAST)).max(MEAN_US_MIN))
 }
 
 impl Interval {
@@ -202,32 +169,11 @@ impl Interval {
     }
 
     /// The first access after `after_us`, where there is one in this interval.
-    pub(super) fn drawn(
-        &self,
-        seed: u64,
-        after_us: u64,
-        before_us: f64,
-        behind_us: f64,
-    ) -> Option<u64> {
-        // The same moment for all draws of an interval.
-        let length = (self.to_us - self.from_us) as f64;
-        let change_us = self.from_us as f64 + part(hash(seed_of(self))) * length;
+    pub(super) fn drawn(&self, seed: u64, after_us: u64, mean_us: f64) -> Option<u64> {
         let after = after_us as f64;
-        let draw = -(1.0 - part(seed)).ln();
-        let until_change = (change_us - after).max(0.0);
-        // What is left of the draw where the mean changes on the way.
-        let time = if draw * before_us <= until_change {
-            after + draw * before_us
-        } else {
-            after + until_change + (draw - until_change / before_us) * behind_us
-        };
-        let time_us = time.ceil().max(after + 1.0);
+        let time_us = (after - (1.0 - part(seed)).ln() * mean_us).ceil().max(after + 1.0);
         (time_us < self.to_us as f64).then_some(time_us as u64)
     }
-}
-
-fn seed_of(interval: &Interval) -> u64 {
-    interval.from_us.rotate_left(32) ^ interval.to_us
 }
 
 /// A number from 0 to 1, without 1, from bits.
