@@ -67,18 +67,15 @@ pub(crate) fn keep(session: &Session, ended: &AtomicBool, on_pages: &OnPages) ->
             on_pages(SeenPages::Event(PageEvent { time_us, ..event }));
             waits_since = None;
         }
-        if let Some(offered) = area.offered() {
-            match read(&offered) {
-                Ok(mut content) if !content.pages.is_empty() => {
-                    content.time_us = content.time_us.saturating_sub(begun_us);
-                    on_pages(SeenPages::Content(content));
-                }
-                // It has just ended, or what it had there is gone.
-                Ok(_) => {}
-                Err(error) => lacks_content |= error.kind() == io::ErrorKind::PermissionDenied,
+        area.take_offers(|offered| match read(&offered) {
+            Ok(mut content) if !content.pages.is_empty() => {
+                content.time_us = content.time_us.saturating_sub(begun_us);
+                on_pages(SeenPages::Content(content));
             }
-            area.end_offer();
-        }
+            // It has just ended, or what it had there is gone.
+            Ok(_) => {}
+            Err(error) => lacks_content |= error.kind() == io::ErrorKind::PermissionDenied,
+        });
         if area.waits() && waits_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             area.pass_over();
             continue;

@@ -95,12 +95,16 @@ pub struct OfferedPages {
     pub addresses: [u64; OFFERED_MAX],
 }
 
+/// Offers that may wait for the launcher.
+const OFFERS_MAX: usize = 32;
+
 /// Nobody offers, somebody is about to, and it is there to be read.
 const EMPTY: u32 = 0;
 const CLAIMED: u32 = 1;
 const FULL: u32 = 2;
 
-/// A place for one offer at a time. Zeroed memory is a valid start.
+/// A place for an offer. An agent that is killed while it writes one leaves it as it is. Zeroed
+/// memory is a valid start.
 #[repr(C)]
 struct Offer {
     state: AtomicU32,
@@ -126,7 +130,7 @@ pub struct WatchArea {
     /// Places given to agents so far, and places emptied so far.
     drawn: AtomicU64,
     taken: AtomicU64,
-    offer: Offer,
+    offers: [Offer; OFFERS_MAX],
     ring: [[AtomicU64; 3]; RING_EVENTS as usize],
 }
 
@@ -217,15 +221,14 @@ impl WatchArea {
         }
     }
 
-    /// For an agent: says where pages are, if nobody else does just now. They stay there until the
-    /// launcher has read them or not, so what it reads may be others.
+    /// For an agent: says where pages are, if not too many have said so just now. They stay there
+    /// until the launcher has read them or not, so what it reads may be others.
     pub fn offer(&self, offer: impl FnOnce() -> OfferedPages) {
-        let place = &self.offer;
-        let claimed =
-            place.state.compare_exchange(EMPTY, CLAIMED, Ordering::Acquire, Ordering::Relaxed);
-        if claimed.is_err() {
-            return;
-        }
+        let claims = |place: &&Offer| {
+            let state = &place.state;
+            state.compare_exchange(EMPTY, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let Some(place) = self.offers.iter().find(claims) else { return };
         let OfferedPages { pid, pid_namespace, process, first_page, time_us, addresses } = offer();
         place.pid_namespace.store(pid_namespace, Ordering::Relaxed);
         place.pid.store(pid, Ordering::Relaxed);
@@ -238,9 +241,20 @@ impl WatchArea {
         place.state.store(FULL, Ordering::Release);
     }
 
-    /// For the launcher: what is offered. It is to be read before [`WatchArea::end_offer`].
-    pub fn offered(&self) -> Option<OfferedPages> {
-        let place = &self.offer;
+    /// For the launcher: calls `read` for each offer. Its place is free afterwards.
+    pub fn take_offers(&self, mut read: impl FnMut(OfferedPages)) {
+        for place in &self.offers {
+            if let Some(offered) = place.offered() {
+                read(offered);
+                place.state.store(EMPTY, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl Offer {
+    fn offered(&self) -> Option<OfferedPages> {
+        let place = self;
         (place.state.load(Ordering::Acquire) == FULL).then(|| OfferedPages {
             pid: place.pid.load(Ordering::Relaxed),
             pid_namespace: place.pid_namespace.load(Ordering::Relaxed),
@@ -249,11 +263,6 @@ impl WatchArea {
             time_us: place.time_us.load(Ordering::Relaxed),
             addresses: core::array::from_fn(|nth| place.addresses[nth].load(Ordering::Relaxed)),
         })
-    }
-
-    /// For the launcher: others may offer. Also where an agent was killed while it did.
-    pub fn end_offer(&self) {
-        self.offer.state.store(EMPTY, Ordering::Release);
     }
 }
 
@@ -269,15 +278,17 @@ mod tests {
             lost: AtomicU64::new(0),
             drawn: AtomicU64::new(0),
             taken: AtomicU64::new(0),
-            offer: Offer {
-                state: AtomicU32::new(EMPTY),
-                pid: AtomicU32::new(0),
-                process: AtomicU32::new(0),
-                pid_namespace: AtomicU64::new(0),
-                first_page: AtomicU64::new(0),
-                time_us: AtomicU64::new(0),
-                addresses: [const { AtomicU64::new(0) }; OFFERED_MAX],
-            },
+            offers: [const {
+                Offer {
+                    state: AtomicU32::new(EMPTY),
+                    pid: AtomicU32::new(0),
+                    process: AtomicU32::new(0),
+                    pid_namespace: AtomicU64::new(0),
+                    first_page: AtomicU64::new(0),
+                    time_us: AtomicU64::new(0),
+                    addresses: [const { AtomicU64::new(0) }; OFFERED_MAX],
+                }
+            }; OFFERS_MAX],
             ring: [const { [const { AtomicU64::new(0) }; 3] }; RING_EVENTS as usize],
         })
     }
@@ -362,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn one_offers_at_a_time() {
+    fn offers_wait_for_the_launcher_and_others_are_dropped() {
         let area = area();
         let offered = |first_page| OfferedPages {
             pid: 5,
@@ -372,12 +383,15 @@ mod tests {
             time_us: 9,
             addresses: [1, 2, 3, 0, 5, 6, 7, 8],
         };
-        assert_eq!(area.offered(), None);
+        let taken = || {
+            let mut taken = Vec::new();
+            area.take_offers(|offered| taken.push(offered));
+            taken
+        };
+        assert_eq!(taken(), []);
+        (0..100).for_each(|page| area.offer(|| offered(page)));
+        assert_eq!(taken(), (0..OFFERS_MAX as u64).map(offered).collect::<Vec<_>>());
         area.offer(|| offered(16));
-        area.offer(|| panic!("somebody offers already"));
-        assert_eq!(area.offered(), Some(offered(16)));
-        area.end_offer();
-        area.offer(|| offered(24));
-        assert_eq!(area.offered(), Some(offered(24)));
+        assert_eq!(taken(), [offered(16)]);
     }
 }

@@ -273,7 +273,7 @@ fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) -> 
         due &= !(((1u16 << dealt_with) - 1) << at) as u8;
     }
     settle(context, first);
-    offer(context, nth);
+    offer(context, nth, here);
     if is_spent { Looked::Spent } else { Looked::All }
 }
 
@@ -321,9 +321,9 @@ fn settle(context: &mut Context<'_>, first: PageNumber) {
     }
 }
 
-/// Says where pages of the block are that are in staging, to whoever wants to know how small they
-/// become.
-fn offer(context: &mut Context<'_>, nth: usize) {
+/// Says where pages of the block are, in staging or `here` (a bit each), to whoever wants to know
+/// how small they become.
+fn offer(context: &mut Context<'_>, nth: usize, here: u8) {
     let Context { agent, active, .. } = *context;
     let now = time::monotonic_ns();
     let Core { staging, watch, .. } = context.core;
@@ -333,13 +333,18 @@ fn offer(context: &mut Context<'_>, nth: usize) {
         return;
     }
     let first_page = block.number * BLOCK_PAGES;
-    let addresses: [u64; OFFERED_MAX] = core::array::from_fn(|nth| {
-        let slot = staging.find(first_page + nth as u64);
-        slot.map_or(0, |slot| active.slot_address(slot) as u64)
-    });
-    if addresses == [0; OFFERED_MAX] {
+    // What was just filled with zeros says nothing: not before some were taken.
+    if block.pages.iter().all(|page| page.taken_ns == 0) {
         return;
     }
+    let addresses: [u64; OFFERED_MAX] = core::array::from_fn(|nth| {
+        let page = first_page + nth as u64;
+        match staging.find(page) {
+            Some(slot) => active.slot_address(slot) as u64,
+            None if here >> nth & 1 == 1 => page::address_of(page) as u64,
+            None => 0,
+        }
+    });
     agent.session().watch.offer(|| {
         block.offered_ns = now;
         let (pid, pid_namespace) = (agent.pid(), proc::pid_namespace());
