@@ -37,7 +37,7 @@ use crate::simulate::watched::Activity;
 
 /// The part of what is lost by which the model may be off, with a chance of 90 % either way: of
 /// faults, of their time, and of the pool. To be measured by actual runs.
-pub const MODEL_ERROR: f64 = 0.25;
+pub const MODEL_ERROR: f64 = 0.4;
 /// The same of what the pool takes.
 pub const MODEL_ERROR_POOL: f64 = 0.05;
 /// Of the run time, what is never known better: two runs of the same program differ by it.
@@ -88,6 +88,8 @@ pub struct Costs {
     pub stream_page_s: f64,
     /// For each page by which it grows while memory is full.
     pub growth_page_s: f64,
+    /// For each page that it comes to have while its memory is looked after, beside that.
+    pub first_page_s: f64,
     /// The agent compresses a page at first. Of a processor, as all that follow.
     pub compress_s: f64,
     /// For density.
@@ -107,6 +109,7 @@ impl Default for Costs {
             fault_s: 12e-6,
             stream_page_s: 3e-6,
             growth_page_s: 5e-6,
+            first_page_s: 5e-6,
             compress_s: 2e-6,
             dense_compress_s: 20e-6,
             decompress_s: 1e-6,
@@ -248,6 +251,7 @@ fn waited_s(costs: &Costs, counts: &Counts) -> f64 {
         counts.faults_alone * costs.fault_s
             + streamed * costs.stream_page_s
             + counts.first_over_cap * costs.growth_page_s
+            + counts.first_looked_after * costs.first_page_s
             + counts.dense_back * denser_s
             - counts.second_chances * costs.decompress_s,
     )
@@ -282,6 +286,7 @@ fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64, end_us: 
         delays: Delays {
             fault_s: costs.fault_s,
             stream_page_s: costs.stream_page_s,
+            first_page_s: costs.first_page_s,
             growth_page_s: costs.growth_page_s,
         },
         codec: CodecTimes {

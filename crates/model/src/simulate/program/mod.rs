@@ -96,7 +96,10 @@ pub struct Delays {
     pub fault_s: f64,
     /// Each page that is brought in with a stream.
     pub stream_page_s: f64,
-    /// Each page by which the program grows while memory is full.
+    /// Each page that the program comes to have while its memory is looked after: its first access
+    /// is a fault that the agent answers.
+    pub first_page_s: f64,
+    /// Beside that, each page by which it grows while memory is full.
     pub growth_page_s: f64,
 }
 
@@ -127,6 +130,8 @@ pub struct Counts {
     pub first: f64,
     /// Of these, those for which room had to be made.
     pub first_over_cap: f64,
+    /// Those that came while memory was looked after.
+    pub first_looked_after: f64,
     /// Faults that brought the page alone.
     pub faults_alone: f64,
     /// Faults that brought others with it, as parts of streams.
@@ -350,9 +355,14 @@ impl<'a> Run<'a> {
         self.counts.first += 1.0;
         let waits = self.memory.is_full();
         self.memory.access(page);
+        let Delays { first_page_s, growth_page_s, .. } = self.setting.delays;
+        if self.growing_until_us.is_some() {
+            self.counts.first_looked_after += 1.0;
+            self.lost_s += first_page_s * self.activity.one_in();
+        }
         if waits {
             self.counts.first_over_cap += 1.0;
-            self.lost_s += self.setting.delays.growth_page_s * self.activity.one_in();
+            self.lost_s += growth_page_s * self.activity.one_in();
         }
         self.follow(time_us);
     }
@@ -424,7 +434,12 @@ impl<'a> Run<'a> {
         counts.compressed = contents.compressed() as f64;
         counts.dense_back = contents.dense_back() as f64;
         counts.compressed_dense = contents.compressed_dense() as f64;
-        for count in [&mut counts.first, &mut counts.first_over_cap, &mut counts.objects] {
+        for count in [
+            &mut counts.first,
+            &mut counts.first_over_cap,
+            &mut counts.first_looked_after,
+            &mut counts.objects,
+        ] {
             *count *= whole;
         }
         for count in [
