@@ -7,13 +7,14 @@
 //! | interval | what is known |
 //! |---|---|
 //! | from the beginning of a watch to the event that ends it | not accessed; a touch ends it |
-//! | between an event and the next watch | perhaps accessed: by chance, as often as pages nearby |
+//! | from an event to the next watch | perhaps accessed: by chance, as often as pages nearby |
 //! | from `Gone` to `Appeared` | the page does not exist |
 //!
 //! In an interval without a watch accesses are drawn: each follows the one before after a time that
 //! is distributed exponentially, for that is what the time until a touch says of accesses that do
-//! not depend on one another. Its mean is that of watches nearby ([`rates`]). What is drawn depends on the page and the time alone, so it is the
-//! same in each simulation. Pages that are gone over together stay together ([`passes`]).
+//! not depend on one another. Its mean is that of watches nearby ([`rates`]). What is drawn depends
+//! on the page and the time alone, so it is the same in each simulation. Pages that are gone over
+//! together stay together ([`passes`]).
 
 mod passes;
 mod rates;
