@@ -80,7 +80,7 @@ mod tests {
         let path = folder.path().join("trace");
         std::fs::write(&path, "an older one").unwrap();
         let trace = PageTrace::begin(&path).unwrap();
-        for page in 0..1600 {
+        for page in 0..2048 {
             let event = PageEvent {
                 process: 3,
                 page,
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
         let mut reader = Reader::new(File::open(&path).unwrap()).unwrap();
         let events: Vec<Event> = reader.by_ref().map(Result::unwrap).collect();
-        assert_eq!((events.len(), reader.lost(), reader.header().one_in), (100, 2, 16));
+        assert_eq!((events.len(), reader.lost(), reader.header().one_in), (128, 2, 16));
         let is_right = |event: &Event| event.page >> 44 == 3 && event.what == What::Appeared;
         assert!(events.iter().all(is_right));
     }

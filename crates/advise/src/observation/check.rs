@@ -49,8 +49,9 @@ impl Observation {
                 return Err(format!("a time is {seconds} seconds"));
             }
         }
-        if self.one_in == 0 {
-            return Err("one page in 0 is in the trace".to_owned());
+        if !self.one_in.is_power_of_two() {
+            let one_in = self.one_in;
+            return Err(format!("one block in {one_in} is in the trace, no power of two"));
         }
         Ok(())
     }

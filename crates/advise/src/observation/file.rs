@@ -168,6 +168,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     use proptest::prelude::*;
+    use ramfold_model::is_block_sampled;
     use ramfold_trace::recorded::Event;
 
     use super::*;
@@ -195,7 +196,7 @@ mod tests {
                 }],
             },
             windows: vec![Window { seconds: 0.05, pages: 17.5 }],
-            one_in: 16,
+            one_in: 1,
             not_seen: vec!["what comes later".to_owned()],
             events: events(&[(3, 9, 2), (5, 1 << 45, 1), (5, 9, 3)]),
         }
@@ -246,8 +247,11 @@ mod tests {
         let blocks = prop::collection::vec(block, 0..20);
         let happened = prop::collection::vec((0..1u64 << 50, any::<u64>(), any::<u64>()), 0..200);
         let text = prop::collection::vec(any::<String>(), 0..4);
-        (sizes, windows, blocks, happened, text, 1..u32::MAX, 1..=1u64 << 60).prop_map(
-            |(mut sizes, windows, blocks, mut happened, not_seen, one_in, need_bytes)| {
+        (sizes, windows, blocks, happened, text, 0..4u32, 1..=1u64 << 60).prop_map(
+            |(mut sizes, windows, blocks, mut happened, not_seen, level, need_bytes)| {
+                let one_in = 1 << level;
+                // A record has the blocks of its sample alone.
+                happened.retain(|(_, page, _)| is_block_sampled(page / BLOCK_PAGES, one_in));
                 sizes.sort_by(|one, other| one.0.total_cmp(&other.0));
                 happened.sort_unstable();
                 let block =
@@ -318,7 +322,7 @@ mod tests {
     }
 
     fn with_notes(notes: &str) -> Vec<u8> {
-        let header = Header { kind: AddressSpace::Memory, one_in: 16, look_ns: 0, block_pages: 8 };
+        let header = Header { kind: AddressSpace::Memory, one_in: 1, look_ns: 0, block_pages: 8 };
         let mut writer = Writer::new(Vec::new(), header).unwrap();
         writer.write_notes(notes).unwrap();
         writer
