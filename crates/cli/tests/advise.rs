@@ -287,6 +287,7 @@ fn bad_records_and_arguments_are_named() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn the_recommended_command_runs() {
     needs_userfaultfd!();
     let folder = tempfile::tempdir().unwrap();
@@ -398,6 +399,7 @@ fn without_a_history_the_score_says_so() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn costs_are_kept_and_go_on_without() {
     let folder = tempfile::tempdir().unwrap();
     let good = record(&folder, &observation(&["true"]));
@@ -445,6 +447,7 @@ impl Drop for Living {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_running_process_is_measured_recorded_and_named() {
     const SCRIPT: &str = "
 import sys
@@ -497,6 +500,7 @@ fn a_dump_and_a_directory_are_measured() {
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_program_is_observed_from_its_start_on() {
     needs_userfaultfd!();
     const SCRIPT: &str = "
