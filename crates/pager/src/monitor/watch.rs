@@ -19,8 +19,7 @@ use crate::cost;
 use crate::kernel::{Kernel, maps, time};
 use crate::page::{self, PageNumber};
 use crate::session::{OFFERED_MAX, OfferedPages, Watched};
-use crate::take::sweep;
-use crate::take::watch;
+use crate::take::{sweep, watch};
 
 /// Between two looks at the sample.
 pub(super) const LOOK_NS: u64 = 50_000_000;
@@ -175,13 +174,15 @@ impl Monitor {
     /// watched anew. Where memory is short they are compressed instead.
     fn empty_staging(&mut self, active: &'static Active) {
         let agent = self.agent;
-        let is_short = || cost::total(agent) > cost::watermarks(agent.session()).high;
-        let mut reclaimer = self.take_reclaimer();
-        while !is_short() && agent.lock_core().staging.is_nearly_full() {
-            if !reclaimer.put_back_oldest(active) {
-                break;
-            }
+        let is_wanted = || {
+            cost::total(agent) <= cost::watermarks(agent.session()).high
+                && agent.lock_core().staging.is_nearly_full()
+        };
+        if !is_wanted() {
+            return;
         }
+        let mut reclaimer = self.take_reclaimer();
+        while reclaimer.put_back_oldest(active) && is_wanted() {}
         self.reclaimer = Some(reclaimer);
     }
 }
@@ -253,44 +254,37 @@ fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) -> 
             && core.regions.contains(&(address..address + PAGE_SIZE))
             && (!shares || active.kernel.is_exclusive(address))
     };
+    let now = time::monotonic_ns();
     let mut here = 0;
     for nth_page in 0..BLOCK_PAGES as usize {
         let page = first + nth_page as u64;
         let is_here = is_here(context.core, page);
-        note_look(context, nth, nth_page, page, is_here);
+        note_look(context, nth, page, is_here, now);
         here |= u8::from(is_here) << nth_page;
     }
-    let now = time::monotonic_ns();
+    let Some(block) = context.core.watch.block(nth) else { return Looked::All };
+    let put_back = block.watched() & here;
     let is_spent = budget.left_ns(now) == 0;
-    let mut due = match context.core.watch.block(nth) {
-        Some(block) if !is_spent => block.due(here, now),
-        _ => 0,
-    };
+    let mut due = if is_spent { 0 } else { block.due(here, now) };
     while due != 0 {
         let at = due.trailing_zeros();
         let pages = (due >> at).trailing_ones();
         let dealt_with = take(context, first + u64::from(at), pages as usize, budget);
         due &= !(((1u16 << dealt_with) - 1) << at) as u8;
     }
-    settle(context, first);
-    offer(context, nth, here);
+    settle(context, first, put_back, now);
+    offer(context, nth, here, now);
     if is_spent { Looked::Spent } else { Looked::All }
 }
 
 /// What a look has found of a page.
-fn note_look(
-    context: &mut Context<'_>,
-    nth: usize,
-    nth_page: usize,
-    page: PageNumber,
-    is_here: bool,
-) {
+fn note_look(context: &mut Context<'_>, nth: usize, page: PageNumber, is_here: bool, now: u64) {
     let Context { agent, active, .. } = *context;
-    let now = time::monotonic_ns();
     let is_there = is_here || sweep::is_out(active, context.core, page);
     let watch = &mut context.core.watch;
     let Some(block) = watch.block(nth) else { return };
-    let was_there = core::mem::replace(&mut block.pages[nth_page].is_there, is_there);
+    let state = &mut block.pages[(page % BLOCK_PAGES) as usize];
+    let was_there = core::mem::replace(&mut state.is_there, is_there);
     if is_here && !was_there {
         agent.session().watch.put(watch.event(Watched::Appeared, page, now, 0));
     }
@@ -310,11 +304,10 @@ fn take(context: &mut Context<'_>, first: PageNumber, pages: usize, budget: &mut
     (bytes / PAGE_SIZE).clamp(1, pages)
 }
 
-/// Pages that were put back, and could not be taken again, are watched no more.
-fn settle(context: &mut Context<'_>, first: PageNumber) {
+/// Pages that were put back, a bit each, and could not be taken again, are watched no more.
+fn settle(context: &mut Context<'_>, first: PageNumber, put_back: u8, now: u64) {
     let Context { agent, active, .. } = *context;
-    let now = time::monotonic_ns();
-    for page in first..first + BLOCK_PAGES {
+    for page in (0..BLOCK_PAGES).filter(|nth| put_back >> nth & 1 == 1).map(|nth| first + nth) {
         if !sweep::is_out(active, context.core, page) {
             watch::note_untouched(agent, &mut context.core.watch, page, now);
         }
@@ -323,9 +316,8 @@ fn settle(context: &mut Context<'_>, first: PageNumber) {
 
 /// Says where pages of the block are, in staging or `here` (a bit each), to whoever wants to know
 /// how small they become.
-fn offer(context: &mut Context<'_>, nth: usize, here: u8) {
+fn offer(context: &mut Context<'_>, nth: usize, here: u8, now: u64) {
     let Context { agent, active, .. } = *context;
-    let now = time::monotonic_ns();
     let Core { staging, watch, .. } = context.core;
     let process = watch.process();
     let Some(block) = watch.block(nth) else { return };
@@ -334,7 +326,7 @@ fn offer(context: &mut Context<'_>, nth: usize, here: u8) {
     }
     let first_page = block.number * BLOCK_PAGES;
     // What was just filled with zeros says nothing: not before some were taken.
-    if block.pages.iter().all(|page| page.taken_ns == 0) {
+    if block.watched() == 0 {
         return;
     }
     let addresses: [u64; OFFERED_MAX] = core::array::from_fn(|nth| {

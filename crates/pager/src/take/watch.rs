@@ -48,13 +48,18 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// Pages that are watched, a bit each.
+    pub(crate) fn watched(&self) -> u8 {
+        let bits = (0..).zip(&self.pages);
+        bits.map(|(nth, page)| u8::from(page.taken_ns > 0) << nth).sum()
+    }
+
     /// Which pages are to be taken now, of those that are `here`, a bit each: those that were
     /// watched and were put back, and where it is time those whose turn it is. Neighbours are
     /// alike, so a few of them at a time say how the block is used; and two of them that they are
     /// used together.
     pub(crate) fn due(&mut self, here: u8, now_ns: u64) -> u8 {
-        let bits = (0..).zip(&self.pages);
-        let watched: u8 = bits.map(|(nth, page)| u8::from(page.taken_ns > 0) << nth).sum();
+        let watched = self.watched();
         let put_back = here & watched;
         if now_ns < self.due_ns {
             return put_back;
@@ -219,6 +224,9 @@ pub(crate) fn note_untouched(agent: &Agent, watch: &mut Watch, page: PageNumber,
 /// The program is gone, with all its pages. Of one whose agent is just at work with them, and ends
 /// before it has done, nothing is told.
 pub(crate) fn tell_end(agent: &Agent) {
+    if agent.session().watch.slowdown_ppm().is_none() {
+        return;
+    }
     let mut core = None;
     for _ in 0..LOCK_TRIES {
         core = agent.core.try_lock();
