@@ -76,10 +76,8 @@ impl Default for Sampler {
 }
 
 /// A codec's time for a page. Nanoseconds.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct CodecTime {
-    /// Its name, as in [`codecs`].
-    pub codec: String,
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct CodecTimes {
     /// To compress a page, those included that do not compress.
     pub compress_ns: f64,
     /// To make a page of its object again; 0 where no page became one.
@@ -142,9 +140,9 @@ impl Sampler {
     }
 
     /// Measures each codec's time over these pages, of which the same-filled ones do not count: the
-    /// fastest of several rounds, as others use the processor too. `auto-dense` is what compressing
-    /// once more takes, and what its objects take to be read.
-    pub fn time(&mut self, pages: &[Page], rounds: u32) -> Vec<CodecTime> {
+    /// fastest of several rounds, as others use the processor too. In the order of [`codecs`].
+    /// `auto-dense` is what compressing once more takes, and what its objects take to be read.
+    pub fn time(&mut self, pages: &[Page], rounds: u32) -> Vec<(String, CodecTimes)> {
         let pages: Vec<&Page> = pages.iter().filter(|page| same_filled(page).is_none()).collect();
         let names = codecs().into_iter();
         self.codecs.with_dependent_mut(|_, codecs| {
@@ -154,7 +152,7 @@ impl Sampler {
                 let measured = (0..rounds.max(1)).map(|_| codecs.time(nth, objective, &pages));
                 let fastest = measured.reduce(|[a, b], [c, d]| [a.min(c), b.min(d)]);
                 let [compress_ns, decompress_ns] = fastest.unwrap_or_default();
-                CodecTime { codec, compress_ns, decompress_ns }
+                (codec, CodecTimes { compress_ns, decompress_ns })
             };
             names.zip(each).map(time).collect()
         })
@@ -332,12 +330,12 @@ mod tests {
     fn times_are_those_of_pages_with_objects() {
         let pages = pages(20);
         let times = Sampler::new().time(&pages, 2);
-        let names: Vec<_> = times.iter().map(|time| time.codec.clone()).collect();
+        let names: Vec<_> = times.iter().map(|(codec, _)| codec.clone()).collect();
         assert_eq!(names, codecs());
-        assert!(times.iter().all(|time| time.compress_ns > 0.0));
+        assert!(times.iter().all(|(_, time)| time.compress_ns > 0.0));
         // Some codecs make no object of any of these pages.
-        assert!(times[..4].iter().all(|time| time.decompress_ns > 0.0));
+        assert!(times[..4].iter().all(|(_, time)| time.decompress_ns > 0.0));
         let none = Sampler::new().time(&pages[..1], 1);
-        assert!(none.iter().all(|time| (time.compress_ns, time.decompress_ns) == (0.0, 0.0)));
+        assert!(none.iter().all(|(_, time)| (time.compress_ns, time.decompress_ns) == (0.0, 0.0)));
     }
 }

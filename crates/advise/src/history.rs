@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::advice::{Advice, CANNOT_HOLD_MAX, Row};
+use crate::machine::Spread;
 
 /// Up to this multiple of the run with all memory, errors are counted by themselves.
 const SLOW: f64 = 2.0;
@@ -193,11 +194,11 @@ pub struct Share {
 
 impl Error {
     fn of(errors: impl Iterator<Item = f64>) -> Error {
-        let mut errors: Vec<f64> = errors.map(f64::abs).collect();
-        errors.sort_by(f64::total_cmp);
+        let errors: Vec<f64> = errors.map(f64::abs).collect();
         let count = errors.len();
-        let median = (count > 0).then(|| (errors[(count - 1) / 2] + errors[count / 2]) / 2.0);
-        Error { count, median, worst: errors.last().copied() }
+        let spread = (count > 0).then(|| Spread::of(errors));
+        let (median, worst) = (spread.map(|of| of.median), spread.map(|of| of.high));
+        Error { count, median, worst }
     }
 }
 

@@ -26,3 +26,10 @@ pub mod page_trace;
 pub mod program;
 pub mod progress;
 pub mod simulation;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is behind these locks is whole at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

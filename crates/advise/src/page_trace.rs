@@ -4,11 +4,12 @@
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use ramfold_launch::{SeenPages, WatchOutcome, output_file};
 use ramfold_trace::recorded::{AddressSpace, Header, Writer};
 
+use crate::lock;
 use crate::observation::BLOCK_PAGES;
 use crate::program::trace_event;
 
@@ -43,7 +44,7 @@ impl PageTrace {
     /// Notes what was seen. Content of pages is not in a trace.
     pub fn note(&self, seen: &SeenPages) {
         let SeenPages::Event(event) = *seen else { return };
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = lock(&self.written);
         if let Ok(writer) = &mut *written
             && let Err(error) = writer.write(trace_event(event))
         {
@@ -56,7 +57,7 @@ impl PageTrace {
     /// # Errors
     /// When it could not be written.
     pub fn end(&self, outcome: WatchOutcome) -> io::Result<u64> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = lock(&self.written);
         let ended = Err(io::Error::other("it has ended"));
         let writer = std::mem::replace(&mut *written, ended)?;
         let lost = u32::try_from(outcome.lost).unwrap_or(u32::MAX);

@@ -1,23 +1,23 @@
 //! Observes a program from its start on: the agent is in its processes, and watches a sample of
 //! their pages ([`ramfold_launch::Launch::watch_pages`]).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use ramfold_codec::Page;
 use ramfold_launch::{
     Ended, Launch, Message, PageContent, PageEvent, Run, SeenPages, StartError, WaitError,
     WatchOutcome, Watched,
 };
-use ramfold_model::{PROCESS_PAGE_BITS, PageNumber};
+use ramfold_model::page_of_process;
 use ramfold_trace::PAGE_SIZE;
 use ramfold_trace::recorded::{Event, What};
 
-use crate::contents::{self, Sampler};
-use crate::measure;
-use crate::observation::{BLOCK_PAGES, Contents, Observation, Size, Subject, WholeRun};
+use crate::lock;
+use crate::measure::random::Random;
+use crate::measure::{self, Raw};
+use crate::observation::{BLOCK_PAGES, Observation, Size, Subject, WholeRun};
 
 /// Between two looks at how much memory the program has.
 const LOOK: Duration = Duration::from_millis(20);
@@ -44,11 +44,6 @@ pub enum Error {
     Without(String),
 }
 
-/// The page as traces number it.
-fn page_of(process: u32, page: u64) -> PageNumber {
-    u64::from(process) << PROCESS_PAGE_BITS | page
-}
-
 /// As traces have it.
 pub fn trace_event(seen: PageEvent) -> Event {
     let PageEvent { process, page, time_us, watched_us, what } = seen;
@@ -59,22 +54,33 @@ pub fn trace_event(seen: PageEvent) -> Event {
         Watched::Untouched => What::Untouched { watched_us },
         Watched::Ended => What::Ended,
     };
-    Event { time_us, page: page_of(process, page), what }
+    Event { time_us, page: page_of_process(process.into(), page), what }
 }
 
 /// What was seen so far.
-#[derive(Default)]
 struct Seen {
     events: Vec<Event>,
-    blocks: Vec<PageContent>,
+    blocks: Vec<Raw>,
     /// Blocks that were offered, kept or not.
     offered: u64,
+    random: Random,
     outcome: Option<WatchOutcome>,
     /// Why there is no agent.
     without: Option<String>,
 }
 
 impl Seen {
+    fn new() -> Seen {
+        Seen {
+            events: Vec::new(),
+            blocks: Vec::new(),
+            offered: 0,
+            random: Random::new(),
+            outcome: None,
+            without: None,
+        }
+    }
+
     fn note(&mut self, seen: SeenPages) {
         match seen {
             SeenPages::Event(event) => self.events.push(trace_event(event)),
@@ -84,25 +90,18 @@ impl Seen {
 
     /// Each block that is offered is kept with the same chance.
     fn keep(&mut self, content: PageContent) {
+        let PageContent { process, first_page, time_us, pages } = content;
+        let first_page = page_of_process(process.into(), first_page);
+        let raw = Raw { first_page, at_s: time_us as f64 / 1e6, pages };
         self.offered += 1;
         if self.blocks.len() < BLOCKS_MAX {
-            return self.blocks.push(content);
+            return self.blocks.push(raw);
         }
-        let place = scattered(self.offered) % self.offered;
+        let place = self.random.below(self.offered);
         if let Some(kept) = self.blocks.get_mut(place as usize) {
-            *kept = content;
+            *kept = raw;
         }
     }
-}
-
-/// A number that looks drawn at random.
-fn scattered(number: u64) -> u64 {
-    let bits = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (bits ^ bits >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 16
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs a program and observes it until it ends. `launch` has all about it but the watching and
@@ -118,7 +117,7 @@ pub fn observe(
     on_message: impl Fn(Message) + Send + Sync + 'static,
     started: impl FnOnce(&Arc<Run>),
 ) -> Result<(Observation, Ended), Error> {
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(Seen::new()));
     launch.watch_pages(slowdown_ppm, {
         let seen = Arc::clone(&seen);
         move |pages| lock(&seen).note(pages)
@@ -135,8 +134,7 @@ pub fn observe(
             }
         }
     });
-    let machine = measure::own_machine()?;
-    let began_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let empty = measure::empty(Subject::Program(command), measure::own_machine()?);
     let processor_before = children_processor_s();
     let began = Instant::now();
     let run = Arc::new(launch.start()?);
@@ -146,7 +144,7 @@ pub fn observe(
     let processor_s = children_processor_s() - processor_before;
     let statistics = run.statistics();
     let observation_s = statistics.number("fault_ns_total").unwrap_or(0) as f64 / 1e9;
-    let mut seen = std::mem::take(&mut *lock(&seen));
+    let mut seen = std::mem::replace(&mut *lock(&seen), Seen::new());
     if let Some(reason) = seen.without {
         return Err(Error::Without(reason));
     }
@@ -156,18 +154,15 @@ pub fn observe(
     seen.events.sort_by_key(|event| event.time_us);
     let need_bytes = sizes.iter().map(|size| size.bytes).max().unwrap_or(0).max(1);
     let observation = Observation {
-        subject: Subject::Program(command),
-        machine,
-        began_s,
         seconds: wall_s,
         run: Some(WholeRun { wall_s, processor_s, observation_s }),
         need_bytes,
         sizes,
-        contents: compress(&seen.blocks),
-        windows: Vec::new(),
+        contents: measure::compressed(&seen.blocks, || true),
         one_in: outcome.one_in,
         not_seen: not_seen(outcome),
         events: seen.events,
+        ..empty
     };
     Ok((observation, ended))
 }
@@ -213,16 +208,6 @@ fn children_processor_s() -> f64 {
         let times = [usage.user_time(), usage.system_time()];
         times.iter().map(|time| time.num_microseconds() as f64 / 1e6).sum()
     })
-}
-
-fn compress(blocks: &[PageContent]) -> Contents {
-    let mut sampler = Sampler::new();
-    let block = |content: &PageContent| {
-        let pages: Vec<Page> = content.pages.iter().map(|(_, page)| **page).collect();
-        let first_page = page_of(content.process, content.first_page);
-        sampler.block(first_page, content.time_us as f64 / 1e6, &pages)
-    };
-    Contents { codecs: contents::codecs(), blocks: blocks.iter().map(block).collect() }
 }
 
 fn not_seen(outcome: WatchOutcome) -> Vec<String> {

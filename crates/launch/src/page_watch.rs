@@ -1,15 +1,13 @@
 //! What agents see of watched pages, handed on while the program runs.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ramfold_codec::{PAGE_SIZE, Page};
 use ramfold_session::{OfferedPages, PageEvent, Session};
-use ramfold_sys::{proc, time};
+use ramfold_sys::other_process::{OtherProcess, read_memory};
+use ramfold_sys::{Errno, proc, time};
 
 /// The ring in the session has room for seconds.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -34,8 +32,8 @@ pub struct PageContent {
     pub first_page: u64,
     /// When.
     pub time_us: u64,
-    /// Those that were read, by their place in the block.
-    pub pages: Vec<(usize, Box<Page>)>,
+    /// Those that were read, in their order.
+    pub pages: Vec<Page>,
 }
 
 /// How complete what was seen is.
@@ -74,7 +72,7 @@ pub(crate) fn keep(session: &Session, ended: &AtomicBool, on_pages: &OnPages) ->
             }
             // It has just ended, or what it had there is gone.
             Ok(_) => {}
-            Err(error) => lacks_content |= error.kind() == io::ErrorKind::PermissionDenied,
+            Err(errno) => lacks_content |= matches!(errno, Errno::ACCESS | Errno::PERM),
         });
         if area.waits() && waits_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             area.pass_over();
@@ -89,18 +87,18 @@ pub(crate) fn keep(session: &Session, ended: &AtomicBool, on_pages: &OnPages) ->
 }
 
 /// Reads what a process offers. It goes on meanwhile, so a page may be another by now.
-fn read(offered: &OfferedPages) -> io::Result<PageContent> {
+fn read(offered: &OfferedPages) -> Result<PageContent, Errno> {
     let &OfferedPages { pid, process, first_page, time_us, .. } = offered;
     let mut content = PageContent { process, first_page, time_us, pages: Vec::new() };
     // By its number it would be another process.
     if offered.pid_namespace != proc::pid_namespace() {
-        return Err(io::ErrorKind::PermissionDenied.into());
+        return Err(Errno::PERM);
     }
-    let memory = File::open(format!("/proc/{pid}/mem"))?;
-    for (nth, &address) in offered.addresses.iter().enumerate().filter(|(_, at)| **at > 0) {
-        let mut page = Box::new([0; PAGE_SIZE]);
-        if memory.read_exact_at(&mut page[..], address).is_ok() {
-            content.pages.push((nth, page));
+    let memory = OtherProcess::open(pid)?.memory()?;
+    for &address in offered.addresses.iter().filter(|&&address| address > 0) {
+        let mut page = [0; PAGE_SIZE];
+        if read_memory(&memory, address as usize, &mut page) == Ok(PAGE_SIZE) {
+            content.pages.push(page);
         }
     }
     Ok(content)

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 use ramfold_policy::memory::watch;
+pub use ramfold_policy::memory::watch::BLOCK_PAGES;
 
 pub mod curve;
 pub mod equations;
@@ -38,14 +39,20 @@ pub fn is_sampled(page: PageNumber, one_in: u64) -> bool {
     one_in <= 1 || hash(page).is_multiple_of(one_in)
 }
 
-/// Bits of a page's number within its process, where a trace has several.
-pub const PROCESS_PAGE_BITS: u32 = 44;
+/// Bits of a page's number within its process, where there are several: that of the process is in
+/// the bits from here on.
+pub const PROCESS_SHIFT: u32 = 44;
+
+/// The page as it is numbered where there are several processes.
+pub fn page_of_process(process: u64, page: PageNumber) -> PageNumber {
+    process << PROCESS_SHIFT | page
+}
 
 /// Whether a block of pages is among the one in `one_in`, a power of two, that agents watch: by the
-/// agents' own rule ([`ramfold_policy::memory::watch`]). Above [`PROCESS_PAGE_BITS`], less those of
+/// agents' own rule ([`ramfold_policy::memory::watch`]). Above [`PROCESS_SHIFT`], less those of
 /// a block's pages, a block's number has that of its process.
 pub fn is_block_sampled(block: u64, one_in: u32) -> bool {
-    let within = (1 << (PROCESS_PAGE_BITS - watch::BLOCK_PAGES.ilog2())) - 1;
+    let within = (1 << (PROCESS_SHIFT - BLOCK_PAGES.ilog2())) - 1;
     watch::is_sampled(block & within, one_in.max(1).ilog2())
 }
 

@@ -9,7 +9,7 @@ use crate::contents::AUTO_DENSE;
 use crate::machine::Costs;
 use crate::observation::Contents;
 
-const PAGE_BYTES: f64 = 4096.0;
+pub(super) const PAGE_BYTES: f64 = 4096.0;
 /// The codec that `--codec auto` begins with, by its name in a sample.
 pub(super) const AUTO: &str = "auto";
 

@@ -1,6 +1,5 @@
 //! What happens with a size of memory: the model's prediction, fed with what was measured.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,13 +12,14 @@ use ramfold_model::predict::{
 };
 use ramfold_model::simulate::watched::{Activity, Sampling};
 
-use super::codecs::{AUTO, CodecFigures, sizes};
+use super::codecs::{AUTO, PAGE_BYTES, sizes};
 use crate::contents::AUTO_DENSE;
-use crate::machine::{CodecTimes, Costs};
+use crate::contents::CodecTimes;
+use crate::lock;
+use crate::machine::Costs;
 use crate::observation::{BLOCK_PAGES, Observation, Subject};
 use crate::progress::Progress;
 
-const PAGE_BYTES: f64 = 4096.0;
 /// `auto` compresses once more what was out for so long.
 const RECOMPRESS_AFTER_S: f64 = 2.0;
 /// How far a curve of windows may be off, with a chance of 90 %, as a part of itself.
@@ -88,15 +88,11 @@ impl<'a> Forecaster<'a> {
     pub(super) fn new(
         observation: &Observation,
         machine: &'a Costs,
-        codecs: &BTreeMap<String, CodecFigures>,
         codec: &str,
         as_printed: bool,
     ) -> Option<Forecaster<'a>> {
         let contents = &observation.contents;
-        let sizes = sizes(contents, codec)?;
-        let zram = super::codecs::sizes(contents, ZRAM_CODEC)
-            .zip(machine.codecs.get(ZRAM_CODEC).copied())
-            .filter(|_| codecs.contains_key(ZRAM_CODEC));
+        let zram = sizes(contents, ZRAM_CODEC).zip(machine.codecs.get(ZRAM_CODEC).copied());
         let one_in = u64::from(observation.one_in.max(1));
         let end_us = (observation.seconds * 1e6) as u64;
         let activity = (!observation.events.is_empty()).then(|| {
@@ -108,7 +104,7 @@ impl<'a> Forecaster<'a> {
         Some(Forecaster {
             need_bytes: observation.need_bytes,
             machine,
-            sizes,
+            sizes: sizes(contents, codec)?,
             zram,
             has_times: observation.has_times(),
             overhead: overhead(&observation.subject),
@@ -154,7 +150,7 @@ impl<'a> Forecaster<'a> {
                         && let Some(&memory_bytes) = sizes.get(nth)
                     {
                         let forecast = self.forecast(memory_bytes);
-                        done.lock().unwrap_or_else(PoisonError::into_inner).push((nth, forecast));
+                        lock(&done).push((nth, forecast));
                         progress.add(1);
                     }
                 });
@@ -202,7 +198,7 @@ impl<'a> Forecaster<'a> {
                 write_s: disk.write_s,
                 objects: None,
             };
-            let decision = predict::decision(&input, memory_bytes, &swap);
+            let decision = predict::decision(&input, &prediction, &swap);
             forecast.swap = Some(decision.with_swap);
             let condition = if self.as_printed { decision.as_printed } else { decision.condition };
             // With nothing to bring back both sides are the same: nothing pays for nothing.

@@ -68,9 +68,9 @@ pub enum Error {
          {BLOCKS_MIN} blocks at least: {todo}"
     )]
     FewPages {
-        /// So many pages.
+        /// Pages of the sample.
         pages: usize,
-        /// In so many blocks.
+        /// Blocks that they are in.
         blocks: usize,
         /// What helps.
         todo: &'static str,
@@ -78,7 +78,7 @@ pub enum Error {
     /// It was looked at for too short a time.
     #[error("{seconds:.2} s were observed, and advice needs {SECONDS_MIN} s at least: {todo}")]
     Short {
-        /// So long.
+        /// How long it was observed.
         seconds: f64,
         /// What helps.
         todo: &'static str,
@@ -194,7 +194,7 @@ pub fn advise(
     let codec = &question.codec;
     let codecs = codecs::figures(&observation.contents, costs);
     let as_printed = question.as_printed;
-    let forecaster = Forecaster::new(observation, costs, &codecs, codec, as_printed);
+    let forecaster = Forecaster::new(observation, costs, codec, as_printed);
     let forecaster = forecaster.ok_or_else(|| Error::Codec {
         codec: codec.clone(),
         known: observation.contents.codecs.join(", "),

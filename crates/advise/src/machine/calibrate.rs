@@ -4,12 +4,13 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ramfold_launch::{Launch, Message, Run, Size, StartError, WaitError};
 
 use super::workload::Kind;
 use super::{PageCost, Spread};
+use crate::lock;
 use crate::progress::Progress;
 
 /// Memory of the workload.
@@ -157,10 +158,6 @@ impl Heard {
             message => self.said += &format!(": {message}"),
         }
     }
-}
-
-fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The pages that a kind's cost is by.

@@ -2,36 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::workload::Content;
-use crate::contents::Sampler;
+use crate::contents::{CodecTimes, Sampler};
 
 /// Rounds, of which the fastest counts.
 const ROUNDS: u32 = 3;
 /// Pages of a round.
 const PAGES: usize = 64;
 
-/// What a codec takes for a page.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CodecTimes {
-    /// To compress it.
-    pub compress_ns: f64,
-    /// To decompress it.
-    pub decompress_ns: f64,
-}
-
 /// Measures all codecs.
 pub(super) fn measure() -> BTreeMap<String, CodecTimes> {
     let content = Content::new();
     let pages: Vec<_> = content.pages().take(PAGES).copied().collect();
-    let times = Sampler::new().time(&pages, ROUNDS).into_iter();
-    times
-        .map(|time| {
-            let (compress_ns, decompress_ns) = (time.compress_ns, time.decompress_ns);
-            (time.codec, CodecTimes { compress_ns, decompress_ns })
-        })
-        .collect()
+    Sampler::new().time(&pages, ROUNDS).into_iter().collect()
 }
 
 #[cfg(test)]

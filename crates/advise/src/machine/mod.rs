@@ -2,29 +2,29 @@
 //!
 //! A small workload runs under the agent, with a cap and without in turns, and what it takes longer
 //! by is what its faults cost ([`workload`], `calibrate`). Codecs and a disk are measured beside
-//! ([`codecs`], `disk`). That takes a few seconds, so it is kept in the user's cache folder
+//! (`codecs`, `disk`). That takes a few seconds, so it is kept in the user's cache folder
 //! (`kept`) for as long as the kernel, the number of processors and the version of ramfold are the
 //! same.
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
 
 mod calibrate;
-pub mod codecs;
+mod codecs;
 mod disk;
 mod kept;
 pub mod workload;
 
 pub use calibrate::{Error, Starter};
-pub use codecs::CodecTimes;
 pub use kept::usual_file;
 use workload::Kind;
 
+use crate::contents::CodecTimes;
+use crate::measure::kernel_release;
 use crate::progress::Progress;
 
 /// Times that each kind of fault is measured with a cap and without.
@@ -139,9 +139,8 @@ pub struct Key {
 impl Key {
     /// Here and now.
     pub fn of_this_machine() -> Key {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Key {
-            kernel: release.trim().to_owned(),
+            kernel: kernel_release().unwrap_or_default(),
             processors: thread::available_parallelism().map_or(1, usize::from),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
@@ -154,7 +153,7 @@ pub struct Request<'a> {
     pub starter: Starter<'a>,
     /// The file that they are kept in.
     pub file: Option<&'a Path>,
-    /// Whether they are measured anew though they are kept.
+    /// Whether they are measured again, even where kept ones are there.
     pub again: bool,
     /// A folder on the disk that swap or a spill file would be on.
     pub disk_folder: &'a Path,

@@ -61,7 +61,7 @@ pub fn run(kind: Kind, bytes: usize) -> io::Result<()> {
     content.fill(&mut memory);
     let pages = bytes / PAGE_SIZE;
     let mut random = Random(7);
-    // Until the memory is as it will be for long.
+    // What is timed begins in the steady state.
     match kind {
         Kind::Faults => touch_at_random(&mut memory, &mut random, pages),
         Kind::Stream => touch_all(&mut memory),

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
 use ramfold_codec::{PAGE_SIZE, Page};
+use ramfold_model::page_of_process;
 use ramfold_sys::Errno;
 use ramfold_sys::other_process::{AnonymousMapping, OtherProcess, read_memory};
 use ramfold_sys::pagemap::{PageRegion, Pagemap, Pages};
@@ -13,13 +14,11 @@ use super::random::Random;
 use super::{BLOCK_BYTES, Raw};
 use crate::observation::BLOCK_PAGES;
 
-/// Where the number of a process is in that of a page.
-pub(super) const PROCESS_SHIFT: u32 = 44;
 /// Random places of a mapping that are tried before the next page behind one of them is taken:
 /// most mappings are full.
 const TRIES: u32 = 32;
-/// Blocks that are looked for are so many times those that are found, at most: a small process has
-/// few, and what is read is not read again.
+/// Attempts to find a block, for each that is asked for: a small process has few, and none is read
+/// twice.
 const ATTEMPTS: usize = 4;
 
 /// A process, and the mappings that it had at the last look.
@@ -114,7 +113,7 @@ pub(super) fn sample(
         if let Some((address, pages)) = block(open, mapping, random)
             && seen.insert((nth, address))
         {
-            let first_page = source.number << PROCESS_SHIFT | (address / PAGE_SIZE) as u64;
+            let first_page = page_of_process(source.number, (address / PAGE_SIZE) as u64);
             raw.push(Raw { first_page, at_s, pages });
         }
     }

@@ -13,7 +13,7 @@ mod files;
 mod group;
 mod pages;
 mod process;
-mod random;
+pub(crate) mod random;
 mod rounds;
 mod watch;
 
@@ -41,7 +41,7 @@ pub use process::measure as process;
 pub struct Options {
     /// How long to look at what runs.
     pub duration: Duration,
-    /// When this is set, measuring ends, with what there is by then.
+    /// Set to end measuring early. What was measured by then is the result.
     pub interrupt: Arc<AtomicBool>,
 }
 
@@ -154,15 +154,15 @@ pub enum Error {
 }
 
 /// Pages that were read and not compressed yet.
-struct Raw {
-    first_page: u64,
-    at_s: f64,
-    pages: Vec<Page>,
+pub(crate) struct Raw {
+    pub(crate) first_page: u64,
+    pub(crate) at_s: f64,
+    pub(crate) pages: Vec<Page>,
 }
 
 /// Compresses what was read. What is interrupted ends with the part that is done, of which there
 /// is at least one block.
-fn compressed(raw: &[Raw], mut go_on: impl FnMut() -> bool) -> Contents {
+pub(crate) fn compressed(raw: &[Raw], mut go_on: impl FnMut() -> bool) -> Contents {
     let mut sampler = Sampler::new();
     let mut blocks: Vec<Block> = Vec::with_capacity(raw.len());
     for Raw { first_page, at_s, pages } in raw {
@@ -175,7 +175,7 @@ fn compressed(raw: &[Raw], mut go_on: impl FnMut() -> bool) -> Contents {
 }
 
 /// An observation that has nothing in it yet.
-fn empty(subject: Subject, machine: Machine) -> Observation {
+pub(crate) fn empty(subject: Subject, machine: Machine) -> Observation {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Observation {
         subject,
@@ -200,13 +200,19 @@ fn machine(processors: u32, limit_bytes: Option<u64>) -> Result<Machine, Error> 
         move |source| Error::Read { path, source }
     };
     let memory_bytes = cgroup::machine_memory_bytes().map_err(failed("/proc/meminfo"))?;
-    let release = "/proc/sys/kernel/osrelease";
-    let kernel = fs::read_to_string(release).map_err(failed(release))?.trim().to_owned();
+    let kernel = kernel_release().map_err(failed(RELEASE))?;
     Ok(Machine {
         processors: processors.max(1),
         memory_bytes: limit_bytes.map_or(memory_bytes, |limit| limit.min(memory_bytes)),
         kernel,
     })
+}
+
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// The kernel's release, as uname(1) says it.
+pub(crate) fn kernel_release() -> io::Result<String> {
+    Ok(fs::read_to_string(RELEASE)?.trim().to_owned())
 }
 
 /// That of this process, for what does not run.

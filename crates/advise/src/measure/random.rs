@@ -2,17 +2,18 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// xorshift64*, begun anew each time: two measurements have different samples.
-pub(super) struct Random(u64);
+/// Random numbers by xorshift64*. Each sequence begins at another place, so that two measurements
+/// have different samples.
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new() -> Random {
+    pub(crate) fn new() -> Random {
         // The standard library has a random number of the system's in each of these.
         Random(RandomState::new().hash_one(0) | 1)
     }
 
     /// A number below `end`, or 0.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

@@ -276,7 +276,7 @@ impl<'a> Watch<'a> {
         spent_s + self.look_s <= SHARE * self.duration.as_secs_f64()
     }
 
-    /// Reads blocks for a round of so many seconds.
+    /// Reads blocks at the beginning of a round, in proportion to its length in seconds.
     fn read_blocks(&mut self, seconds: f64) -> Result<(), Error> {
         let part = seconds / self.duration.as_secs_f64();
         let count = (BLOCKS * part).max(BLOCKS_MIN).round() as usize;

@@ -9,7 +9,7 @@ use ramfold_trace::recorded::Event;
 use serde::{Deserialize, Serialize};
 
 /// Pages that are sampled together: neighbours are alike, and streams go through them.
-pub const BLOCK_PAGES: u64 = 8;
+pub use ramfold_model::BLOCK_PAGES;
 
 /// What was looked at.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -45,7 +45,7 @@ pub const WHOLE_PAGES_MAX: u64 = 1 << 20;
 const SIZES_USUAL: u64 = 20;
 /// Accesses that go to the simulations together.
 const BATCH: usize = 1 << 16;
-/// After so many faults of the watched pages the rest of a run is thought to be alike.
+/// Faults of the watched pages that are simulated. Behind them the run is taken to go on alike.
 const FAULTS_MAX: u64 = 2_000_000;
 /// Batches that may wait for a slow simulation.
 const BATCHES_WAITING: usize = 4;

@@ -21,7 +21,7 @@ const STREAMED_SHARE: f64 = 1.0 / 16.0 + 1.0 / 64.0;
 /// More pages than there can be.
 pub(super) const PAGES_MAX: f64 = (1u64 << 52) as f64;
 
-/// What ramfold's policy brings back with so many pages resident under a cap, by the curve of LRU.
+/// Faults of ramfold's policy by resident pages under a cap, from the curve of LRU.
 pub(super) fn faults(curve: &MissCurve, resident: f64, cap_pages: f64) -> f64 {
     let kept = (resident - STREAMED_SHARE * cap_pages).max(0.0);
     convex(curve).faults(kept).min(curve.faults(resident)).max(0.0)

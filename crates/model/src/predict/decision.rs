@@ -5,7 +5,7 @@
 //! part of the memory holds objects, and nothing is on the device. So what becomes slower are the
 //! hits in memory that the pool takes the room of, and each access to the device is spared.
 
-use super::{Input, Outcome, Sizes, around, counts};
+use super::{Input, Outcome, Prediction, Sizes, around, counts};
 use crate::curve::Estimate;
 use crate::equations::{Condition, Counts, Level, Printed, Times};
 use crate::simulate::program::{Overhead, PageSizes};
@@ -44,10 +44,10 @@ impl Decision {
     }
 }
 
-/// Weighs ramfold against a device at a size of memory.
-pub fn decision(input: &Input<'_>, memory_bytes: u64, swap: &Swap<'_>) -> Decision {
-    let with = counts(input, memory_bytes);
-    let without = swapped_counts(input, memory_bytes, swap);
+/// Weighs ramfold, as it was predicted from the same input, against a device.
+pub fn decision(input: &Input<'_>, prediction: &Prediction, swap: &Swap<'_>) -> Decision {
+    let with = prediction.counts;
+    let without = swapped_counts(input, prediction.memory_bytes, swap);
     let costs = input.costs;
     let back = with.pages_back();
     let hit_s = if back > 0.0 { super::waited_s(&costs, &with) / back } else { costs.fault_s };

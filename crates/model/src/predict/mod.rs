@@ -43,9 +43,9 @@ pub const MODEL_ERROR_POOL: f64 = 0.05;
 /// Of the run time, what is never known better: two runs of the same program differ by it.
 pub const RUN_ERROR: f64 = 0.01;
 
-/// Of a figure that may be so many times as great nothing is known.
+/// The greatest relative error of a curve. With a greater one nothing is known.
 const ERROR_MAX: f64 = 100.0;
-/// After so many faults of the sampled pages a simulation ends: some tenths of a second.
+/// Faults of the sampled pages that are simulated at most, which takes some tenths of a second.
 const FAULTS_MAX: u64 = 200_000;
 /// Parts of the sample that are left out, one at a time.
 const GROUPS: u64 = 6;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::ratio::Blocks;
 use crate::simulate::program::PageSizes;
-use crate::simulate::watched::PROCESS_SHIFT;
-use crate::{PageNumber, hash};
+use crate::{PROCESS_SHIFT, PageNumber, hash};
 
 /// Neighbouring pages whose content was compressed.
 #[derive(Clone, Debug, PartialEq)]

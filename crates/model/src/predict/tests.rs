@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::PageNumber;
 use crate::curve::{Point, SampledCurve};
 use crate::equations::Condition;
 use crate::hash;
@@ -8,7 +9,6 @@ use crate::reuse::{Histogram, StackDistances};
 use crate::simulate::Tally;
 use crate::simulate::memory::Memory;
 use crate::simulate::watched::{Event, Sampling, What};
-use crate::{PageNumber, simulate};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -108,7 +108,7 @@ fn a_program_that_uses_a_part_fits_less_memory() {
     assert!(half.slowdown.value < 1.1 && half.pages_back.value > 2000.0, "{half:?}");
     assert_eq!(half.chance_not_held, Some(0.0));
     assert!(half.slowdown.high - half.slowdown.low < 0.3, "{half:?}");
-    // What is resident, the pool and tables are what there is, less what is kept free.
+    // Resident pages, pool and tables together are the memory less what is kept free.
     let used = half.resident_bytes + half.pool_bytes.value + half.table_bytes;
     assert!((26e6..34e6).contains(&used), "{used} {half:?}");
     // The hot part does not fit any more.
@@ -133,7 +133,7 @@ fn sizes_are_those_of_the_nearest_block() {
         first_page,
         pages: (0..8).map(|page| PageSizes::alike(bytes + page)).collect(),
     };
-    let other = 5 << simulate::watched::PROCESS_SHIFT;
+    let other = 5 << crate::PROCESS_SHIFT;
     let sizes = Sizes::new([block(800, 100), block(8000, 200), block(other, 300)]);
     assert_eq!(sizes.of(803).first, 103);
     assert_eq!(sizes.of(8007).first, 207);
@@ -142,7 +142,7 @@ fn sizes_are_those_of_the_nearest_block() {
     assert!((200..208).contains(&sizes.of(7000).first));
     assert!((300..308).contains(&sizes.of(other | 99_999).first));
     // Of a process of which nothing was sampled: any.
-    let unknown = 9 << simulate::watched::PROCESS_SHIFT;
+    let unknown = 9 << crate::PROCESS_SHIFT;
     let hundreds: std::collections::HashSet<u16> =
         (0..100).map(|page| sizes.of(unknown | page).first / 100).collect();
     assert_eq!(hundreds.len(), 3);
@@ -270,9 +270,9 @@ fn compression_pays_against_a_disk_and_not_against_faster_memory() {
     let sizes = blocks(|_| 1000);
     let input = input(Use::Watched(&activity), &sizes);
     let disk = |read_s| Swap { read_s, write_s: 0.0, objects: None };
-    let slow = decision(&input, 16 << 20, &disk(1e-3));
+    let slow = decision(&input, &at(&input, 16 << 20), &disk(1e-3));
     assert!(slow.pays() && slow.with_ramfold < slow.with_swap, "{slow:?}");
-    let fast = decision(&input, 16 << 20, &disk(0.5e-6));
+    let fast = decision(&input, &at(&input, 16 << 20), &disk(0.5e-6));
     assert!(!fast.pays() && fast.with_ramfold > fast.with_swap, "{fast:?}");
     assert!(slow.as_printed.is_some_and(|condition: Condition| condition.holds()), "{slow:?}");
     // zram's objects take the same room: what differs is the time of a fault.
@@ -318,7 +318,7 @@ proptest! {
         assert_sound(&predict(&input, &memory));
         let swap = Swap { read_s: 1e-4, write_s: f64::NAN, objects: None };
         for &bytes in &memory {
-            let decision = decision(&input, bytes, &swap);
+            let decision = decision(&input, &at(&input, bytes), &swap);
             prop_assert!(decision.with_ramfold.is_finite() && decision.with_swap.is_finite());
         }
     }

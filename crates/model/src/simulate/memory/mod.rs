@@ -28,12 +28,10 @@ use ramfold_policy::memory::watermarks::Watermarks;
 pub use self::objects::{Alike, Fit, Objects};
 use self::take::{BATCH_PAGES, BATCH_SHARE, Step, Sweep};
 use super::{Access, Policy};
-use crate::PageNumber;
+use crate::{BLOCK_PAGES, PageNumber};
 
 /// A stream of a miniature that has not gone on for so many faults is over.
 const STREAM_FAULTS_SAMPLED: u32 = 64;
-/// Pages of a block that is sampled.
-const STRIDE_MAX_SAMPLED: i64 = 8;
 /// Of more pages than this none stands for the others.
 const ONE_IN_MAX: f64 = 4_294_967_296.0;
 /// Reclaim that rests is tried again when the program has grown by as much as the cap / this, as
@@ -311,7 +309,7 @@ impl<O: Objects> Memory<O> {
         let window = self.streams.window_at(page);
         // The few pages of a miniature are at the same distance from each other by chance, and are
         // not where they seem to be beyond their block.
-        let is_chance = self.one_in > 1.0 && window.stride.abs() >= STRIDE_MAX_SAMPLED;
+        let is_chance = self.one_in > 1.0 && window.stride.unsigned_abs() >= BLOCK_PAGES;
         if window.pages == 1 || is_chance {
             self.bring(page, false);
             self.streams.note_brought(1, 0);

@@ -1,6 +1,6 @@
 //! How small pages become, and for what they are compressed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use ramfold_codec::{Objective, PAGE_SIZE};
 use ramfold_policy::memory::objective::{Objectives, Outcome};
@@ -78,7 +78,7 @@ pub(super) struct Contents<'a> {
     objectives: Objectives,
     objective: Objective,
     /// Objects that were compressed for density.
-    dense: HashMap<PageNumber, ()>,
+    dense: HashSet<PageNumber>,
     /// What was compressed at first: when, in the order of time. Some have come back since.
     stored: VecDeque<(u64, PageNumber)>,
     stored_us: HashMap<PageNumber, u64>,
@@ -105,7 +105,7 @@ impl<'a> Contents<'a> {
             times,
             objectives,
             objective: Objective::Speed,
-            dense: HashMap::new(),
+            dense: HashSet::new(),
             stored: VecDeque::new(),
             stored_us: HashMap::new(),
             clock_us: 0,
@@ -174,7 +174,7 @@ impl Objects for Contents<'_> {
             return Fit::Stays;
         }
         if is_dense {
-            self.dense.insert(page, ());
+            self.dense.insert(page);
         } else if sizes.dense < sizes.first && self.times.recompress_after_s.is_some() {
             self.stored.push_back((self.clock_us, page));
             self.stored_us.insert(page, self.clock_us);
@@ -189,7 +189,7 @@ impl Objects for Contents<'_> {
     fn note_back(&mut self, page: PageNumber) {
         self.moves.push((page, false));
         self.stored_us.remove(&page);
-        if self.dense.remove(&page).is_some() {
+        if self.dense.remove(&page) {
             self.dense_back += 1;
         }
     }
@@ -239,7 +239,7 @@ pub(super) fn recompress(memory: &mut Memory<Contents<'_>>, clock_us: u64, outru
             memory.charged(page).is_some_and(|first| dense + RECOMPRESSED_BYTES_MIN <= first);
         if is_smaller {
             memory.recharge(page, dense);
-            memory.objects_mut().dense.insert(page, ());
+            memory.objects_mut().dense.insert(page);
         }
     }
     // What is not used now is not saved for later.

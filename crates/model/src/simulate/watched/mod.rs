@@ -28,12 +28,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use self::rates::Rates;
 use self::timeline::{Interval, Kind};
-use crate::{PageNumber, hash};
-
-/// Pages that are alike, as neighbours are.
-const BLOCK_PAGES: u64 = 8;
-/// Bits of a page's number from which on it says of which process it is.
-pub const PROCESS_SHIFT: u32 = 44;
+use crate::{BLOCK_PAGES, PROCESS_SHIFT, PageNumber, hash, page_of_process};
 
 /// In the number of a page that was given back and has come again.
 const AGAIN: PageNumber = 1 << 63;
@@ -99,7 +94,7 @@ impl Sampling {
         }
         let (process, within) = (page >> PROCESS_SHIFT, page & ((1 << PROCESS_SHIFT) - 1));
         let group = within / self.block_pages / self.one_in.max(1);
-        process << PROCESS_SHIFT | (group * self.block_pages + within % self.block_pages)
+        page_of_process(process, group * self.block_pages + within % self.block_pages)
     }
 }
 

@@ -17,9 +17,8 @@
 //! Where all touches follow each other at multiples of one distance, and that is not shorter than
 //! the watches, it is that of the passes.
 
-use super::BLOCK_PAGES;
 use super::timeline::{Interval, Kind};
-use crate::PageNumber;
+use crate::{BLOCK_PAGES, PageNumber};
 
 /// Neighbours are touched together when the one follows the other within this part of the time that
 /// watches last.
@@ -49,7 +48,6 @@ pub(super) type Place = (PageNumber, (u32, u32));
 /// Finds pages that are gone over together, and says so in their intervals. `places`: in the order
 /// of pages.
 pub(super) fn find(places: &[Place], intervals: &mut [Interval], end_us: u64) {
-    let mut passes: Vec<&[Place]> = Vec::new();
     let mut groups: Vec<(usize, usize)> = Vec::new();
     let mut first = 0;
     for block in places.chunk_by(|one, other| one.0 / BLOCK_PAGES == other.0 / BLOCK_PAGES) {
@@ -66,8 +64,8 @@ pub(super) fn find(places: &[Place], intervals: &mut [Interval], end_us: u64) {
         }
         first = last;
     }
-    passes.extend(groups.iter().map(|&(first, last)| &places[first..last]));
-    for pages in passes {
+    for (first, last) in groups {
+        let pages = &places[first..last];
         let epochs = Epochs::of(pages, intervals, end_us);
         for (nth, &(_, (start, end))) in pages.iter().enumerate() {
             let place = nth as f64 / pages.len() as f64;

@@ -11,9 +11,8 @@
 //! a time that is distributed exponentially is less than that of its mean by Euler's constant, with
 //! a variance of pi^2 / 6.
 
-use super::BLOCK_PAGES;
 use super::timeline::Watch;
-use crate::PageNumber;
+use crate::{BLOCK_PAGES, PageNumber};
 
 /// Watches so far away in time count half.
 const NEAR_US: f64 = 100_000.0;
