@@ -242,6 +242,7 @@ impl<'a> Watch<'a> {
         // Each page was forgotten at some moment of this, and is looked at in the same order.
         let began = forget_began + forget_began.elapsed() / 2;
         let mut looks = Vec::new();
+        let mut looked_for = Vec::new();
         let mut end = End::Time;
         for (nth, &seconds) in round.iter().enumerate() {
             end = self.sleep_until(began + Duration::from_secs_f64(seconds));
@@ -260,13 +261,15 @@ impl<'a> Watch<'a> {
                 } else {
                     let at = look_began + look_began.elapsed() / 2;
                     looks.push(((at - began).as_secs_f64(), touched / PAGE_SIZE as f64));
+                    looked_for.push(seconds);
                 }
             }
             if end != End::Time {
                 break;
             }
         }
-        self.windows.extend(rounds::windows(round, &looks));
+        // A look that could not be afforded has no window: pages are not touched evenly.
+        self.windows.extend(rounds::windows(&looked_for, &looks));
         Ok(end)
     }
 
