@@ -11,6 +11,7 @@ mod picture;
 mod progress_line;
 mod say;
 mod size;
+mod table;
 
 use clap::{CommandFactory, Parser, Subcommand};
 

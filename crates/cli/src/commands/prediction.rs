@@ -7,8 +7,6 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use ramfold_advise::advice::{Advice, Question};
 use ramfold_advise::history::{self, Actual, Entry, Predicted};
 use ramfold_advise::observation::{Subject, file};
@@ -17,6 +15,7 @@ use rustix::process::Signal;
 
 use crate::commands::advise;
 use crate::say::say;
+use crate::table::{self, align_figures};
 
 const MIB: f64 = (1 << 20) as f64;
 /// A cap that is passed by a larger part of it was not held: a control group would have a limit so
@@ -122,10 +121,8 @@ fn printed(path: &Path) -> anyhow::Result<Option<Advice>> {
 
 fn table(entry: &Entry) -> String {
     let Entry { predicted, actual, .. } = entry;
-    let mut table = Table::new();
-    table.load_preset(NOTHING);
     let title = format!("with {:.0} MiB", entry.memory_bytes as f64 / MIB);
-    table.set_header([&title, "predicted", "(90 %)", "actual", "error"]);
+    let mut table = table::table([&title, "predicted", "(90 %)", "actual", "error"]);
     let interval = |factor: f64| match (predicted.slowdown_low, predicted.slowdown_high) {
         (Some(low), Some(high)) => format!("{:.2}-{:.2}", low * factor, high * factor),
         _ => String::new(),
@@ -169,8 +166,6 @@ fn table(entry: &Entry) -> String {
         if actual.held { "yes" } else { "no" }.to_owned(),
         String::new(),
     ]);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_figures(&mut table, 1);
     format!("ramfold: predicted and actual\n{table}")
 }

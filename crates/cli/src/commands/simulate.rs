@@ -5,14 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use ramfold_advise::simulation::{self, Outcome, PolicyName, Report, Request};
 use ramfold_plot::Panel;
 use ramfold_trace::Format;
 
 use crate::progress_line;
 use crate::size::Size;
+use crate::table::{align_figures, table};
 
 const PAGE_SIZE: u64 = ramfold_trace::PAGE_SIZE;
 const MIB: f64 = (1 << 20) as f64;
@@ -164,8 +163,6 @@ fn print(report: &Report) {
         println!("with ahead: pages that come, those that are read ahead too, for each access");
     }
     println!();
-    let mut table = Table::new();
-    table.load_preset(NOTHING);
     let names = rows.first().map_or(&[][..], |row| &row.policies[..]);
     let mut headings = vec!["memory MiB".to_owned(), "of pages".to_owned()];
     for outcome in names {
@@ -175,7 +172,7 @@ fn print(report: &Report) {
         }
     }
     headings.push("lru by sample".to_owned());
-    table.set_header(headings);
+    let mut table = table(headings);
     for row in rows {
         let part = row.memory_bytes as f64 / (pages * PAGE_SIZE) as f64;
         let mut cells =
@@ -191,9 +188,7 @@ fn print(report: &Report) {
         cells.push(format!("{} ({:.1}-{:.1})", percent(value), low * 100.0, high * 100.0));
         table.add_row(cells);
     }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_figures(&mut table, 0);
     println!("{table}");
 }
 

@@ -1,9 +1,9 @@
 //! `ramfold advise --score`: how right predictions were.
 
 use anyhow::{Context, bail};
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use ramfold_advise::history::{self, Error, Score, Share};
+
+use crate::table::{align_figures, table};
 
 /// Prints the score of the history.
 ///
@@ -28,41 +28,31 @@ pub(super) fn print(json: bool) -> anyhow::Result<()> {
         println!("`ramfold run --prediction FILE` compares a run with what was predicted of it");
         return Ok(());
     }
-    let mut table = Table::new();
-    table.load_preset(NOTHING);
-    table.set_header(["predicted", "runs", "median error", "worst"]);
+    let mut errors = table(["predicted", "runs", "median error", "worst"]);
     for (what, error) in [
         ("run time, below 2 times", score.time_below_2),
         ("run time, beyond", score.time_beyond_2),
         ("greatest pool", score.pool),
     ] {
         let Error { count, median, worst } = error;
-        table.add_row([what.to_owned(), count.to_string(), percent(median), percent(worst)]);
+        errors.add_row([what.to_owned(), count.to_string(), percent(median), percent(worst)]);
     }
-    align(&mut table);
-    println!("\n{table}\n");
-    let mut table = Table::new();
-    table.load_preset(NOTHING);
-    table.set_header(["said", "runs", "right"]);
+    align_figures(&mut errors, 1);
+    println!("\n{errors}\n");
+    let mut shares = table(["said", "runs", "right"]);
     for (what, share) in [
         ("the memory is enough, or is not", score.decisions),
         ("run time is within the 90 % interval", score.intervals),
         ("the cap is held, or is not", score.held),
     ] {
         let Share { count, right } = share;
-        table.add_row([what.to_owned(), count.to_string(), percent(right)]);
+        shares.add_row([what.to_owned(), count.to_string(), percent(right)]);
     }
-    align(&mut table);
-    println!("{table}");
+    align_figures(&mut shares, 1);
+    println!("{shares}");
     Ok(())
 }
 
 fn percent(part: Option<f64>) -> String {
     part.map_or_else(|| "-".to_owned(), |part| format!("{:.1} %", part * 100.0))
-}
-
-fn align(table: &mut Table) {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
 }

@@ -1,10 +1,11 @@
 //! Advice as a table, and in words.
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use ramfold_advise::advice::{Advice, CodecFigures, Row, quoted_line};
 use ramfold_advise::machine::{PageCost, Spread};
 use ramfold_advise::observation::Subject;
+
+use crate::table::{align_figures, table};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -76,8 +77,6 @@ fn print_costs(advice: &Advice) {
 }
 
 fn rows(advice: &Advice) -> Table {
-    let mut table = Table::new();
-    table.load_preset(NOTHING);
     let has = |figure: fn(&Row) -> bool| advice.rows.iter().any(figure);
     let has_times = advice.has_times();
     let has_zram = has(|row| row.zram_slowdown.is_some());
@@ -93,7 +92,7 @@ fn rows(advice: &Advice) -> Table {
     if has_swap {
         headings.extend(["swap", "pays"]);
     }
-    table.set_header(headings);
+    let mut table = table(headings);
     for row in &advice.rows {
         let mib = |bytes: u64| format!("{:.1}", bytes as f64 / MIB);
         let mut cells = vec![
@@ -122,9 +121,7 @@ fn rows(advice: &Advice) -> Table {
         }
         table.add_row(cells);
     }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_figures(&mut table, 0);
     table
 }
 
