@@ -64,12 +64,21 @@ impl<'a> Flags<'a> {
 /// Reads all mappings and hands each to `f`. `buffer` must hold the longest line; paths that do
 /// not fit are cut.
 ///
+/// The ranges ascend and have no address in common. The kernel shows what it finds behind the end
+/// of the mapping before: what becomes one with that mapping meanwhile is shown as the whole, of
+/// which only the new part is handed on.
+///
 /// # Errors
 /// What open(2) and read(2) say of `/proc/self/maps`.
 pub fn for_each(buffer: &mut [u8], mut f: impl FnMut(&Mapping<'_>)) -> Result<(), Errno> {
+    let mut end = 0;
     for_each_line(opened(c"/proc/self/maps")?, buffer, |line| {
-        if let Some(mapping) = parse(line) {
-            f(&mapping);
+        if let Some(mut mapping) = parse(line) {
+            mapping.range.start = mapping.range.start.max(end);
+            if !mapping.range.is_empty() {
+                end = mapping.range.end;
+                f(&mapping);
+            }
         }
     })
 }
@@ -285,6 +294,47 @@ mod tests {
         let code = maps.at(one_mapping_is_asked_for as *const () as usize).unwrap().unwrap();
         assert!(code.executable && code.inode != 0 && !code.is_private_anonymous());
         assert_eq!(maps.at(0), Ok(None));
+    }
+
+    #[test]
+    fn mappings_that_become_one_meanwhile_are_seen_once() {
+        let pages = 64;
+        let memory = Reservation::new(pages * crate::PAGE_SIZE).unwrap();
+        memory.commit(0, memory.len()).unwrap();
+        let range = memory.as_ptr() as usize..memory.as_ptr() as usize + memory.len();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The pages become mappings of their own, and then one again.
+                let protect = |page: usize, access| {
+                    let at = (range.start + page * crate::PAGE_SIZE) as *mut _;
+                    // SAFETY: memory of our own that holds nothing.
+                    unsafe { rustix::mm::mprotect(at, crate::PAGE_SIZE, access) }.unwrap();
+                };
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    let readable = rustix::mm::MprotectFlags::READ;
+                    (0..pages).step_by(2).for_each(|page| protect(page, readable));
+                    let writable = readable | rustix::mm::MprotectFlags::WRITE;
+                    (0..pages).step_by(2).for_each(|page| protect(page, writable));
+                }
+            });
+            let deadline = std::time::Instant::now() + std::time::Duration::from_millis(500);
+            let mut wrong = None;
+            while std::time::Instant::now() < deadline && wrong.is_none() {
+                let (mut buffer, mut at) = ([0; 256], range.start);
+                for_each(&mut buffer, |mapping| {
+                    if mapping.range.end > range.start && mapping.range.start < range.end {
+                        if mapping.range.start.max(range.start) != at {
+                            wrong = Some((at, mapping.range.clone()));
+                        }
+                        at = mapping.range.end;
+                    }
+                })
+                .unwrap();
+            }
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(wrong, None, "{range:x?}");
+        });
     }
 
     #[test]

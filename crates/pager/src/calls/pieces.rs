@@ -36,11 +36,10 @@ impl Mremap {
     /// The call, made by the kernel or piece by piece. What the kernel answers, or an error as it
     /// gives them.
     pub(super) fn make(&self, agent: &Agent) -> isize {
-        if agent.active().is_none() {
-            return make_mremap(self);
-        }
+        // The agent may become active meanwhile.
         agent.move_gate.begin_move(sched_yield);
-        let result = self.make_in_pieces();
+        let is_active = agent.active().is_some();
+        let result = if is_active { self.make_in_pieces() } else { make_mremap(self) };
         agent.move_gate.end_move();
         result
     }
