@@ -122,6 +122,7 @@ const CRATES: &[Rules] = &[
         uses: &["ramfold-cache", "ramfold-codec", "ramfold-policy", "ramfold-sys"],
         has_unsafe: &[],
     },
+    Rules { name: "ramfold-block", folder: "crates/block", uses: &[], has_unsafe: &[] },
     Rules {
         name: "ramfold-model",
         folder: "crates/model",
