@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`advice`] | what an observation and the costs say of each size of memory |
 //! | [`contents`] | how small pages become, by codec |
+//! | [`file_trace`] | a trace of the reads of a mount, written while it is served |
 //! | [`history`] | what was predicted and what happened |
 //! | [`machine`] | what things cost on this machine: measured once, and kept |
 //! | [`measure`] | measures processes, control groups, dumps and files, without an agent |
@@ -18,6 +19,7 @@
 
 pub mod advice;
 pub mod contents;
+pub mod file_trace;
 pub mod history;
 pub mod machine;
 pub mod measure;

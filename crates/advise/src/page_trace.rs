@@ -27,17 +27,7 @@ impl PageTrace {
     /// When it cannot be written, or is no regular file: how large a part of the pages is in it is
     /// known at its end, and stands at its beginning.
     pub fn begin(path: &Path) -> io::Result<PageTrace> {
-        if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-            let why = "a trace of pages wants a regular file: its beginning is written last";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        let header = Header {
-            kind: AddressSpace::Memory,
-            one_in: 1,
-            look_ns: 0,
-            block_pages: BLOCK_PAGES as u32,
-        };
-        let writer = Writer::new(BufWriter::new(output_file::begin(path)?), header)?;
+        let writer = begin(path, AddressSpace::Memory, BLOCK_PAGES as u32)?;
         Ok(PageTrace { written: Mutex::new(Ok(writer)) })
     }
 
@@ -64,6 +54,20 @@ impl PageTrace {
         writer.finish_sampled(lost, outcome.one_in)?;
         Ok(outcome.lost)
     }
+}
+
+/// Begins the file of a trace, for its owner alone.
+pub(crate) fn begin(
+    path: &Path,
+    kind: AddressSpace,
+    block_pages: u32,
+) -> io::Result<Writer<BufWriter<File>>> {
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        let why = "a trace of pages wants a regular file: its beginning is written last";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let header = Header { kind, one_in: 1, look_ns: 0, block_pages };
+    Writer::new(BufWriter::new(output_file::begin(path)?), header)
 }
 
 #[cfg(test)]

@@ -12,4 +12,6 @@ mod file;
 mod fs;
 pub mod mount;
 
-pub use file::{COMPRESSED_SHARE_MAX, Config, FileCacheError, Statistics, View};
+pub use file::{
+    AccessNotes, COMPRESSED_SHARE_MAX, Config, FileCacheError, FileKey, Statistics, View,
+};

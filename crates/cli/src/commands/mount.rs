@@ -4,13 +4,15 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, bail};
+use ramfold_advise::file_trace::FileTrace;
 use ramfold_codec::Codec;
 use ramfold_codec::cluster::{ClusterCodec, ClusterSize};
 use ramfold_filecache::mount::{Mount, Mounted, Options};
-use ramfold_filecache::{COMPRESSED_SHARE_MAX, Config, View};
+use ramfold_filecache::{AccessNotes, COMPRESSED_SHARE_MAX, Config, FileKey, View};
 use ramfold_launch::output_file;
 use rustix::fs::StatVfsMountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
@@ -62,6 +64,11 @@ pub(crate) struct Arguments {
     /// Write what happened to FILE as JSON when it ends, and whenever this process gets SIGUSR2
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+    /// Write which pages of which files are read, and when, into FILE, for `ramfold simulate`.
+    /// Reads that the kernel answers from its page cache over the mount are not seen, so that cache
+    /// has 4 MiB at most meanwhile, and reads take longer. The file has mode 0600
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Show what happens on standard error, anew each second; as a line each second where that is
     /// no terminal
     #[arg(long)]
@@ -157,10 +164,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     result
 }
 
-fn serve(
-    arguments: &Arguments,
-    when_ready: impl FnOnce(&Mount) -> io::Result<()>,
-) -> anyhow::Result<()> {
+/// How it is mounted, but for a trace.
+fn options(arguments: &Arguments) -> anyhow::Result<Options> {
     let (mut memory, mut allow_other) = (arguments.memory, arguments.allow_other);
     let mut restrictions = StatVfsMountFlags::empty();
     for option in &arguments.options {
@@ -171,23 +176,35 @@ fn serve(
             MountOption::Nothing => {}
         }
     }
-    let options = Options {
+    // What the kernel's level answers is not in a trace.
+    let traced_share = arguments.trace.as_ref().map(|_| COMPRESSED_SHARE_MAX);
+    Ok(Options {
         allow_other,
         restrictions,
         threads: None,
         cache: Config {
             memory_bytes: memory_bytes(memory, MEMORY_SHARE)?,
-            compressed_share: arguments.compressed_share,
+            compressed_share: arguments.compressed_share.or(traced_share),
             codec: arguments.codec.0,
             cluster: arguments.cluster,
             synchronous: arguments.synchronous,
         },
-    };
+        accesses: None,
+    })
+}
+
+fn serve(
+    arguments: &Arguments,
+    when_ready: impl FnOnce(&Mount) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let mut options = options(arguments)?;
     // It may go to another folder.
     let stats = arguments.stats.as_ref().map(std::path::absolute).transpose()?;
     if let Some(file) = &stats {
         output_file::check(file).with_context(|| format!("--stats {}", file.display()))?;
     }
+    let trace = arguments.trace.as_deref().map(ReadTrace::begin).transpose()?;
+    options.accesses = trace.as_ref().map(ReadTrace::notes);
     // Before the mount is there, so that none is missed.
     let mut signals =
         Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
@@ -206,7 +223,41 @@ fn serve(
     let served =
         mount.serve().with_context(|| format!("serving {}", arguments.mountpoint.display()));
     drop(live);
-    served.and(write_stats())
+    let traced = trace.map_or(Ok(()), ReadTrace::end);
+    served.and(write_stats()).and(traced)
+}
+
+/// The trace that `--trace` asks for.
+struct ReadTrace {
+    path: PathBuf,
+    trace: Arc<FileTrace<FileKey>>,
+}
+
+impl ReadTrace {
+    fn begin(path: &Path) -> anyhow::Result<ReadTrace> {
+        let begun = FileTrace::begin(path);
+        let trace = begun.with_context(|| format!("cannot write --trace {}", path.display()))?;
+        Ok(ReadTrace { path: path.to_owned(), trace: Arc::new(trace) })
+    }
+
+    fn notes(&self) -> AccessNotes {
+        let trace = Arc::clone(&self.trace);
+        AccessNotes(Arc::new(move |file, pages| trace.note(file, pages)))
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        let ReadTrace { path, trace } = self;
+        let ended = trace.end();
+        let lost = ended.with_context(|| format!("cannot write --trace {}", path.display()))?;
+        if lost > 0 {
+            say(format_args!(
+                "--trace {} lacks {lost} accesses: the format has no number for their files or \
+                 pages",
+                path.display()
+            ));
+        }
+        Ok(())
+    }
 }
 
 fn write_statistics(view: &View, file: &Path) -> anyhow::Result<()> {

@@ -15,18 +15,9 @@ use ramfold_sys::PAGE_SIZE;
 
 use super::freshness::{NOT_BELIEVED, Seen};
 use super::source_file::By;
-use super::{Shared, SourceFile};
+use super::{AccessNotes, FileKey, Shared, SourceFile};
 
 const PAGE: u64 = PAGE_SIZE as u64;
-
-/// Which file this is, whatever its name and wherever it is mounted. The generation tells files
-/// apart that had the same inode number one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FileKey {
-    pub device: u64,
-    pub inode: u64,
-    pub generation: u64,
-}
 
 /// A file as long as it is known: shared by all handles of the inode.
 ///
@@ -154,6 +145,9 @@ impl CachedFile {
             let pages = reading.pages();
             counters.read_pages.add(pages.end - pages.start);
             if !pages.is_empty() {
+                if let Some(AccessNotes(note)) = &shared.accesses {
+                    note(self.key, pages.clone());
+                }
                 self.data_read.store(self.data(), Ordering::Relaxed);
                 shared.kernel.note_given(self, pages, reading.is_frequent());
             }

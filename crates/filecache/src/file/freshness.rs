@@ -140,7 +140,7 @@ mod tests {
         // Times that pass are what this is about: until it does not count as freshly changed, and
         // until what was seen is believed no more.
         thread::sleep(Duration::from_nanos(FRESH_NS as u64 * 2));
-        let cache = FileCache::new(tests::config(16 << 20)).unwrap();
+        let cache = FileCache::new(tests::config(16 << 20), None).unwrap();
         let file = cache.file(FileKey { device: 1, inode: 1, generation: 0 });
         file.note_writer();
         let first = file.check(source.as_fd(), true).unwrap();

@@ -10,6 +10,9 @@ const RESERVE_PART: u64 = 32;
 const RESERVE_BYTES_MAX: u64 = 4 << 20;
 /// What the levels have at least beside all else: staging, and a little of the upper level.
 const LEFT_PART: u64 = 8;
+/// Most of the upper level where reads are traced: what it answers is not seen.
+const TRACED_PART: u64 = 16;
+const TRACED_BYTES_MAX: u64 = 4 << 20;
 
 impl Shared {
     /// What both levels cost now, and what is on its way between them.
@@ -57,6 +60,10 @@ impl Shared {
         let memory = self.config.memory_bytes;
         // The kernel takes its time to drop what the others need.
         let limit = (memory - (memory / RESERVE_PART).min(RESERVE_BYTES_MAX)).saturating_sub(used);
+        let limit = match self.accesses {
+            Some(_) => limit.min((memory / TRACED_PART).min(TRACED_BYTES_MAX)),
+            None => limit,
+        };
         self.kernel.set_limit_bytes(limit);
         if limit < before {
             self.kernel.limit_changed();

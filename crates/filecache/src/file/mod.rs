@@ -13,9 +13,11 @@
 //! | [`kernel_level`], [`page_times`] | the upper level |
 //! | [`known_files`] | the files that anything is remembered of |
 //! | [`memory`], [`balance`], [`dropped`] | how the memory is divided between the levels |
+//! | [`accesses`] | for a trace of reads |
 //! | [`accounts`] | what takes memory beside the levels |
 //! | [`counters`], [`statistics`] | what has happened, and what there is |
 
+mod accesses;
 mod accounts;
 mod balance;
 mod cached_file;
@@ -50,8 +52,9 @@ use counters::Counters;
 use kernel_level::KernelLevel;
 use known_files::KnownFiles;
 
+pub use accesses::{AccessNotes, FileKey};
 pub(crate) use accounts::{Accounts, InodesSize, allocated};
-pub(crate) use cached_file::{CachedFile, FileKey};
+pub(crate) use cached_file::CachedFile;
 pub(crate) use counters::PassthroughCounters;
 pub(crate) use kernel_level::Kernel;
 pub(crate) use ramfold_cache::with_buffer;
@@ -133,6 +136,8 @@ struct Shared {
     kernel: KernelLevel,
     balance: Balance,
     counters: Counters,
+    /// Is told of reads.
+    accesses: Option<AccessNotes>,
     passthrough: Arc<PassthroughCounters>,
     known: KnownFiles,
     inodes: Arc<InodesSize>,
@@ -144,7 +149,10 @@ struct Shared {
 impl FileCache {
     /// # Errors
     /// [`FileCacheError`].
-    pub(crate) fn new(config: Config) -> Result<FileCache, FileCacheError> {
+    pub(crate) fn new(
+        config: Config,
+        accesses: Option<AccessNotes>,
+    ) -> Result<FileCache, FileCacheError> {
         let Config { memory_bytes, codec, cluster, synchronous, .. } = config;
         if memory_bytes < MEMORY_BYTES_MIN {
             return Err(FileCacheError::Memory { bytes: memory_bytes });
@@ -156,6 +164,7 @@ impl FileCache {
             kernel: KernelLevel::new(memory_bytes),
             balance: Balance::new(memory_bytes, config.compressed_share),
             counters: Counters::default(),
+            accesses,
             passthrough: Arc::default(),
             known: KnownFiles::new(memory_bytes),
             inodes: Arc::default(),

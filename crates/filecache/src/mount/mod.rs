@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, open};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::file::{self, FileCache, FileCacheError, Kernel, KernelBounds, View};
+use crate::file::{self, AccessNotes, FileCache, FileCacheError, Kernel, KernelBounds, View};
 use crate::fs::{FileSystem, Forgetting, Powers, Prober, RESTRICTIONS, Server, Watcher, watch};
 
 pub use table::{Mounted, is_ours, unmount};
@@ -46,6 +46,9 @@ pub struct Options {
     pub threads: Option<usize>,
     /// How files are cached.
     pub cache: file::Config,
+    /// Is told of reads. The kernel's page cache over the mount is kept small then, and no file is
+    /// passed through, so that most reads are seen.
+    pub accesses: Option<AccessNotes>,
 }
 
 /// Why it cannot be mounted.
@@ -134,12 +137,13 @@ impl Mount {
         let of_source = restrictions(&root, &source, &powers).map_err(other)?;
         let restrictions = of_source | options.restrictions;
         let (watch, watcher) = watch();
-        let cache = FileCache::new(options.cache)?;
+        let cache = FileCache::new(options.cache, options.accesses.clone())?;
         let (bounds, view) = (cache.bounds(), cache.view());
         // Only root's mounts: the kernel wants CAP_SYS_ADMIN, and SOURCE is read as whoever serves.
         // What it reads by itself sets the time of the last access.
         let is_noatime = options.restrictions.contains(StatVfsMountFlags::NOATIME);
-        let passthrough = powers.acts_as_others() && !options.cache.is_chosen() && !is_noatime;
+        let is_chosen = options.cache.is_chosen() || options.accesses.is_some();
+        let passthrough = powers.acts_as_others() && !is_chosen && !is_noatime;
         let passthrough = (&*source, passthrough);
         let (file_system, prober, forgetting) =
             FileSystem::new(root, powers, restrictions, cache, watch, passthrough)

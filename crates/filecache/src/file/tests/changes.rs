@@ -5,7 +5,7 @@ use super::*;
 /// Not before it is looked at again: but zeros, which the file never had, nobody gets.
 #[test]
 fn what_is_behind_an_end_that_was_just_made_is_not_kept() {
-    let cache = FileCache::new(config(16 << 20)).unwrap();
+    let cache = FileCache::new(config(16 << 20), None).unwrap();
     let mut file = TestFile::new(&cache, 1, content_of(400_000, 1));
     rest();
     file.check(0, 4096);
@@ -29,7 +29,7 @@ fn readers_see_what_was_written_before_they_came() {
         let words = [page, version].map(u64::to_le_bytes).concat();
         words.repeat(256)
     };
-    let cache = FileCache::new(config(16 << 20)).unwrap();
+    let cache = FileCache::new(config(16 << 20), None).unwrap();
     let bytes = (0..PAGES).flat_map(|page| page_of(page, 1)).collect();
     let file = TestFile::new(&cache, 1, bytes);
     let written: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(1)).collect();
@@ -92,7 +92,7 @@ fn readers_see_what_was_written_before_they_came() {
 
 #[test]
 fn what_was_just_changed_behind_the_mount_is_not_kept_whoever_has_seen_it() {
-    let cache = FileCache::new(config(16 << 20)).unwrap();
+    let cache = FileCache::new(config(16 << 20), None).unwrap();
     let mut file = TestFile::new(&cache, 1, content_of(1 << 20, 3));
     let stored = |file: &TestFile| {
         file.check(0, 1 << 20);
@@ -120,7 +120,7 @@ fn what_was_just_changed_behind_the_mount_is_not_kept_whoever_has_seen_it() {
 #[test]
 fn what_is_being_forgotten_is_not_stored_again() {
     const BYTES: usize = 16 << 20;
-    let cache = FileCache::new(Config { codec: None, ..config(64 << 20) }).unwrap();
+    let cache = FileCache::new(Config { codec: None, ..config(64 << 20) }, None).unwrap();
     let fast = || (0..40).for_each(|_| cache.shared.cache.speed().note(20_000, 4096, 1));
     let mut file = TestFile::new(&cache, 1, content_of(BYTES, 3));
     let started = Instant::now();
@@ -174,7 +174,7 @@ fn what_somebody_else_may_change_unseen_is_not_kept() {
         return eprintln!("SKIPPED: the file system of /var/tmp has no leases");
     }
     rest();
-    let cache = FileCache::new(config(16 << 20)).unwrap();
+    let cache = FileCache::new(config(16 << 20), None).unwrap();
     let cached = cache.file(FileKey { device: 1, inode: 1, generation: 0 });
     let source = SourceFile::new(reader.try_clone().unwrap().into());
     let is_stored_after_read = || {

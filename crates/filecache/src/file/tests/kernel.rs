@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn both_levels_stay_within_the_memory() {
     let memory = 16 << 20;
-    let cache = FileCache::new(config(memory)).unwrap();
+    let cache = FileCache::new(config(memory), None).unwrap();
     let told = DropLog::default();
     cache.bounds().begin(told.clone()).unwrap();
     let file = TestFile::new(&cache, 7, content_of(80 << 20, 1));
@@ -39,7 +39,7 @@ fn both_levels_stay_within_the_memory() {
 #[test]
 fn what_the_kernel_has_dropped_by_itself_is_not_dropped_again() {
     let memory = 16 << 20;
-    let cache = FileCache::new(config(memory)).unwrap();
+    let cache = FileCache::new(config(memory), None).unwrap();
     let told = DropLog::default();
     cache.bounds().begin(told.clone()).unwrap();
     let mut file = TestFile::new(&cache, 1, content_of(1 << 20, 1));
@@ -78,7 +78,7 @@ fn what_the_kernel_has_dropped_by_itself_is_not_dropped_again() {
 
 #[test]
 fn what_the_kernel_has_dropped_by_itself_and_asked_for_again_is_not_dropped_at_once() {
-    let cache = FileCache::new(config(16 << 20)).unwrap();
+    let cache = FileCache::new(config(16 << 20), None).unwrap();
     let told = DropLog::default();
     cache.bounds().begin(told.clone()).unwrap();
     let file = TestFile::new(&cache, 1, content_of(1 << 20, 1));

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn files_without_names_and_too_many_files_are_forgotten() {
-    let cache = FileCache::new(config(16 << 20)).unwrap();
+    let cache = FileCache::new(config(16 << 20), None).unwrap();
     let file = TestFile::new(&cache, 1, content_of(1 << 20, 3));
     rest();
     file.check(0, 1 << 20);

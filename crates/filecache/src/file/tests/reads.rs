@@ -7,7 +7,8 @@ fn what_is_read_is_what_the_file_holds() {
     for (cluster, synchronous) in
         [(None, false), (Some(ClusterSize::One), true), (Some(ClusterSize::Sixteen), false)]
     {
-        let cache = FileCache::new(Config { cluster, synchronous, ..config(32 << 20) }).unwrap();
+        let cache =
+            FileCache::new(Config { cluster, synchronous, ..config(32 << 20) }, None).unwrap();
         let mut numbers = Numbers(cluster.map_or(0, |size| size as u64));
         let lengths = [0, 1, 4096, 10_000, 70_000, 300_000, 3_000_000];
         let mut files: Vec<_> = lengths
@@ -55,7 +56,7 @@ fn what_is_read_is_what_the_file_holds() {
 
 #[test]
 fn what_was_read_is_there_the_second_time() {
-    let cache = FileCache::new(config(64 << 20)).unwrap();
+    let cache = FileCache::new(config(64 << 20), None).unwrap();
     let file = TestFile::new(&cache, 1, content_of(20 << 20, 3));
     rest();
     let read_bytes = || cache.statistics().source_read_bytes;
@@ -83,7 +84,7 @@ fn who_goes_through_a_file_by_pages_waits_for_each_cluster_once() {
     for (share, what) in [(0.0, "source reads"), (0.8, "decompressions")] {
         let (cluster, compressed_share) = (Some(ClusterSize::Four), Some(share));
         let cache =
-            FileCache::new(Config { cluster, compressed_share, ..config(32 << 20) }).unwrap();
+            FileCache::new(Config { cluster, compressed_share, ..config(32 << 20) }, None).unwrap();
         let pages = 1024;
         let file = TestFile::new(&cache, 1, content_of(pages * 4096, 1));
         rest();
@@ -106,14 +107,14 @@ fn who_goes_through_a_file_by_pages_waits_for_each_cluster_once() {
 
 #[test]
 fn errors_of_the_source_are_handed_on() {
-    let cache = FileCache::new(config(16 << 20)).unwrap();
+    let cache = FileCache::new(config(16 << 20), None).unwrap();
     let cached = cache.file(FileKey { device: 1, inode: 2, generation: 0 });
     cached.note_writer();
     let directory = File::open("/var/tmp").unwrap();
     cached.read(&SourceFile::new(directory.into()), 0, 10, |read| {
         assert_eq!(read.unwrap_err().raw_os_error(), Some(21));
     });
-    assert!(matches!(FileCache::new(config(1 << 20)), Err(FileCacheError::Memory { .. })));
+    assert!(matches!(FileCache::new(config(1 << 20), None), Err(FileCacheError::Memory { .. })));
 }
 
 /// A process, and where a page of it begins that has nothing behind it, in the middle of a cluster
@@ -153,7 +154,7 @@ fn a_page_can_be_read_whose_neighbours_cannot() {
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(place + (1 << 20)).unwrap();
     rest();
-    let cache = FileCache::new(config(16 << 20)).unwrap();
+    let cache = FileCache::new(config(16 << 20), None).unwrap();
     let cached = cache.file(FileKey { device: 1, inode: 2, generation: 0 });
     cached.note_writer();
     let source = SourceFile::with_direct(file.into(), memory.into());
@@ -171,7 +172,7 @@ fn a_page_can_be_read_whose_neighbours_cannot() {
 
 #[test]
 fn how_fast_source_is_is_said_by_reads_of_it() {
-    let cache = FileCache::new(config(16 << 20)).unwrap();
+    let cache = FileCache::new(config(16 << 20), None).unwrap();
     let mut file = TestFile::new(&cache, 1, content_of(4 << 20, 3));
     rest();
     let speed = || cache.shared.cache.speed().ns_per_byte();
