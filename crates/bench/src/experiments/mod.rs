@@ -13,6 +13,7 @@
 //! `codec`'s subjects. Each declares all of its options itself, those too that others have: what
 //! they say and what they are by default is the experiment's.
 
+mod block;
 mod codec;
 mod files;
 mod memeater;
@@ -30,6 +31,7 @@ pub(crate) const ALL: &[Entry] = &[
     entry::<codec::Options>(),
     entry::<memeater::Options>(),
     entry::<mount::Options>(),
+    entry::<block::Options>(),
     entry::<store::Options>(),
     entry::<web::Options>(),
     entry::<train::Options>(),

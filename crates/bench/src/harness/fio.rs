@@ -2,13 +2,19 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::harness::latency::Latency;
-use crate::machine::program::found_in_path;
+use crate::machine::cgroup::Cgroup;
+use crate::machine::host::Host;
+use crate::machine::interrupt;
+use crate::machine::program::{Program, enter_command, found_in_path};
 
 /// # Errors
 /// Unless it can be started.
@@ -42,6 +48,44 @@ pub(crate) fn read_program() -> Result<()> {
 /// The file in a line of the dynamic linker's: `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`.
 fn library(line: &str) -> Option<&str> {
     line.split_whitespace().find(|word| word.starts_with('/'))
+}
+
+/// Runs fio in a cgroup, and returns its first job. (`measure` would end what stays in the cgroup.)
+///
+/// # Errors
+/// When it fails, does not end within the time limit, or the bench is interrupted.
+pub(crate) fn run(
+    host: &Host,
+    cgroup: Option<&Cgroup>,
+    arguments: &[String],
+    time_limit: Duration,
+) -> Result<Value> {
+    let mut command = vec!["fio".into(), "--output-format=json".into(), "--thread".into()];
+    command.extend(arguments.iter().map(Into::into));
+    let program = Program { command, environment: Vec::new() };
+    let child = enter_command(host, cgroup, &program)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start fio")?;
+    let (pid, started) = (Pid::from_child(&child), Instant::now());
+    let waiter = thread::spawn(move || child.wait_with_output());
+    let mut killed = false;
+    while !waiter.is_finished() {
+        thread::sleep(Duration::from_millis(10));
+        if !killed && (interrupt::check().is_err() || started.elapsed() > time_limit) {
+            killed = true;
+            // It may have ended just now.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    interrupt::check()?;
+    ensure!(!killed, "fio did not end within the time limit");
+    let output = waiter.join().map_err(|_| anyhow!("waiting for fio failed"))??;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "fio ended with {}: {}", output.status, said.trim());
+    first_job(&output.stdout)
 }
 
 /// The first job in what fio printed with `--output-format=json`.

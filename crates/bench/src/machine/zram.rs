@@ -24,21 +24,21 @@ pub(super) fn settings(number: u32) -> PathBuf {
     PathBuf::from(format!("/sys/block/zram{number}"))
 }
 
-/// A zram device of ours that is swapped to.
-pub(crate) struct ZramSwap {
+/// A zram device of ours. Its first page is the header of a swap area, by which it is known as
+/// ours.
+pub(crate) struct ZramDevice {
     number: u32,
-    // Dropped in this order.
-    swap: Option<Undertaking>,
-    device: Option<Undertaking>,
+    uuid: u128,
+    device: Undertaking,
 }
 
-impl ZramSwap {
-    /// Makes a device of `area_bytes` with the codec named `codec` and swaps to it.
+impl ZramDevice {
+    /// Makes a device of `area_bytes` with the codec named `codec`.
     pub(crate) fn create(journal: &Journal, codec: &str, area_bytes: u64) -> Result<Self> {
         let uuid = swap::fresh_uuid();
         let (number, device) = claim_zram(journal, uuid)?;
-        let mut zram = Self { number, swap: None, device: Some(device) };
-        let (node, block) = (device_file(number), settings(number));
+        let zram = Self { number, uuid, device };
+        let (node, block) = (zram.file(), settings(number));
         write_text(block.join("comp_algorithm"), codec)
             .with_context(|| format!("this kernel's zram does not know the codec {codec}"))?;
         write_text(block.join("disksize"), &area_bytes.to_string())?;
@@ -53,35 +53,64 @@ impl ZramSwap {
         file.write_all(&swap::header(area_bytes, uuid)?)
             .and_then(|()| file.sync_all())
             .with_context(|| format!("cannot write {}", node.display()))?;
-        drop(file);
-        zram.swap = Some(swap::swapon(journal, &node, uuid)?);
         Ok(zram)
+    }
+
+    /// The device file.
+    pub(crate) fn file(&self) -> PathBuf {
+        device_file(self.number)
+    }
+
+    /// The memory that the pool takes now: `mem_used_total`.
+    pub(crate) fn pool_bytes(&self) -> Result<u64> {
+        mm_stat(self.number, 2)
+    }
+
+    /// Takes it back.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.device.finish()
+    }
+}
+
+/// A zram device of ours that is swapped to.
+pub(crate) struct ZramSwap {
+    // Dropped in this order.
+    swap: Undertaking,
+    device: ZramDevice,
+}
+
+impl ZramSwap {
+    /// Makes a device of `area_bytes` with the codec named `codec` and swaps to it.
+    pub(crate) fn create(journal: &Journal, codec: &str, area_bytes: u64) -> Result<Self> {
+        let device = ZramDevice::create(journal, codec, area_bytes)?;
+        let swap = swap::swapon(journal, &device.file(), device.uuid)?;
+        Ok(Self { swap, device })
     }
 
     /// The most memory the device's pool took, in bytes: `mem_used_max` of
     /// mm_stat. The device's table (24 bytes a page of its size) is not in it.
     pub(crate) fn pool_bytes_peak(&self) -> Result<u64> {
-        mm_stat(self.number, 4)
+        mm_stat(self.device.number, 4)
     }
 
     /// The memory the pool takes now: `mem_used_total`.
     pub(crate) fn pool_gauge(&self) -> Gauge {
-        let number = self.number;
+        let number = self.device.number;
         Box::new(move || mm_stat(number, 2))
     }
 
     /// The codec that the device says it uses.
     pub(crate) fn codec(&self) -> Result<String> {
-        let path = settings(self.number).join("comp_algorithm");
+        let path = settings(self.device.number).join("comp_algorithm");
         let text = read_text(&path)?;
         let codec = chosen(&text).map(str::to_owned);
         codec.with_context(|| format!("{}: '{text}' has no choice", path.display()))
     }
 
     /// Takes swap and device back.
-    pub(crate) fn finish(mut self) -> Result<()> {
-        self.swap.take().map_or(Ok(()), Undertaking::finish)?;
-        self.device.take().map_or(Ok(()), Undertaking::finish)
+    pub(crate) fn finish(self) -> Result<()> {
+        self.swap.finish()?;
+        self.device.finish()
     }
 }
 

@@ -8,8 +8,9 @@
 //! goes through the journal (`host.journal`), so that nothing is left behind whatever happens.
 //! Settings that a name carries (`ramfold:lz4`) are [`Peer::variant`]'s.
 //!
-//! Caches of files ([`cache`]) have a trait and a list of their own.
+//! Caches of files ([`cache`]) and block devices ([`block`]) have traits and lists of their own.
 
+pub(crate) mod block;
 pub(crate) mod cache;
 mod none;
 mod ramfold;

@@ -3,12 +3,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,8 +16,6 @@ use crate::harness::fio;
 use crate::harness::latency::Latency;
 use crate::machine::cgroup::Cgroup;
 use crate::machine::host::Host;
-use crate::machine::interrupt;
-use crate::machine::program::{Program, enter_command};
 use crate::peers::cache::Cache;
 
 /// Files that the data is divided into, each read by a thread of its own (paper 002: 4 of 512 MB).
@@ -154,33 +149,8 @@ fn run_job(
 }
 
 fn run_fio(host: &Host, arguments: &[String], cgroup: &Cgroup, plan: &Plan<'_>) -> Result<Value> {
-    let mut command = vec!["fio".into(), "--output-format=json".into(), "--thread".into()];
     // By default fio has the kernel drop the cached pages of the files before each job.
-    command.push("--invalidate=0".into());
-    command.extend(arguments.iter().map(Into::into));
-    let program = Program { command, environment: Vec::new() };
-    // `measure` would end ramfold, which stays in the same cgroup.
-    let child = enter_command(host, Some(cgroup), &program)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot start fio")?;
-    let (pid, started) = (Pid::from_child(&child), Instant::now());
-    let waiter = thread::spawn(move || child.wait_with_output());
-    let mut killed = false;
-    while !waiter.is_finished() {
-        thread::sleep(Duration::from_millis(10));
-        if !killed && (interrupt::check().is_err() || started.elapsed() > plan.time_limit) {
-            killed = true;
-            // It may have ended just now.
-            let _ = kill_process(pid, Signal::KILL);
-        }
-    }
-    interrupt::check()?;
-    ensure!(!killed, "fio did not end within the time limit");
-    let output = waiter.join().map_err(|_| anyhow!("waiting for fio failed"))??;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "fio ended with {}: {}", output.status, said.trim());
-    fio::first_job(&output.stdout)
+    let mut all = vec!["--invalidate=0".to_owned()];
+    all.extend_from_slice(arguments);
+    fio::run(host, Some(cgroup), &all, plan.time_limit)
 }

@@ -1,0 +1,163 @@
+//! Devices that are a process with a socket: ramfold and nbdkit.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Active, Device, Place, Target};
+use crate::machine::host::Host;
+use crate::machine::journal::{Setting, Undertaking};
+use crate::machine::processes::{anonymous_bytes_of_tree, cpu_seconds};
+use crate::machine::program::{Program, enter_command, found_in_path};
+use crate::machine::wait;
+
+/// How long it may take to listen.
+const READY: Duration = Duration::from_secs(30);
+/// What `ramfold block` may take beyond the size of the device, so that nothing is refused.
+const MEMORY_MORE: u64 = 128 << 20;
+
+enum Server {
+    Nbdkit(&'static [&'static str]),
+    Ramfold(Vec<String>),
+}
+
+struct Kind {
+    name: String,
+    server: Server,
+}
+
+fn nbdkit_with(
+    name: &str,
+    settings: Option<&str>,
+    arguments: &'static [&'static str],
+) -> Result<Box<dyn Device>> {
+    ensure!(settings.is_none(), "'{name}': nbdkit has no settings");
+    Ok(Box::new(Kind { name: name.to_owned(), server: Server::Nbdkit(arguments) }))
+}
+
+/// nbdkit's memory plugin, without compression.
+pub(super) fn nbdkit(name: &str, settings: Option<&str>) -> Result<Box<dyn Device>> {
+    nbdkit_with(name, settings, &[])
+}
+
+/// The same, compressed by zstd.
+pub(super) fn nbdkit_zstd(name: &str, settings: Option<&str>) -> Result<Box<dyn Device>> {
+    nbdkit_with(name, settings, &["allocator=zstd"])
+}
+
+/// `ramfold block`, with settings like `codec=lz4`.
+pub(super) fn ramfold(name: &str, settings: Option<&str>) -> Result<Box<dyn Device>> {
+    let mut options = Vec::new();
+    for setting in settings.unwrap_or("").split(':').filter(|setting| !setting.is_empty()) {
+        match setting.split_once('=') {
+            Some((option, value)) => options.push(format!("--{option}={value}")),
+            None => bail!("'{name}': write ramfold:OPTION=VALUE with options of ramfold block"),
+        }
+    }
+    Ok(Box::new(Kind { name: name.to_owned(), server: Server::Ramfold(options) }))
+}
+
+impl Device for Kind {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn missing(&self, _host: &Host) -> Option<String> {
+        let is_missing =
+            matches!(self.server, Server::Nbdkit(_)) && found_in_path("nbdkit").is_none();
+        is_missing.then(|| "there is no nbdkit in PATH (apt-get install nbdkit)".to_owned())
+    }
+
+    fn start(&self, place: &Place<'_>) -> Result<Box<dyn Active>> {
+        let folder = place.host.scratch.join("block");
+        let undertaking = place.host.journal.undertake(Setting::Folder { path: folder.clone() })?;
+        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let socket = folder.join("socket");
+        let command = self.command(place, &socket);
+        let program = Program { command, environment: Vec::new() };
+        let process = enter_command(place.host, None, &program)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.name))?;
+        let mut running = Running { process, socket, _folder: undertaking };
+        wait::until(READY, || {
+            if let Some(status) = running.process.try_wait()? {
+                bail!("{} ended with {status}", self.name);
+            }
+            Ok(match running.socket.exists() {
+                true => Ok(()),
+                false => Err(anyhow::anyhow!("{} does not make its socket", self.name)),
+            })
+        })?;
+        Ok(Box::new(running))
+    }
+}
+
+impl Kind {
+    fn command(&self, place: &Place<'_>, socket: &std::path::Path) -> Vec<OsString> {
+        let bytes = place.bytes.to_string();
+        match &self.server {
+            Server::Nbdkit(arguments) => {
+                let mut command: Vec<OsString> = vec!["nbdkit".into(), "--foreground".into()];
+                command.extend(["--unix".into(), socket.into(), "memory".into(), bytes.into()]);
+                command.extend(arguments.iter().map(Into::into));
+                command
+            }
+            Server::Ramfold(options) => {
+                let memory = (place.bytes + MEMORY_MORE).to_string();
+                let mut command: Vec<OsString> = vec![place.ramfold.into(), "block".into()];
+                command.extend(["--size".into(), bytes.into(), "--memory".into(), memory.into()]);
+                command.extend(["--socket".into(), socket.into()]);
+                command.extend(options.iter().map(Into::into));
+                command
+            }
+        }
+    }
+}
+
+/// A server that listens.
+struct Running {
+    process: Child,
+    socket: PathBuf,
+    _folder: Undertaking,
+}
+
+impl Running {
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+}
+
+impl Active for Running {
+    fn target(&self) -> Target {
+        Target::Uri(format!("nbd+unix:///?socket={}", self.socket.display()))
+    }
+
+    fn memory_bytes(&self) -> Result<u64> {
+        Ok(anonymous_bytes_of_tree(self.pid()))
+    }
+
+    fn cpu_seconds(&self) -> Result<Option<f64>> {
+        cpu_seconds(self.pid()).map(Some)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        kill_process(self.pid(), Signal::TERM).context("the server has ended")?;
+        let status = self.process.wait()?;
+        ensure!(status.success(), "the server ended with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
