@@ -13,6 +13,7 @@
 //! `codec`'s subjects. Each declares all of its options itself, those too that others have: what
 //! they say and what they are by default is the experiment's.
 
+mod advise;
 mod codec;
 mod files;
 mod memeater;
@@ -27,6 +28,7 @@ use crate::commands::{Entry, entry};
 /// Every experiment, in the order of the help, and what some start of themselves.
 pub(crate) const ALL: &[Entry] = &[
     entry::<run::Options>(),
+    entry::<advise::Options>(),
     entry::<codec::Options>(),
     entry::<memeater::Options>(),
     entry::<mount::Options>(),
