@@ -14,6 +14,7 @@
 //! they say and what they are by default is the experiment's.
 
 mod block;
+mod advise;
 mod codec;
 mod files;
 mod memeater;
@@ -28,6 +29,7 @@ use crate::commands::{Entry, entry};
 /// Every experiment, in the order of the help, and what some start of themselves.
 pub(crate) const ALL: &[Entry] = &[
     entry::<run::Options>(),
+    entry::<advise::Options>(),
     entry::<codec::Options>(),
     entry::<memeater::Options>(),
     entry::<mount::Options>(),

@@ -46,7 +46,7 @@ impl Workload for GnuSort {
 }
 
 /// Lines like those of a log: a number, a skewed choice of words, a tag.
-fn write_text(path: &Path, bytes: u64, seed: u64) -> Result<()> {
+pub(crate) fn write_text(path: &Path, bytes: u64, seed: u64) -> Result<()> {
     const WORDS: [&str; 32] = [
         "accepted", "account", "address", "backup", "batch", "cache", "closed", "commit", "daemon",
         "delayed", "device", "error", "expired", "failed", "finished", "gateway", "index", "job",

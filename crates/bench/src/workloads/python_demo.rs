@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::{Prepared, Settings, Workload};
 use crate::machine::host::Host;
@@ -67,6 +67,18 @@ fn interpreter() -> Result<Interpreter> {
         ["python3", "/usr/bin/python3"].into_iter().filter_map(probe).collect();
     let best = found.iter().position(|interpreter| interpreter.has_numpy).unwrap_or(0);
     found.into_iter().nth(best).context("python-demo needs python3, and none works here")
+}
+
+/// The interpreter that `python-demo` would run.
+pub(crate) fn python() -> Result<PathBuf> {
+    Ok(interpreter()?.path)
+}
+
+/// The same, which must have numpy.
+pub(crate) fn python_with_numpy() -> Result<PathBuf> {
+    let Interpreter { path, has_numpy } = interpreter()?;
+    ensure!(has_numpy, "{} has no numpy (apt-get install python3-numpy)", path.display());
+    Ok(path)
 }
 
 /// The interpreter itself: `python3` in PATH may be a script that looks for it.
