@@ -148,13 +148,8 @@ impl Reader<'_> {
                 break ended;
             }
         };
-        if ended == Ended::Dropped {
-            // Whoever waits for it to read waits no longer.
-            self.connection.stream.end();
-        } else {
-            // What came before is answered, also to a client that only sends no more.
-            let _ = self.flush();
-        }
+        // What came before is answered, also to a client that only sends no more.
+        let _ = self.flush();
         self.connection.jobs.wait_for_all();
         ended
     }
@@ -278,6 +273,10 @@ impl Reader<'_> {
         {
             self.connection.jobs.give_back(job);
             return Err(Ended::Lost);
+        }
+        if !self.connection.shared.has_threads {
+            // It is done now, and its reply would come before those to earlier requests.
+            self.flush()?;
         }
         self.connection.shared.pool.submit(self.connection, job);
         Ok(())
