@@ -6,9 +6,14 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `device` | the calls that devices answer and fronts make: [`BlockDevice`] |
+//! | [`nbd`] | a server of the Network Block Device protocol |
+//! | `plain` | a device that compresses nothing: [`PlainDevice`] |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod device;
+pub mod nbd;
+mod plain;
 
 pub use device::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
+pub use plain::PlainDevice;

@@ -38,6 +38,7 @@ const CRATES: &[Rules] = &[
             "src/file.rs",
             "src/file_server.rs",
             "src/guard.rs",
+            "src/inherited.rs",
             "src/keep_open.rs",
             "src/loaded.rs",
             "src/maps.rs",
@@ -154,6 +155,7 @@ const CRATES: &[Rules] = &[
         folder: "crates/cli",
         uses: &[
             "ramfold-advise",
+            "ramfold-block",
             "ramfold-codec",
             "ramfold-filecache",
             "ramfold-launch",

@@ -18,6 +18,7 @@
 //! | `other_process` (feature `std`) | the memory of another process, from outside |
 //! | `file_server` (feature `std`) | a file system in user space |
 //! | `guard` (feature `std`) | a process that acts when this one is dying |
+//! | `inherited` (feature `std`) | sockets that this process was started with |
 //!
 //! `unsafe` is in the modules that [`lib.rs`](crate) allows it in: those that hand pointers to the
 //! kernel, or make references from addresses.
@@ -47,6 +48,9 @@ pub mod file_server;
 #[cfg(any(test, feature = "std"))]
 #[allow(unsafe_code)]
 pub mod guard;
+#[allow(unsafe_code)]
+#[cfg(any(test, feature = "std"))]
+pub mod inherited;
 #[allow(unsafe_code)]
 pub mod keep_open;
 #[allow(unsafe_code)]

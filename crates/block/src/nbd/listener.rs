@@ -1,0 +1,226 @@
+//! Places where clients connect.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_send_buffer_size, set_tcp_nodelay};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    getsockname, listen, socket_with,
+};
+
+/// Clients that wait until they are accepted.
+const BACKLOG: i32 = 64;
+/// Some 32 replies of 4 KiB. The kernel gives no more than net.core.wmem_max allows.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
+/// Another server that looks at the same socket file gets so long.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Why there is no such place.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// A server is there.
+    #[error("{} is in use: another server answers there; end it or name another path", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something else is there.
+    #[error(
+        "{} is there and is no socket; it is left alone: remove it or name another path",
+        path.display()
+    )]
+    NoSocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The kernel takes no longer path.
+    #[error(
+        "{} is too long for a socket: the kernel takes paths of 107 bytes; name a shorter one",
+        path.display()
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The socket could not be made.
+    #[error("cannot make the socket {}: {source}", path.display())]
+    Unix {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Anybody could read and change the device there.
+    #[error(
+        "cannot listen on {address}: without TLS only addresses of this machine are allowed, as \
+         127.0.0.1:10809; for other machines forward it (ssh -L) or put stunnel in front"
+    )]
+    NotLoopback {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The address could not be had.
+    #[error("cannot listen on {address}: {source}")]
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A socket that listens. A socket file that was made for it is removed on drop.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    is_tcp: bool,
+    _made: Option<SocketFile>,
+}
+
+impl Listener {
+    /// A UNIX socket that only this user can connect to. One that a killed server has left is
+    /// replaced.
+    ///
+    /// # Errors
+    /// When another server or another file is there, or it cannot be made.
+    pub fn unix(path: &Path) -> Result<Listener, ListenError> {
+        let failed = |source: io::Error| ListenError::Unix { path: path.into(), source };
+        let address = SocketAddrUnix::new(path).map_err(|error| match error {
+            Errno::NAMETOOLONG => ListenError::TooLong { path: path.into() },
+            error => failed(error.into()),
+        })?;
+        let new_socket = || {
+            let flags = SocketFlags::CLOEXEC;
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        };
+        let socket = new_socket().map_err(|error| failed(error.into()))?;
+        // The file gets the socket's mode, so that nobody can connect in between.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|error| failed(error.into()))?;
+        let _locked = lock_folder(path);
+        let mut bound = bind(&socket, &address);
+        if bound == Err(Errno::ADDRINUSE) {
+            let there = fs::symlink_metadata(path).map_err(failed)?;
+            if !there.file_type().is_socket() {
+                return Err(ListenError::NoSocket { path: path.into() });
+            }
+            let other = new_socket().map_err(|error| failed(error.into()))?;
+            match connect(&other, &address) {
+                Err(Errno::CONNREFUSED) => {}
+                Err(error) => return Err(failed(error.into())),
+                Ok(()) => return Err(ListenError::InUse { path: path.into() }),
+            }
+            fs::remove_file(path).map_err(failed)?;
+            bound = bind(&socket, &address);
+        }
+        bound.and_then(|()| listen(&socket, BACKLOG)).map_err(|error| failed(error.into()))?;
+        let made = Some(SocketFile::new(path).map_err(failed)?);
+        Ok(Listener { socket, is_tcp: false, _made: made })
+    }
+
+    /// A TCP port of this machine.
+    ///
+    /// # Errors
+    /// When the address is another, in use or not permitted.
+    pub fn tcp(address: SocketAddr) -> Result<Listener, ListenError> {
+        if !address.ip().is_loopback() {
+            return Err(ListenError::NotLoopback { address });
+        }
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let listening = || {
+            let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            set_socket_reuseaddr(&socket, true)?;
+            bind(&socket, &address)?;
+            listen(&socket, BACKLOG)?;
+            Ok(socket)
+        };
+        let socket = listening()
+            .map_err(|error: Errno| ListenError::Tcp { address, source: error.into() })?;
+        Ok(Listener { socket, is_tcp: true, _made: None })
+    }
+
+    /// A socket that somebody else has made and listens on (sd_listen_fds(3)).
+    pub fn inherited(socket: OwnedFd) -> Listener {
+        let is_tcp = getsockname(&socket).is_ok_and(|address| {
+            matches!(address.address_family(), AddressFamily::INET | AddressFamily::INET6)
+        });
+        Listener { socket, is_tcp, _made: None }
+    }
+
+    /// Where it listens, if that is a TCP port: the kernel chooses where 0 was asked for.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        let address = getsockname(&self.socket).ok()?;
+        self.is_tcp.then(|| address.try_into().ok()).flatten()
+    }
+
+    /// The next client. Blocks where there is none.
+    pub(super) fn accept(&self) -> Result<OwnedFd, Errno> {
+        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
+        // Each makes things faster, or is as it was.
+        if self.is_tcp {
+            let _ = set_tcp_nodelay(&socket, true);
+        }
+        let _ = set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
+        Ok(socket)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Lets one server at a time look at what is at the path. Where that is not possible two that
+/// start at the same moment might both replace what a third has left.
+fn lock_folder(path: &Path) -> Option<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new("."))).ok()?;
+    let deadline = Instant::now() + LOCK_TIME_MAX;
+    loop {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(folder),
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// A socket file that is this server's. Removed on drop, unless another has taken its place.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<SocketFile> {
+        // The process may go to another folder.
+        let path = std::path::absolute(path)?;
+        let identity = SocketFile::identity(&path)?;
+        Ok(SocketFile { path, identity })
+    }
+
+    fn identity(path: &Path) -> io::Result<(u64, u64)> {
+        use std::os::unix::fs::MetadataExt;
+        let there = fs::symlink_metadata(path)?;
+        Ok((there.dev(), there.ino()))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if SocketFile::identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The threads that do requests which the thread that reads them does not do itself.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use super::connection::Connection;
+use super::execution;
+use super::job::Job;
+use super::statistics::count;
+
+/// Requests of all connections that wait for a thread. How many there are is bounded by each
+/// connection's jobs.
+#[derive(Default)]
+pub(super) struct Pool {
+    state: Mutex<State>,
+    ready: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<(Arc<Connection>, Box<Job>)>,
+    idle: usize,
+    threads: usize,
+    has_ended: bool,
+}
+
+impl Pool {
+    /// Starts so many threads. Without any, requests are done by the thread that hands them over.
+    ///
+    /// # Errors
+    /// When no thread can be started; the others end with [`Pool::end`].
+    pub(super) fn start(self: &Arc<Pool>, threads: usize) -> io::Result<Vec<JoinHandle<()>>> {
+        let start = |_| {
+            let pool = Arc::clone(self);
+            let thread = thread::Builder::new().name("nbd-work".into());
+            let thread = thread.spawn(move || pool.work())?;
+            self.lock().threads += 1;
+            Ok(thread)
+        };
+        (0..threads).map(start).collect()
+    }
+
+    pub(super) fn submit(&self, connection: &Arc<Connection>, job: Box<Job>) {
+        let mut state = self.lock();
+        if state.threads == 0 {
+            drop(state);
+            do_job(connection, job);
+            return;
+        }
+        count(&connection.shared.counters.handed_over);
+        state.waiting.push_back((Arc::clone(connection), job));
+        let is_idle = state.idle > 0;
+        drop(state);
+        if is_idle {
+            self.ready.notify_one();
+        }
+    }
+
+    /// The threads end when nothing waits any more.
+    pub(super) fn end(&self) {
+        self.lock().has_ended = true;
+        self.ready.notify_all();
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some((connection, job)) = state.waiting.pop_front() {
+                drop(state);
+                do_job(&connection, job);
+                drop(connection);
+                state = self.lock();
+            } else if state.has_ended {
+                return;
+            } else {
+                state.idle += 1;
+                state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn do_job(connection: &Connection, mut job: Box<Job>) {
+    let shared = &connection.shared;
+    let started = Instant::now();
+    if !execution::run(&*shared.device, &mut job) {
+        count(&shared.counters.requests_failed);
+    }
+    if !job.is_large() {
+        shared.pace.note(job.command, started.elapsed());
+    }
+    connection.sending().send(job);
+}

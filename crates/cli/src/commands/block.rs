@@ -1,0 +1,391 @@
+//! `ramfold block`: a block device in RAM, its data compressed, as an NBD server.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use anyhow::{Context, bail};
+use ramfold_block::nbd::{Listener, Options, Server};
+use ramfold_block::{BlockDevice, PlainDevice};
+use ramfold_codec::Choice;
+use ramfold_launch::output_file;
+use ramfold_sys::inherited;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+use crate::commands::run::codec_names;
+use crate::say::say;
+use crate::size::{Size, SizedPath};
+
+/// A device has whole pages.
+const PAGE_BYTES: u64 = 4096;
+/// The kernel's block devices have signed sizes.
+const SIZE_BYTES_MAX: u64 = 1 << 62;
+
+/// Serve a block device whose data stays compressed in RAM, over NBD.
+///
+/// The device is empty at first and gone at the end. Any NBD client can use it: qemu, nbd-client
+/// and the kernel's /dev/nbd0, nbdcopy, fio. The URI to give them is printed when it is ready.
+/// Only this user can connect to the socket.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  ramfold block --size 4G --memory 1G                    a device until Ctrl-C; prints its URI
+  ramfold block --size 4G --socket /run/user/1000/disk.sock
+  ramfold block --size 4G -- sh -c 'nbdcopy image.raw \"$uri\" && qemu-img info \"$uri\"'
+  ramfold block --size 4G --listen 127.0.0.1:10809       for clients that know TCP only
+
+Signals: SIGINT and SIGTERM let the requests end that came before, and then the server; SIGUSR2
+writes --stats.
+
+Exit status: 0; with PROGRAM its own, 128 + N when signal N ended it; 125 when ramfold itself
+failed, 126 when PROGRAM cannot be executed, 127 when it was not found.")]
+pub(crate) struct Arguments {
+    /// How large the device is: 4G, 512M; a multiple of 4096 bytes
+    #[arg(long, value_name = "SIZE")]
+    size: Size,
+    /// What its data may cost in RAM, compressed: 1G, 40% (of the machine's RAM) [default: half of
+    /// the control group's limit, or of the machine's RAM]
+    #[arg(short, long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// How pages are compressed
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = codec_names())]
+    codec: String,
+    /// Let data for which there is no memory go to a file in folder DIR, encrypted: a disk, and
+    /// SIZE of it at most [default: half of what is free]
+    #[arg(long, value_name = "DIR[:SIZE]")]
+    spill: Option<SizedPath>,
+    /// The socket [default: a new one in $XDG_RUNTIME_DIR, or in a folder of its own below /tmp;
+    /// none with --listen or with sockets of a service manager's (LISTEN_FDS)]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Listen on a TCP port of this machine too: 127.0.0.1:10809. Every user of the machine can
+    /// connect to it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+    /// The name of the export; clients that name none get it too
+    #[arg(long, value_name = "NAME", default_value = "")]
+    export: String,
+    /// Refuse what would change the device
+    #[arg(long)]
+    read_only: bool,
+    /// So many clients at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = Options::default().connections_max,
+          value_parser = connections)]
+    connections: usize,
+    /// Write what happened to FILE as JSON when it ends, and whenever this process gets SIGUSR2
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// Run this program, with the URI in $uri, and end when it does
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+fn connections(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|number| (1..=1024).contains(number))
+        .ok_or_else(|| "write a number from 1 to 1024".to_owned())
+}
+
+/// The device, and what is known of it.
+struct Device {
+    device: Arc<dyn BlockDevice>,
+    statistics: Box<dyn Fn() -> serde_json::Value + Send + Sync>,
+}
+
+/// Makes the device. All that this command knows of how data is kept is here.
+fn open_device(arguments: &Arguments, size_bytes: u64) -> anyhow::Result<Device> {
+    arguments.codec.parse::<Choice>()?;
+    let device = Arc::new(PlainDevice::new(size_bytes));
+    Ok(Device {
+        device,
+        statistics: Box::new(move || serde_json::json!({ "size_bytes": size_bytes })),
+    })
+}
+
+/// Serves the device until it is told to end.
+///
+/// # Errors
+/// When there can be no such device, or nobody could connect to it.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
+    let size_bytes = device_bytes(arguments.size)?;
+    // It may go to another folder.
+    let stats = arguments.stats.as_ref().map(std::path::absolute).transpose()?;
+    if let Some(file) = &stats {
+        output_file::check(file)
+            .with_context(|| format!("cannot write --stats {}", file.display()))?;
+    }
+    // Before anybody can connect, so that none is missed.
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
+    let places = Places::new(arguments)?;
+    let Device { device, statistics } = open_device(arguments, size_bytes)?;
+    let options = Options {
+        export: arguments.export.clone(),
+        description: "ramfold block".into(),
+        is_read_only: arguments.read_only,
+        connections_max: arguments.connections,
+        ..Options::default()
+    };
+    let Places { listeners, uris, _folder } = places;
+    let server = Server::start(device, &options, listeners).context("starting the server")?;
+    let write_stats = || match &stats {
+        Some(file) => write_statistics(file, &server, &statistics()),
+        None => Ok(()),
+    };
+    let status = match arguments.program.as_slice() {
+        [] => {
+            print_uris(&uris)?;
+            wait(signals, None, &write_stats)
+        }
+        program => match start_program(program, uris.first()) {
+            Ok(child) => wait(signals, Some(child), &write_stats),
+            Err(status) => status,
+        },
+    };
+    write_stats()?;
+    server.stop();
+    Ok(status)
+}
+
+fn device_bytes(size: Size) -> anyhow::Result<u64> {
+    let Size::Bytes(bytes) = size else {
+        bail!("--size is how large the device is, and no share of anything: write 4G or 512M");
+    };
+    if bytes == 0 {
+        bail!("--size 0 is no device: it needs one page of {PAGE_BYTES} bytes at least");
+    }
+    if !bytes.is_multiple_of(PAGE_BYTES) {
+        let below = bytes / PAGE_BYTES * PAGE_BYTES;
+        bail!(
+            "--size {bytes} is no multiple of {PAGE_BYTES} bytes; the next that are: {below} and {}",
+            below + PAGE_BYTES
+        );
+    }
+    if bytes > SIZE_BYTES_MAX {
+        bail!("--size {bytes} is too large: a device has at most {SIZE_BYTES_MAX} bytes");
+    }
+    Ok(bytes)
+}
+
+/// Where clients connect.
+struct Places {
+    listeners: Vec<Listener>,
+    uris: Vec<String>,
+    /// Dropped after the socket in it.
+    _folder: Option<PrivateFolder>,
+}
+
+impl Places {
+    fn new(arguments: &Arguments) -> anyhow::Result<Places> {
+        let mut places = Places { listeners: Vec::new(), uris: Vec::new(), _folder: None };
+        let export = &arguments.export;
+        places
+            .listeners
+            .extend(inherited::listening_sockets().into_iter().map(Listener::inherited));
+        let socket = match &arguments.socket {
+            None if !places.listeners.is_empty() || !arguments.listen.is_empty() => None,
+            None => Some(places.private_path()?),
+            Some(path) => Some(std::path::absolute(path)?),
+        };
+        if let Some(path) = socket {
+            places.listeners.push(Listener::unix(&path)?);
+            places.uris.push(unix_uri(&path, export));
+        }
+        for &address in &arguments.listen {
+            let listener = Listener::tcp(address).context("--listen")?;
+            let address = listener.tcp_address().unwrap_or(address);
+            places.uris.push(format!("nbd://{address}/{}", in_uri(export.as_bytes())));
+            places.listeners.push(listener);
+        }
+        Ok(places)
+    }
+
+    /// A path that no other user can reach.
+    fn private_path(&mut self) -> anyhow::Result<PathBuf> {
+        let name = format!("ramfold-block-{}", std::process::id());
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        if let Some(folder) = runtime.filter(|folder| folder.is_absolute() && folder.is_dir()) {
+            return Ok(folder.join(format!("{name}.sock")));
+        }
+        let folder = PrivateFolder::new(&std::env::temp_dir(), &name).with_context(|| {
+            let folder = std::env::temp_dir();
+            format!("making a folder for the socket in {}; --socket names a path", folder.display())
+        })?;
+        let path = folder.0.join("nbd.sock");
+        self._folder = Some(folder);
+        Ok(path)
+    }
+}
+
+/// A folder that only this user can open. Removed on drop, if it is empty then.
+struct PrivateFolder(PathBuf);
+
+impl PrivateFolder {
+    fn new(parent: &Path, name: &str) -> io::Result<PrivateFolder> {
+        let mut tries = 0;
+        loop {
+            // Somebody else's may be there, or one of a killed process with the same number.
+            let path = parent.join(format!("{name}-{}-{tries}", geteuid().as_raw()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 100 => {
+                    tries += 1;
+                }
+                made => return made.map(|()| PrivateFolder(path)),
+            }
+        }
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn unix_uri(path: &Path, export: &str) -> String {
+    let (export, path) = (in_uri(export.as_bytes()), in_uri(path.as_os_str().as_bytes()));
+    format!("nbd+unix:///{export}?socket={path}")
+}
+
+/// Bytes as a part of a URI (RFC 3986).
+fn in_uri(bytes: &[u8]) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    bytes
+        .iter()
+        .map(|&byte| match is_plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+fn print_uris(uris: &[String]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    for uri in uris {
+        writeln!(out, "{uri}").context("printing the URI")?;
+    }
+    out.flush().context("printing the URI")
+}
+
+/// Starts the program; or the exit status where that fails.
+fn start_program(program: &[OsString], uri: Option<&String>) -> Result<Child, i32> {
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]);
+    for variable in inherited::VARIABLES {
+        command.env_remove(variable);
+    }
+    if let Some(uri) = uri {
+        command.env("uri", uri);
+    }
+    command.spawn().map_err(|error| {
+        say(format_args!("cannot run {}: {error}", program[0].display()));
+        if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+    })
+}
+
+/// What the main thread waits for.
+enum Event {
+    Signal(i32),
+    ProgramEnded(io::Result<ExitStatus>),
+}
+
+/// Waits until the program ends, or without one for a signal to end. Returns the exit status.
+fn wait(
+    mut signals: Signals,
+    program: Option<Child>,
+    write_stats: &dyn Fn() -> anyhow::Result<()>,
+) -> i32 {
+    let (send, events) = mpsc::channel();
+    let of_signals = send.clone();
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            // The main thread ends the process when it listens no longer.
+            let _ = of_signals.send(Event::Signal(signal));
+        }
+    });
+    let pid = program.as_ref().and_then(|child| Pid::from_raw(child.id() as i32));
+    if let Some(mut child) = program {
+        thread::spawn(move || send.send(Event::ProgramEnded(child.wait())));
+    }
+    for event in events {
+        match event {
+            Event::Signal(SIGUSR2) => {
+                if let Err(error) = write_stats() {
+                    say(format_args!("{error:#}"));
+                }
+            }
+            Event::Signal(signal) => match pid {
+                // It has not been waited for: the number is still its own.
+                Some(pid) => pass_on(pid, signal),
+                None => return 0,
+            },
+            Event::ProgramEnded(Ok(status)) => {
+                let signal = status.signal().map_or(0, |signal| 128 + signal);
+                return status.code().unwrap_or(signal);
+            }
+            Event::ProgramEnded(Err(error)) => {
+                say(format_args!("waiting for the program: {error}"));
+                return crate::EXIT_FAILED;
+            }
+        }
+    }
+    0
+}
+
+/// The terminal sends SIGINT to the program too.
+fn pass_on(program: Pid, signal: i32) {
+    if let Some(signal) = Signal::from_named_raw(signal)
+        && signal != Signal::INT
+    {
+        // It may have ended by itself.
+        let _ = kill_process(program, signal);
+    }
+}
+
+fn write_statistics(
+    file: &Path,
+    server: &Server,
+    device: &serde_json::Value,
+) -> anyhow::Result<()> {
+    let all = serde_json::json!({ "device": device, "nbd": server.statistics() });
+    let mut text = serde_json::to_vec_pretty(&all)?;
+    text.push(b'\n');
+    output_file::write(file, &text)
+        .with_context(|| format!("cannot write --stats {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_names_are_quoted_in_a_uri() {
+        assert_eq!(
+            unix_uri(Path::new("/run/a b&c"), "x/ü"),
+            "nbd+unix:///x/%C3%BC?socket=/run/a%20b%26c"
+        );
+    }
+
+    #[test]
+    fn a_device_has_whole_pages() {
+        assert_eq!(device_bytes(Size::Bytes(8192)).unwrap(), 8192);
+        for (size, what) in [
+            (Size::Bytes(0), "no device"),
+            (Size::Bytes(5000), "4096 and 8192"),
+            (Size::Fraction(0.5), "4G"),
+            (Size::Bytes((1 << 62) + 4096), "too large"),
+        ] {
+            let error = device_bytes(size).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+}
