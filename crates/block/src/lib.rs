@@ -6,9 +6,12 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `device` | the calls that devices answer and fronts make: [`BlockDevice`] |
+//! | `disk` | the disk in RAM, its data compressed: [`Disk`] |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod device;
+mod disk;
 
 pub use device::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
+pub use disk::{Disk, DiskConfig, DiskError, DiskStatistics, SpillConfig};
