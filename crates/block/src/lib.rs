@@ -6,14 +6,17 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `device` | the calls that devices answer and fronts make: [`BlockDevice`] |
+//! | `disk` | the disk in RAM, its data compressed: [`Disk`] |
+//! | `plain` | a device that compresses nothing, to try fronts on: [`PlainDevice`] |
 //! | [`nbd`] | a server of the Network Block Device protocol |
-//! | `plain` | a device that compresses nothing: [`PlainDevice`] |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod device;
+mod disk;
 pub mod nbd;
 mod plain;
 
 pub use device::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
+pub use disk::{Disk, DiskConfig, DiskError, DiskStatistics, SpillConfig};
 pub use plain::PlainDevice;

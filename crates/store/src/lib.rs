@@ -47,7 +47,7 @@ pub use spill::{
     SpillError, SpillMemory, SpillWriter, Spilled,
 };
 pub use statistics::{Rejects, Statistics};
-pub use store::{Config, EntryKind, Loaded, MemoryRanges, Paused, SpillShape, Store};
+pub use store::{Config, EntryKind, Loaded, MemoryRanges, Paused, Replaced, SpillShape, Store};
 
 /// The name of a page. Neighbouring pages should have neighbouring keys: 64 of them share a leaf of
 /// the index. A page number (address / 4096) is a good key.

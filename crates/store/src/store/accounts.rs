@@ -58,6 +58,19 @@ impl Store {
         self.pool.spans().set_reserve(bytes);
     }
 
+    /// Lets the pool have at most so many bytes from now on, rounded down to spans of 64 KiB and
+    /// within [`Config::pool_bytes_max`](crate::Config::pool_bytes_max). It keeps what it has.
+    pub fn limit_pool(&self, bytes: usize) {
+        self.pool.spans().set_limit(u32::try_from(bytes / SPAN_BYTES).unwrap_or(u32::MAX));
+    }
+
+    /// Bytes of the pool's spans that are in use or in reserve: what the pool costs at most until
+    /// it takes another span. Cheap.
+    #[inline]
+    pub fn pool_claimed_bytes(&self) -> usize {
+        self.pool.spans().claimed_count() as usize * SPAN_BYTES
+    }
+
     /// Bytes of the pool that the kernel has copied since the last call, because they were shared
     /// after a fork and were written to. An estimate: the store does not see what a relative by
     /// fork has copied or freed.

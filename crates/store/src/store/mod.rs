@@ -5,6 +5,7 @@ mod compaction;
 mod config;
 #[allow(unsafe_code)]
 mod fork;
+mod marked;
 mod ranges;
 mod verbs;
 
@@ -13,6 +14,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub use accounts::MemoryRanges;
 pub use config::{Config, SpillShape};
 pub use fork::Paused;
+pub use marked::Replaced;
 pub use ranges::EntryKind;
 pub use verbs::Loaded;
 

@@ -81,6 +81,8 @@ pub(crate) struct Spans {
     memory: Reservation,
     headers: GrowingArray<SpanHeader>,
     span_count_max: u32,
+    /// Spans that may be in use or ready, together.
+    limit: AtomicU32,
     /// How many ready spans are kept.
     ready_target: AtomicU32,
     /// Held for the whole of a refill, which lets go of `free` while the kernel works. Comes
@@ -113,6 +115,7 @@ impl Spans {
             memory: Reservation::new(span_count_max * SPAN_BYTES)?,
             headers: GrowingArray::new(span_count_max)?,
             span_count_max: span_count_max as u32,
+            limit: AtomicU32::new(span_count_max as u32),
             ready_target: AtomicU32::new(0),
             refilling: Mutex::new(()),
             free: Mutex::new(FreeSpans { ready: NONE, bare: NONE, frontier: 0, populating: 0 }),
@@ -181,6 +184,11 @@ impl Spans {
 
     /// Takes a bare span, or up to `count_max` neighbouring ones where there never were any.
     fn take_bare(&self, free: &mut FreeSpans, count_max: u32) -> Result<(u32, u32), NoSpan> {
+        let left = self.limit().saturating_sub(self.claimed_count() + free.populating);
+        let count_max = count_max.min(left);
+        if count_max == 0 {
+            return Err(NoSpan::Full);
+        }
         if free.bare != NONE {
             let span = free.bare;
             // SAFETY: spans in the lists are below the frontier.
@@ -338,6 +346,20 @@ impl Spans {
     /// Bytes that the headers take.
     pub(crate) fn header_bytes(&self) -> usize {
         self.headers.resident_bytes()
+    }
+
+    /// Spans in use and ready: no others have memory, or will have without being taken first.
+    pub(crate) fn claimed_count(&self) -> u32 {
+        self.used_count() + self.ready_count()
+    }
+
+    /// Lets at most so many spans be in use or ready. What is there stays.
+    pub(crate) fn set_limit(&self, spans: u32) {
+        self.limit.store(spans.min(self.span_count_max), Ordering::Relaxed);
+    }
+
+    fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
     }
 
     pub(crate) fn bytes_max(&self) -> usize {

@@ -82,6 +82,6 @@ impl Spans {
         let used = self.used_count.load(Ordering::Relaxed);
         ready < self.ready_target().div_ceil(2)
             && ready <= (used + ready) / 8
-            && used + ready < self.span_count_max
+            && used + ready < self.limit()
     }
 }

@@ -1,0 +1,191 @@
+//! What a disk is asked to be, what its memory goes to, and why there can be none.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ramfold_codec::{Choice, Codec, ScratchError};
+use ramfold_store::StoreError;
+use rustix::io::Errno;
+
+use super::dedup::PAGES_MAX;
+use super::page_locks::PageLocks;
+use super::workspace::Workspaces;
+use super::{PAGE, spill};
+
+/// A disk in RAM, as it is asked for.
+#[derive(Clone, Debug)]
+pub struct DiskConfig {
+    /// Size of the disk in bytes, a multiple of 4096.
+    pub size_bytes: u64,
+    /// Most memory that the disk takes for everything: objects, index, tables, buffers.
+    pub memory_bytes: u64,
+    /// What pages are compressed with when they are written.
+    pub codec: Choice,
+    /// Whether equal pages share an object.
+    pub deduplicate: bool,
+    /// Requests that are served at the same time, at least 1. Others wait.
+    pub threads: usize,
+    /// When pages that were not written meanwhile are compressed once more, for density; `None`:
+    /// never.
+    pub recompress_after: Option<Duration>,
+    /// A file for what the memory has no room for.
+    pub spill: Option<SpillConfig>,
+}
+
+/// A file for what the memory has no room for. It has no name, and its content is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpillConfig {
+    /// The folder that the file is in.
+    pub folder: PathBuf,
+    /// Its largest size; rounded down to segments of 1 MiB.
+    pub bytes: u64,
+}
+
+impl DiskConfig {
+    /// A disk of that size in that much memory: LZ4, deduplication, recompression after ten
+    /// seconds, and no spill file.
+    pub fn new(size_bytes: u64, memory_bytes: u64) -> DiskConfig {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        DiskConfig {
+            size_bytes,
+            memory_bytes,
+            codec: Choice::Only(Codec::Lz4),
+            deduplicate: true,
+            threads,
+            recompress_after: Some(Duration::from_secs(10)),
+            spill: None,
+        }
+    }
+}
+
+/// Why there is no disk.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// A disk of no pages, or not of whole pages.
+    #[error("a disk of {bytes} bytes cannot be made: its size must be a multiple of 4096, not 0")]
+    Size {
+        /// The size that was asked for.
+        bytes: u64,
+    },
+    /// More pages than deduplication has numbers for.
+    #[error(
+        "a disk of {} MiB is too large for deduplication: {} MiB is the most; make it smaller, or \
+         turn deduplication off",
+        bytes >> 20,
+        most_bytes >> 20
+    )]
+    TooLarge {
+        /// The size that was asked for.
+        bytes: u64,
+        /// The largest size.
+        most_bytes: u64,
+    },
+    /// No memory is left for data beside tables and buffers.
+    #[error(
+        "{} KiB of memory is too little for a disk of {} KiB: with its tables and buffers it needs \
+         {} KiB at least",
+        memory_bytes >> 10,
+        size_bytes >> 10,
+        least_bytes.div_ceil(1024)
+    )]
+    Memory {
+        /// The memory that was given.
+        memory_bytes: u64,
+        /// The size that was asked for.
+        size_bytes: u64,
+        /// The least memory for a disk of this size.
+        least_bytes: u64,
+    },
+    /// The codec does not start.
+    #[error("cannot prepare the codec {codec}: {source}")]
+    Codec {
+        /// The codec, or `auto`.
+        codec: Choice,
+        /// Its reason.
+        source: ScratchError,
+    },
+    /// The system gave no address space or memory.
+    #[error("cannot set the disk's memory up: {0}")]
+    Store(#[from] StoreError),
+    /// There are no random numbers.
+    #[error("cannot draw a key: {0}")]
+    Key(Errno),
+    /// There can be no spill file.
+    #[error("cannot make a spill file in {}: {reason}", folder.display())]
+    Spill {
+        /// The folder that was named.
+        folder: PathBuf,
+        /// What went wrong, and what to do.
+        reason: String,
+    },
+    /// The system starts no thread.
+    #[error("cannot start the thread that looks after the disk: {0}")]
+    Thread(std::io::Error),
+}
+
+/// How the memory is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) pages: u64,
+    pub(super) memory_bytes: usize,
+    /// Free memory of the pool that is kept ready.
+    pub(super) reserve_bytes: usize,
+    /// What requests that run at the same time may take beyond what they have seen to be free.
+    pub(super) margin_bytes: usize,
+    /// For deduplication: with more, some equal pages are not found.
+    pub(super) objects_max: u64,
+}
+
+/// A request takes at most a span of the pool and one of the index, and some of the tables.
+const MARGIN_BYTES_EACH: usize = 160 << 10;
+/// Tables of the index double, each for a 64th of the pages.
+const MARGIN_PART: usize = 256;
+/// Least memory for data.
+const DATA_BYTES_MIN: usize = 1 << 20;
+/// The reserve is this part of the memory, within limits.
+const RESERVE_PART: usize = 128;
+const RESERVE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
+/// Objects of a page's length at the least, this one thinks, fit the memory.
+const OBJECT_BYTES_FEW: u64 = 512;
+
+impl DiskConfig {
+    /// Divides the memory.
+    ///
+    /// # Errors
+    /// [`DiskError::Size`], [`DiskError::TooLarge`], [`DiskError::Memory`].
+    pub(super) fn plan(&self) -> Result<Plan, DiskError> {
+        let bytes = self.size_bytes;
+        let pages = bytes / PAGE as u64;
+        if pages == 0 || !bytes.is_multiple_of(PAGE as u64) {
+            return Err(DiskError::Size { bytes });
+        }
+        if self.deduplicate && pages > PAGES_MAX {
+            return Err(DiskError::TooLarge { bytes, most_bytes: PAGES_MAX * PAGE as u64 });
+        }
+        let memory_bytes = usize::try_from(self.memory_bytes).unwrap_or(usize::MAX);
+        let threads = self.threads.max(1);
+        let has_spill = self.spill.is_some();
+        let margin_bytes = threads * MARGIN_BYTES_EACH + memory_bytes / MARGIN_PART;
+        let each = Workspaces::bytes_each(self.codec, has_spill);
+        // One more for recompression.
+        let buffers = (threads + 1) * each + PageLocks::BYTES;
+        let spill = if has_spill { spill::memory_bytes(memory_bytes) } else { 0 };
+        let tables = if self.deduplicate { 256 << 10 } else { 0 };
+        let index = 512 << 10;
+        let least = buffers + spill + tables + index + margin_bytes + DATA_BYTES_MIN;
+        if memory_bytes < least {
+            let least_bytes = least as u64;
+            let (memory_bytes, size_bytes) = (self.memory_bytes, bytes);
+            return Err(DiskError::Memory { memory_bytes, size_bytes, least_bytes });
+        }
+        Ok(Plan {
+            pages,
+            memory_bytes,
+            reserve_bytes: (memory_bytes / RESERVE_PART)
+                .clamp(*RESERVE_BYTES.start(), *RESERVE_BYTES.end()),
+            margin_bytes,
+            objects_max: self.memory_bytes / OBJECT_BYTES_FEW,
+        })
+    }
+}

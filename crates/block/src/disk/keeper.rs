@@ -1,0 +1,263 @@
+//! The thread that looks after a disk: it keeps memory ready for what is written, lets tables grow,
+//! brings free memory together, compresses cold pages once more, and writes to the spill file.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ramfold_codec::Choice;
+
+use super::config::DiskError;
+use super::dedup::Dedup;
+use super::recompress::Recompress;
+use super::spill::{Writer, write_oldest};
+use super::{Inner, spill::SpillFile};
+
+/// The longest that it sleeps: nobody calls it where nothing is written.
+const SLEEP: Duration = Duration::from_secs(1);
+/// Recompression goes on for so long, and rests for three times as long.
+const RECOMPRESSION_TURN: Duration = Duration::from_millis(4);
+const RECOMPRESSION_REST: u32 = 3;
+/// How long bringing free memory together may take at a time.
+const COMPACTION_TURN: Duration = Duration::from_millis(10);
+/// Free memory within the pool that is worth bringing together, as a part of the pool; and at
+/// least so much.
+const FRAGMENTATION_PART: u64 = 32;
+const FRAGMENTATION_BYTES_MIN: u64 = 256 << 10;
+/// What is left of the pool when the spill file is written to, as a part of it.
+const SPILL_PART: usize = 16;
+/// A write waits for room from the spill file for so long in all: a disk may be slow.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A write is tried so often while room is made for it.
+const ATTEMPTS_MAX: usize = 64;
+/// Hints are added in steps of that many objects, each checked against the limit.
+const OBJECTS_STEP: u64 = 8192;
+
+/// How requests call the keeper, and wait for it.
+#[derive(Default)]
+pub(super) struct Keeping {
+    state: Mutex<State>,
+    called: Condvar,
+    served: Condvar,
+    /// It has been called, and has not begun.
+    is_due: AtomicBool,
+    /// Fragmentation after compaction last gained nothing.
+    fruitless_bytes: AtomicUsize,
+    compacting: Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    is_due: bool,
+    ends: bool,
+    /// Requests that wait for room.
+    waiting: usize,
+    /// Times that room was made, or could not be.
+    rounds: u64,
+    /// Whether the last one made some.
+    has_gained: bool,
+}
+
+impl Keeping {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the keeper to have a look. Cheap where that has been asked already.
+    pub(super) fn call(&self) {
+        if !self.is_due.swap(true, Ordering::Relaxed) {
+            self.lock().is_due = true;
+            self.called.notify_one();
+        }
+    }
+
+    /// Waits until room was made. Whether there may be some now.
+    fn wait_for_room(&self) -> bool {
+        let mut state = self.lock();
+        let rounds = state.rounds;
+        state.waiting += 1;
+        self.called.notify_one();
+        let until = |state: &mut State| state.rounds == rounds && !state.ends;
+        let (mut state, _) = self
+            .served
+            .wait_timeout_while(state, PATIENCE, until)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state.rounds != rounds && state.has_gained
+    }
+
+    /// Sleeps until called or for a while; `None` at the end. Whether somebody waits for room.
+    fn sleep(&self, longest: Duration) -> Option<bool> {
+        let until = |state: &mut State| !state.is_due && !state.ends && state.waiting == 0;
+        let (mut state, _) = self
+            .called
+            .wait_timeout_while(self.lock(), longest, until)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.is_due = false;
+        self.is_due.store(false, Ordering::Relaxed);
+        (!state.ends).then_some(state.waiting > 0)
+    }
+
+    fn serve(&self, has_gained: bool) {
+        let mut state = self.lock();
+        state.rounds += 1;
+        state.has_gained = has_gained;
+        self.served.notify_all();
+    }
+}
+
+/// The keeper's thread.
+pub(super) struct Keeper {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(super) fn start(
+        inner: &Arc<Inner>,
+        recompress_after: Option<Duration>,
+    ) -> Result<Keeper, DiskError> {
+        let recompress = recompress_after
+            .map(Recompress::new)
+            .transpose()
+            .map_err(|source| DiskError::Codec { codec: Choice::Auto, source })?;
+        let memory = inner.spill.as_ref().map(SpillFile::memory).transpose()?;
+        let mine = Arc::clone(inner);
+        let work = move || {
+            let mut memory = memory;
+            let spill = match (&mine.spill, &mut memory) {
+                (Some(file), Some(memory)) => {
+                    Writer::with_memory(&mine.store, memory, file.writer(), file.segments()).ok()
+                }
+                _ => None,
+            };
+            Work { inner: &mine, recompress, spill, seen_writes: u64::MAX }.run();
+        };
+        let thread = std::thread::Builder::new()
+            .name("ramfold-disk".to_owned())
+            .spawn(work)
+            .map_err(DiskError::Thread)?;
+        Ok(Keeper { inner: Arc::clone(inner), thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let keeping = &self.inner.keeping;
+        keeping.lock().ends = true;
+        keeping.called.notify_all();
+        keeping.served.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // If it has panicked, that has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Work<'a> {
+    inner: &'a Inner,
+    recompress: Option<Recompress>,
+    spill: Option<Writer<'a>>,
+    seen_writes: u64,
+}
+
+impl Work<'_> {
+    fn run(&mut self) {
+        let mut longest = SLEEP;
+        while let Some(is_waited_for) = self.inner.keeping.sleep(longest) {
+            self.inner.keep_ready();
+            self.spill(is_waited_for);
+            let writes = self.inner.workspaces.sum(|counters| &counters.writes);
+            if std::mem::replace(&mut self.seen_writes, writes) != writes {
+                self.inner.grow_tables();
+                self.inner.compact();
+            }
+            longest = self.recompress().min(SLEEP);
+        }
+    }
+
+    /// For how long there is nothing more to do.
+    fn recompress(&mut self) -> Duration {
+        let Some(recompress) = &mut self.recompress else { return SLEEP };
+        let left = recompress.go_on(self.inner, RECOMPRESSION_TURN);
+        left.max(RECOMPRESSION_TURN * RECOMPRESSION_REST)
+    }
+
+    fn spill(&mut self, is_waited_for: bool) {
+        let inner = self.inner;
+        let mut gained = false;
+        if let (Some(spill), Some(file)) = (&mut self.spill, &inner.spill) {
+            let pool_bytes = inner.room.pool_bytes(&inner.store);
+            let is_full =
+                || inner.store.pool_claimed_bytes() + pool_bytes / SPILL_PART > pool_bytes;
+            let mut first = is_waited_for;
+            while first || is_full() {
+                if !write_oldest(&inner.store, file, spill) {
+                    break;
+                }
+                (gained, first) = (true, false);
+                inner.compact();
+                inner.keeping.serve(true);
+            }
+        }
+        if is_waited_for && !gained {
+            inner.keeping.serve(false);
+        }
+    }
+}
+
+impl Inner {
+    /// Has memory ready for what is written next.
+    fn keep_ready(&self) {
+        if self.store.reserve_low() {
+            self.store.limit_pool(self.room.pool_bytes(&self.store));
+            // Where the system gives none, stores ask for it when they need it.
+            let _ = self.store.refill_reserve();
+        }
+    }
+
+    /// Lets the tables of deduplication follow the number of objects.
+    pub(super) fn grow_tables(&self) {
+        let Some(dedup) = &self.dedup else { return };
+        let objects = self.store.statistics().objects;
+        let mut step = 0;
+        while step < objects {
+            step = objects.min(step + OBJECTS_STEP);
+            if !self.room.has(&self.store, Dedup::STEP_BYTES_MAX) {
+                return;
+            }
+            let before = dedup.bytes();
+            dedup.grow(step);
+            self.room.add_own(dedup.bytes() - before);
+        }
+    }
+
+    /// Brings free memory of the pool together, where there is enough of it.
+    pub(super) fn compact(&self) -> bool {
+        let _only = self.keeping.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.store.statistics();
+        let worth = (before.pool_total_bytes / FRAGMENTATION_PART).max(FRAGMENTATION_BYTES_MIN);
+        let fragmentation = before.pool_fragmentation_bytes;
+        let fruitless = self.keeping.fruitless_bytes.load(Ordering::Relaxed) as u64;
+        if fragmentation < worth + fruitless {
+            self.keeping.fruitless_bytes.fetch_min(fragmentation as usize, Ordering::Relaxed);
+            return false;
+        }
+        let started = Instant::now();
+        self.store.compact(|| started.elapsed() < COMPACTION_TURN);
+        let is_whole = started.elapsed() < COMPACTION_TURN;
+        let after = self.store.statistics().pool_fragmentation_bytes;
+        let left = if is_whole { after } else { 0 };
+        self.keeping.fruitless_bytes.store(left as usize, Ordering::Relaxed);
+        after < fragmentation
+    }
+
+    /// Makes room for a page that found none. Whether it is worth trying again.
+    pub(super) fn make_room(&self, attempt: usize) -> bool {
+        if attempt >= ATTEMPTS_MAX {
+            return false;
+        }
+        self.compact() || self.spill.is_some() && self.keeping.wait_for_room()
+    }
+}

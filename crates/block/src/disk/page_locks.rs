@@ -1,0 +1,64 @@
+//! Locks of pages: whoever changes a page, or follows its reference to a shared object, has its
+//! lock. Many pages share one, so that a disk of any size has few.
+
+use ramfold_sys::sync::{Mutex, MutexGuard};
+
+/// Two of as many pages that are used at the same time mostly have locks of their own.
+const COUNT: usize = 256;
+
+/// On a cache line of its own, for locks are used in parallel.
+#[derive(Default)]
+#[repr(align(64))]
+struct Line(LockWord);
+
+struct LockWord(Mutex<()>);
+
+impl Default for LockWord {
+    fn default() -> Self {
+        LockWord(Mutex::new(()))
+    }
+}
+
+pub(super) struct PageLocks(Box<[Line; COUNT]>);
+
+/// The lock of a page, held.
+pub(super) struct PageLock<'a> {
+    _guard: MutexGuard<'a, ()>,
+    line: usize,
+}
+
+/// The lock of a second page.
+pub(super) enum SecondLock<'a> {
+    /// It is the same as the first page's.
+    Same,
+    /// It is held too.
+    Own { _guard: MutexGuard<'a, ()> },
+}
+
+impl PageLocks {
+    pub(super) const BYTES: usize = size_of::<[Line; COUNT]>();
+
+    pub(super) fn new() -> PageLocks {
+        PageLocks(Box::new(std::array::from_fn(|_| Line::default())))
+    }
+
+    fn line(block: u64) -> usize {
+        // Requests in order from several places far apart, at multiples of a power of two.
+        (block ^ block >> 8 ^ block >> 16) as usize % COUNT
+    }
+
+    pub(super) fn lock(&self, block: u64) -> PageLock<'_> {
+        let line = PageLocks::line(block);
+        PageLock { _guard: self.0[line].0.0.lock(), line }
+    }
+
+    /// The lock of a second page, if that is free: a thread that has a page's lock does not wait
+    /// for another.
+    pub(super) fn try_second(&self, first: &PageLock<'_>, block: u64) -> Option<SecondLock<'_>> {
+        let line = PageLocks::line(block);
+        if line == first.line {
+            return Some(SecondLock::Same);
+        }
+        self.0[line].0.0.try_lock().map(|guard| SecondLock::Own { _guard: guard })
+    }
+}
