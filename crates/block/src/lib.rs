@@ -6,9 +6,11 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `device` | the calls that devices answer and fronts make: [`BlockDevice`] |
+//! | [`kernel`] | devices of the kernel that this process serves: ublk, nbd, swap on them |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod device;
+pub mod kernel;
 
 pub use device::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
