@@ -9,11 +9,13 @@
 //! | `disk` | the disk in RAM, its data compressed: [`Disk`] |
 //! | `plain` | a device that compresses nothing, to try fronts on: [`PlainDevice`] |
 //! | [`nbd`] | a server of the Network Block Device protocol |
+//! | [`kernel`] | devices of the kernel that this process serves: ublk, nbd, swap on them |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod device;
 mod disk;
+pub mod kernel;
 pub mod nbd;
 mod plain;
 

@@ -17,6 +17,7 @@
 //! | `cgroup`, `size` (feature `std`) | limits of the process; amounts of memory, as written |
 //! | `other_process` (feature `std`) | the memory of another process, from outside |
 //! | `file_server` (feature `std`) | a file system in user space |
+//! | `ublk`, `swap` (feature `std`) | block devices that a process serves; swap on them |
 //! | `guard` (feature `std`) | a process that acts when this one is dying |
 //! | `inherited` (feature `std`) | sockets that this process was started with |
 //!
@@ -76,11 +77,17 @@ pub mod robust;
 pub mod scratch;
 #[cfg(any(test, feature = "std"))]
 pub mod size;
+#[cfg(any(test, feature = "std"))]
+#[allow(unsafe_code)]
+pub mod swap;
 #[allow(unsafe_code)]
 pub mod sync;
 #[allow(unsafe_code)]
 pub mod thread;
 pub mod time;
+#[cfg(any(test, feature = "std"))]
+#[allow(unsafe_code)]
+pub mod ublk;
 #[allow(unsafe_code)]
 pub mod uffd;
 #[allow(unsafe_code)]

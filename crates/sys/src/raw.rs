@@ -50,6 +50,8 @@ pub mod nr {
     pub(crate) const CAPSET: usize = 126;
     /// prctl(2).
     pub const PRCTL: usize = 157;
+    pub(crate) const SWAPON: usize = 167;
+    pub(crate) const SWAPOFF: usize = 168;
     pub(crate) const IO_SETUP: usize = 206;
     pub(crate) const IO_SUBMIT: usize = 209;
     pub(crate) const SET_TID_ADDRESS: usize = 218;
@@ -109,6 +111,8 @@ pub mod nr {
     pub const MMAP: usize = 222;
     /// mprotect(2).
     pub const MPROTECT: usize = 226;
+    pub(crate) const SWAPON: usize = 224;
+    pub(crate) const SWAPOFF: usize = 225;
     pub(crate) const MINCORE: usize = 232;
     pub(crate) const WAIT4: usize = 260;
     pub(crate) const NAME_TO_HANDLE_AT: usize = 264;

@@ -13,8 +13,8 @@
 //! `codec`'s subjects. Each declares all of its options itself, those too that others have: what
 //! they say and what they are by default is the experiment's.
 
-mod block;
 mod advise;
+mod block;
 mod codec;
 mod files;
 mod memeater;
