@@ -67,7 +67,7 @@ fn needs_so_much(ended: &Output) {
     let advice: Value = serde_json::from_slice(&ended.stdout).unwrap();
     let need_bytes = advice["need_bytes"].as_u64().unwrap();
     assert!(need_bytes > 30 * MIB && need_bytes < 100 * MIB, "{advice}");
-    assert!(advice["rows"].as_array().unwrap().len() >= 20, "{advice}");
+    assert!(advice["rows"].as_array().unwrap().len() >= 10, "{advice}");
 }
 
 #[test]
