@@ -9,6 +9,9 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use ramfold_policy::memory::reuse::Reuse;
+use ramfold_policy::memory::rounds::{
+    BATCH_PAGES, PROBATION_PAGES_MIN, PROBATION_SHARE, Rounds, TRIAL_PLACES,
+};
 use ramfold_policy::memory::victims::{VictimChoice, VictimKind};
 use ramfold_sys::pagemap::{PageRegion, Pages};
 use ramfold_sys::uffd::Partial;
@@ -21,27 +24,12 @@ use crate::page::{self, PageNumber};
 use crate::staging::Slot;
 use crate::take::clock_hand::{ClockHand, ScanPosition};
 
-/// Pages moved by one call. The lock is held that long, and a fault may wait for it: 32 pages
-/// take about 10 us when another core has to be told to forget them.
-const BATCH_PAGES: usize = 32;
 /// Pages of a stack that are in use at a time, as a rule.
 const STACK_PAGES_MAX: usize = 8;
 /// How far to go on behind a page that is refused because a relative still has it too, or because
 /// of its mapping: such pages lie together, and each refusal takes a while.
 const REFUSED_SKIP_BYTES: usize = 64 * PAGE_SIZE;
 
-/// What streams have brought in waits in as much as the cap / this.
-const PROBATION_SHARE: usize = 16;
-/// Or in so much: a few streams' windows.
-const PROBATION_PAGES_MIN: usize = 128;
-
-/// A trial takes a page in another of so many parts of what the cap holds than the last.
-const TRIAL_PLACES: usize = 64;
-
-/// A round in which not one of so many pages could be stored gains too little: those that could are
-/// the ones the program cannot do without, and come back at once.
-const GAIN_SHARE: u64 = 32;
-const FRUITLESS_ROUNDS_MAX: u32 = 2;
 /// What is protected is looked at again when so many pages have parted: it takes as long as to
 /// evict some tens.
 const PARTED_PAGES_MIN: u64 = 128;
@@ -50,16 +38,7 @@ const PARTED_PAGES_MIN: u64 = 128;
 #[repr(C)]
 pub(crate) struct Sweep {
     hand: ClockHand,
-    /// The sweep has come round this often, one after the other, with too little gained.
-    fruitless_rounds: u32,
-    /// Rounds so far.
-    round: u32,
-    /// Pages in memory that were come by in this round, and pages that were stored.
-    seen: u64,
-    stored: u64,
-    /// Of those that were come by the ones that a relative has too. They say nothing about the
-    /// rest.
-    shared: u64,
+    rounds: Rounds,
     blocked: bool,
     /// What is protected because it was shared is looked at too: see [`crate::fork::copies`].
     looks_at_protected: bool,
@@ -94,7 +73,7 @@ pub(crate) enum Taken {
 impl Sweep {
     /// It may pay to go round again: memory has changed since it did not.
     pub(crate) fn encourage(&mut self) {
-        self.fruitless_rounds = 0;
+        self.rounds.encourage();
         self.blocked = false;
         self.looks_at_protected = false;
     }
@@ -118,36 +97,17 @@ impl Sweep {
 
     /// A page that was taken has been compressed.
     pub(crate) fn note_stored(&mut self) {
-        self.stored += 1;
-    }
-
-    /// `waiting`: so many of the pages that were taken are not compressed yet.
-    fn begin_round(&mut self, waiting: u64) {
-        self.note_round();
-        self.hand.restart();
-        let seen = self.seen.saturating_sub(self.shared);
-        let pays = |stored: u64| stored > 0 && stored * GAIN_SHARE >= seen;
-        if pays(self.stored) {
-            self.fruitless_rounds = 0;
-        } else if pays(self.stored + waiting) {
-            // It cannot be said yet.
-            return;
-        } else {
-            self.fruitless_rounds += 1;
-        }
-        self.seen = 0;
-        self.stored = 0;
-        self.shared = 0;
+        self.rounds.note_stored();
     }
 
     /// A hand has been everywhere.
     pub(crate) fn note_round(&mut self) {
-        self.round = self.round.wrapping_add(1);
+        self.rounds.count();
     }
 
     /// Number of the round.
     pub(crate) fn round(&self) -> u32 {
-        self.round
+        self.rounds.number()
     }
 
     /// The fault handler cannot go on: the sweep stands before a page that only the monitor can see
@@ -165,7 +125,7 @@ impl Sweep {
     }
 
     fn skip(&mut self, bytes: usize) {
-        self.seen += (bytes / PAGE_SIZE) as u64;
+        self.rounds.note_seen((bytes / PAGE_SIZE) as u64);
         self.hand.skip(bytes);
     }
 }
@@ -322,13 +282,14 @@ fn find_victims(context: &mut Context<'_>) -> Result<Range<usize>, Taken> {
     if !sweep.hand.look(active, regions, pages) {
         // What was taken in this round may be all there is.
         staging.seal_chunk();
-        if sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX {
+        if sweep.rounds.are_enough() {
             let parted = agent.session().parted_pages.load(Ordering::Relaxed);
             if !passes_protected || !sweep.may_look_at_protected(parted) {
                 return Err(Taken::Nothing);
             }
         }
-        sweep.begin_round(staging.live_pages());
+        sweep.rounds.begin(staging.live_pages());
+        sweep.hand.restart();
     }
     sweep.hand.run().ok_or(Taken::Looked)
 }
@@ -340,7 +301,7 @@ pub(crate) fn take(context: &mut Context<'_>, run: Range<usize>) -> (Taken, usiz
     let first = page::number_of(run.start);
     let pages = run.len() / PAGE_SIZE;
     // In a second round having been used lately is no protection any more: everything was.
-    let tolerant = context.core.sweep.fruitless_rounds > 0;
+    let tolerant = context.core.sweep.rounds.is_fruitless();
     // Pages that were used lately, or did not compress lately, are passed by once per mark.
     let passed =
         (0..pages).take_while(|&index| pass_by(active, first + index as u64, tolerant)).count();
@@ -413,7 +374,7 @@ fn note_staged(context: &mut Context<'_>, first: PageNumber, pages: usize) {
         context.core.watch.note_taken(page, time::monotonic_ns);
         active
             .store
-            .set_mark(page, Reuse(active.store.mark(page)).taken(context.core.sweep.round).0);
+            .set_mark(page, Reuse(active.store.mark(page)).taken(context.core.sweep.round()).0);
     }
     context.core.has_taken = true;
     let staged = &agent.process().counters.pages_staged;
@@ -430,7 +391,7 @@ fn refused(context: &mut Context<'_>, errno: Errno, run: Range<usize>) -> (Taken
             let bytes = run.len().min(REFUSED_SKIP_BYTES);
             let pages = (bytes / PAGE_SIZE) as u64;
             counters.refused_shared.fetch_add(pages, Ordering::Relaxed);
-            context.core.sweep.shared += pages;
+            context.core.sweep.rounds.note_shared(pages);
             (Taken::Passed, bytes)
         }
         Errno::AGAIN => (Taken::Changing, 0),
@@ -463,52 +424,4 @@ fn pass_by(active: &Active, page: PageNumber, tolerant: bool) -> bool {
 /// Does a mark say to leave a page alone? `tolerant`: not for having been used lately.
 fn is_spared(mark: Reuse, tolerant: bool) -> bool {
     mark.passed().is_some() && !(tolerant && mark.compresses())
-}
-
-#[cfg(test)]
-mod tests {
-    use core::mem::MaybeUninit;
-
-    use super::*;
-
-    fn fruitless_after(rounds: u32, seen: u64, stored: u64, waiting: u64) -> u32 {
-        fruitless_beside_shared(rounds, seen, stored, waiting, 0)
-    }
-
-    fn fruitless_beside_shared(
-        rounds: u32,
-        seen: u64,
-        stored: u64,
-        waiting: u64,
-        shared: u64,
-    ) -> u32 {
-        // SAFETY: all zero is a sweep that has not begun.
-        let mut sweep: Sweep = unsafe { MaybeUninit::zeroed().assume_init() };
-        for _ in 0..rounds {
-            sweep.seen += seen;
-            sweep.stored += stored;
-            sweep.shared += shared;
-            sweep.begin_round(waiting);
-        }
-        sweep.fruitless_rounds
-    }
-
-    #[test]
-    fn a_round_that_gains_too_little_is_fruitless() {
-        assert_eq!(fruitless_after(3, 3200, 0, 0), 3);
-        assert_eq!(fruitless_after(3, 3200, 99, 0), 3);
-        assert_eq!(fruitless_after(3, 3200, 100, 0), 0);
-        assert_eq!(fruitless_after(3, 0, 0, 0), 3);
-        // A few pages among many that are shared are worth another round.
-        assert_eq!(fruitless_beside_shared(3, 3200, 5, 0, 3100), 0);
-        assert_eq!(fruitless_beside_shared(3, 3200, 0, 0, 3200), 3);
-    }
-
-    /// Threads that go on faulting keep a few pages waiting for ever.
-    #[test]
-    fn what_waits_delays_the_verdict_only_where_it_matters() {
-        assert_eq!(fruitless_after(1, 3200, 0, 100), 0);
-        assert_eq!(fruitless_after(3, 3200, 1, 3), 3);
-        assert!(fruitless_after(100, 3200, 0, 100) > 40);
-    }
 }

@@ -10,6 +10,7 @@ pub mod probation;
 pub mod quiet;
 pub mod refaults;
 pub mod reuse;
+pub mod rounds;
 pub mod sequential;
 pub mod stream;
 pub mod victims;

@@ -21,12 +21,13 @@ use ramfold_policy::memory::back_off::BackOff;
 use ramfold_policy::memory::probation::Probation;
 use ramfold_policy::memory::refaults::Refaults;
 use ramfold_policy::memory::reuse::Reuse;
+use ramfold_policy::memory::rounds::BATCH_PAGES;
 use ramfold_policy::memory::stream::Streams;
 use ramfold_policy::memory::victims::{VictimKind, Victims};
 use ramfold_policy::memory::watermarks::Watermarks;
 
 pub use self::objects::{Alike, Fit, Objects};
-use self::take::{BATCH_PAGES, BATCH_SHARE, Step, Sweep};
+use self::take::{BATCH_SHARE, Step, Sweep};
 use super::{Access, Policy};
 use crate::{BLOCK_PAGES, PageNumber};
 
@@ -353,7 +354,7 @@ impl<O: Objects> Memory<O> {
         }
         entry.place = Place::Memory;
         let stays_out = is_streamed && self.victims.preferred() == VictimKind::Streamed;
-        let returned = entry.mark.returned(self.sweep.round);
+        let returned = entry.mark.returned(self.sweep.rounds.number());
         entry.mark = if stays_out { Reuse::default() } else { returned };
         self.present.insert(page);
         self.objects.note_back(page);
@@ -409,7 +410,7 @@ impl<O: Objects> Memory<O> {
         let tries = is_late || self.cost_bytes() >= self.retried_bytes;
         if tries {
             self.is_stuck = false;
-            self.sweep.fruitless_rounds = 0;
+            self.sweep.rounds.encourage();
         }
         tries
     }
@@ -437,7 +438,7 @@ impl<O: Objects> Memory<O> {
                     entry.place = Place::Store { charged };
                     self.stored += 1;
                     self.stored_bytes += u64::from(charged);
-                    self.sweep.stored += 1;
+                    self.sweep.rounds.note_stored();
                 }
                 Fit::Stays => {
                     *entry = Entry { place: Place::Memory, mark: Reuse::INCOMPRESSIBLE };

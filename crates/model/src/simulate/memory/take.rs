@@ -1,55 +1,26 @@
 //! Which page is taken next: as `take/sweep.rs` of the agent.
 
 use ramfold_policy::memory::reuse::Reuse;
+use ramfold_policy::memory::rounds::{
+    BATCH_PAGES, PROBATION_PAGES_MIN, PROBATION_SHARE, Rounds, TRIAL_PLACES,
+};
 use ramfold_policy::memory::victims::{VictimChoice, VictimKind};
 
 use super::{Entry, Memory, Objects, Place};
 use crate::PageNumber;
 
-/// As the agent's sweep (`take/sweep.rs`): pages taken by one step; the part of the cap in which
-/// pages of streams wait, and the number of them that wait in any case.
-pub(super) const BATCH_PAGES: usize = 32;
-/// In a miniature no more than the cap / this.
+/// In a miniature no more pages are taken at once than the cap / this.
 pub(super) const BATCH_SHARE: usize = 64;
-const PROBATION_SHARE: usize = 16;
-const PROBATION_PAGES_MIN: usize = 128;
-/// And in a miniature, whose streams bring in as many at a time as all others: a window, and some
-/// of the one before.
+/// What of streams waits in any case in a miniature, whose streams bring in as many pages at a time
+/// as all others: a window, and some of the one before.
 const PROBATION_PAGES_MIN_SAMPLED: usize = 40;
-/// A trial takes a page so far from the last, as a part of the cap.
-const TRIAL_PLACES: u64 = 64;
-/// Rounds of the hand, one after the other, that gained too little before it rests; and of how many
-/// pages that were come by one has to be stored.
-const FRUITLESS_ROUNDS_MAX: u32 = 2;
-const GAIN_SHARE: u64 = 32;
 
-/// Where the hand is, and what it has gained.
+/// Where the hand is, and what its rounds have gained.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     pub(super) hand: PageNumber,
     pub(super) tried: PageNumber,
-    pub(super) round: u32,
-    pub(super) fruitless_rounds: u32,
-    /// Pages in memory that were come by in this round, and pages that were stored.
-    pub(super) seen: u64,
-    pub(super) stored: u64,
-}
-
-impl Sweep {
-    /// As the agent: `waiting` of the pages that were taken are not compressed yet.
-    fn begin_round(&mut self, waiting: u64) {
-        self.round = self.round.wrapping_add(1);
-        self.hand = 0;
-        let pays = |stored: u64| stored > 0 && stored * GAIN_SHARE >= self.seen;
-        if pays(self.stored) {
-            self.fruitless_rounds = 0;
-        } else if pays(self.stored + waiting) {
-            return;
-        } else {
-            self.fruitless_rounds += 1;
-        }
-        (self.seen, self.stored) = (0, 0);
-    }
+    pub(super) rounds: Rounds,
 }
 
 /// What one step of taking pages came to.
@@ -101,7 +72,7 @@ impl<O: Objects> Memory<O> {
             self.probation.skip(out);
             return Step::Passed;
         }
-        let tolerant = self.sweep.fruitless_rounds > 0;
+        let tolerant = self.sweep.rounds.is_fruitless();
         let spared = run.clone().take_while(|&page| self.passes_by(page, tolerant)).count();
         if spared > 0 {
             self.probation.skip(spared);
@@ -115,7 +86,7 @@ impl<O: Objects> Memory<O> {
 
     /// Takes one page somewhere, a good way behind the last that was.
     fn try_page(&mut self, choice: VictimChoice) -> Step {
-        self.sweep.tried += (self.cap_pages() as u64 / TRIAL_PLACES).max(1);
+        self.sweep.tried += ((self.cap_pages() / TRIAL_PLACES) as u64).max(1);
         let behind = self.present.range(self.sweep.tried..).next();
         let Some(&page) = behind.or_else(|| self.present.first()) else { return Step::Passed };
         self.sweep.tried = page;
@@ -131,21 +102,22 @@ impl<O: Objects> Memory<O> {
     /// Takes a batch at the hand, or passes some pages by.
     fn sweep(&mut self, choice: VictimChoice) -> Step {
         let Some(&first) = self.present.range(self.sweep.hand..).next() else {
-            if self.sweep.fruitless_rounds >= FRUITLESS_ROUNDS_MAX || self.present.is_empty() {
+            if self.sweep.rounds.are_enough() || self.present.is_empty() {
                 return Step::Nothing;
             }
-            self.sweep.begin_round(self.staged);
+            self.sweep.rounds.begin(self.staged);
+            self.sweep.hand = 0;
             return Step::Passed;
         };
-        let tolerant = self.sweep.fruitless_rounds > 0;
+        let tolerant = self.sweep.rounds.is_fruitless();
         if self.passes_by(first, tolerant) {
             self.sweep.hand = first + 1;
-            self.sweep.seen += 1;
+            self.sweep.rounds.note_seen(1);
             return Step::Passed;
         }
         let taken = self.take_run(first..first + BATCH_PAGES as u64, tolerant);
         self.victims.note_taken(first, taken, choice);
-        self.sweep.seen += taken as u64;
+        self.sweep.rounds.note_seen(taken as u64);
         self.sweep.hand = first + taken as u64;
         Step::Taken
     }
@@ -171,7 +143,7 @@ impl<O: Objects> Memory<O> {
         let entry = self.entries.get_mut(&page).expect("a page in memory");
         self.taken += 1;
         let place = Place::Staging { number: self.taken };
-        *entry = Entry { place, mark: entry.mark.taken(self.sweep.round) };
+        *entry = Entry { place, mark: entry.mark.taken(self.sweep.rounds.number()) };
         self.staging.push_back(page);
         self.staged += 1;
         self.objects.note_taken(page);
