@@ -82,7 +82,7 @@ pub fn decision(input: &Input<'_>, prediction: &Prediction, swap: &Swap<'_>) -> 
 pub fn swapped(input: &Input<'_>, memory_bytes: u64, swap: &Swap<'_>) -> Estimate {
     let counts = swapped_counts(input, memory_bytes, swap);
     let slowdown = swapped_slowdown(input, &counts, swap);
-    around(slowdown, [(slowdown - 1.0) * super::MODEL_ERROR, super::RUN_ERROR, 0.0])
+    around(slowdown, super::MODEL_ERROR.times(slowdown - 1.0), [super::RUN_ERROR, 0.0])
 }
 
 fn swapped_slowdown(

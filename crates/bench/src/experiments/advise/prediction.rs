@@ -19,6 +19,8 @@ use crate::machine::program::Program;
 
 /// What zram is predicted with.
 const ZRAM_CODEC: &str = "lzo";
+/// Looking at a run and predicting from it may take so many times what a run may take.
+const LONGER: u32 = 3;
 /// A row whose memory is so near to what was asked is of that.
 const NEAR: f64 = 0.005;
 /// From this chance on nothing is run: the program is taken not to fit.
@@ -136,12 +138,20 @@ fn observe(bench: &Bench<'_>, program: &Program, record: &Path) -> Result<()> {
         pool: None,
         pool_bytes_max: None,
         idle: None,
-        time_limit: bench.time_limit,
+        time_limit: bench.time_limit * LONGER,
     };
     let outcome = measure(host, &launch)?;
-    outcome.check().context("ramfold advise")?;
-    ensure!(record.exists(), "ramfold advise kept no record: {}", outcome.errors.trim());
+    ensure!(!outcome.timed_out, "ramfold advise took more time than it is given");
+    let said = own_words(&outcome.errors);
+    ensure!(outcome.status.success(), "ramfold advise failed: {}: {said}", outcome.status);
+    ensure!(record.exists(), "ramfold advise kept no record: {said}");
     cgroup.map_or(Ok(()), |cgroup| cgroup.finish())
+}
+
+/// What ramfold said on standard error, without what the program printed, which goes there too.
+fn own_words(errors: &str) -> String {
+    let own = errors.lines().filter(|line| line.starts_with("ramfold"));
+    own.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -172,6 +182,12 @@ mod tests {
         // Too likely not to fit, and no such row.
         assert!(advice.at(0.8).is_none() && advice.at(0.7).is_none());
         assert_eq!(advice.zram_share(), 0.25);
+    }
+
+    #[test]
+    fn what_the_program_prints_is_no_reason() {
+        let said = own_words("\u{1}binary\nramfold: too little was seen\n12|34\n");
+        assert_eq!(said, "ramfold: too little was seen");
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Default for Overhead {
             fixed_bytes: 1.05 * 1024.0 * 1024.0,
             entry_bytes: 8.0,
             page_table_bytes: 8.0,
-            fragmentation: 0.02,
+            fragmentation: 0.1,
             reserve: 1.0 / 128.0,
             reserve_bytes: [256.0 * 1024.0, 4096.0 * 1024.0],
         }

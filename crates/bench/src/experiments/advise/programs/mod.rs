@@ -90,7 +90,7 @@ pub(super) const ALL: &[Subject] = &[
         about: "looks words up in a dictionary, most of them in a tenth of it",
         needs: &["python3"],
         make: |making| {
-            let numbers = [making.count(300_000), making.count(1_500_000)];
+            let numbers = [making.count(300_000), making.count(1_000_000)];
             script(making, &python()?, "dictionary.py", include_str!("dictionary.py"), numbers)
         },
     },
@@ -100,7 +100,7 @@ pub(super) const ALL: &[Subject] = &[
         needs: &["python3"],
         make: |making| {
             let depth = 18.0 + making.scale.log2().min(0.0);
-            let numbers = [depth.max(8.0) as u64, 6];
+            let numbers = [depth.max(8.0) as u64, 2];
             script(making, &python()?, "trees.py", include_str!("trees.py"), numbers)
         },
     },
@@ -118,7 +118,7 @@ pub(super) const ALL: &[Subject] = &[
         about: "sorts numbers, goes over a matrix by rows and by columns",
         needs: &[NUMPY],
         make: |making| {
-            let numbers = [(2500.0 * making.scale.sqrt()).max(64.0) as u64, 8];
+            let numbers = [(2500.0 * making.scale.sqrt()).max(64.0) as u64, 6];
             let python = workloads::python_with_numpy()?;
             script(making, &python, "arrays.py", include_str!("arrays.py"), numbers)
         },
@@ -128,7 +128,7 @@ pub(super) const ALL: &[Subject] = &[
         about: "a database in memory, filled, changed and asked, by Python's sqlite3",
         needs: &["python3"],
         make: |making| {
-            let numbers = [making.count(900_000), making.count(60_000)];
+            let numbers = [making.count(900_000), making.count(20_000)];
             script(making, &python()?, "database.py", include_str!("database.py"), numbers)
         },
     },
@@ -137,7 +137,7 @@ pub(super) const ALL: &[Subject] = &[
         about: "looks words up in a hash",
         needs: &["perl"],
         make: |making| {
-            let numbers = [making.count(400_000), 6];
+            let numbers = [making.count(400_000), 4];
             script(making, Path::new("perl"), "hashes.pl", include_str!("hashes.pl"), numbers)
         },
     },
@@ -146,7 +146,7 @@ pub(super) const ALL: &[Subject] = &[
         about: "counts pairs of words and asks for them",
         needs: &["awk"],
         make: |making| {
-            let numbers = [making.count(400_000), 4];
+            let numbers = [making.count(300_000), 2];
             let text = include_str!("words.awk");
             let mut program = script(making, Path::new("awk"), "words.awk", text, numbers)?;
             program.command.insert(1, "-f".into());
@@ -172,7 +172,7 @@ pub(super) const ALL: &[Subject] = &[
         name: "gcc",
         about: "gcc -O2 of a generated file",
         needs: &["gcc"],
-        make: |making| from_bench(making, "gcc", 120 << 20, 1.0),
+        make: |making| from_bench(making, "gcc", 40 << 20, 1.0),
     },
     Subject {
         name: "jpeg",
@@ -298,7 +298,7 @@ fn from_bench(making: &Making<'_>, name: &str, size_bytes: u64, scale: f64) -> R
 }
 
 fn java(making: &Making<'_>) -> Result<Program> {
-    let numbers = [making.count(600_000), 16];
+    let numbers = [making.count(600_000), 10];
     let text = include_str!("Orders.java");
     let mut program = script(making, Path::new("java"), "Orders.java", text, numbers)?;
     let mut javac = Command::new("javac");

@@ -5,7 +5,7 @@ import sys
 seed, count, passes = map(int, sys.argv[1:])
 random.seed(seed)
 objects = [
-    b"%d " % number * 200 + bytes(random.randrange(256) for _ in range(100))
+    b"%d " % number * 200 + random.randbytes(100)
     for number in range(count)
 ]
 total = 0
