@@ -122,7 +122,12 @@ const CRATES: &[Rules] = &[
         uses: &["ramfold-cache", "ramfold-codec", "ramfold-policy", "ramfold-sys"],
         has_unsafe: &[],
     },
-    Rules { name: "ramfold-block", folder: "crates/block", uses: &[], has_unsafe: &[] },
+    Rules {
+        name: "ramfold-block",
+        folder: "crates/block",
+        uses: &["ramfold-codec", "ramfold-store", "ramfold-sys"],
+        has_unsafe: &["tests/no_allocation.rs"],
+    },
     Rules {
         name: "ramfold-model",
         folder: "crates/model",
