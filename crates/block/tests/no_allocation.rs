@@ -36,7 +36,7 @@ const PAGES: u64 = 1024;
 /// A page of numbers that compresses, the same for the same seed.
 fn content(seed: u64, page: &mut [u8]) {
     for (nth, chunk) in (0u64..).zip(page.chunks_mut(8)) {
-        let word = if seed % 5 == 0 {
+        let word = if seed.is_multiple_of(5) {
             (nth + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
         } else {
             seed * 1000 + nth % 29

@@ -146,6 +146,6 @@ fn what_was_written_is_read_from_the_spill_file() {
         let recompress_after = (seed % 4 > 1).then(|| Duration::from_millis(1));
         let config =
             DiskConfig { deduplicate, spill, recompress_after, ..config(10 * MIB, 5 * MIB) };
-        Run { seed, config, steps: 900, contents: 5000 }.go();
+        Run { seed, config, steps: 500, contents: 5000 }.go();
     }
 }

@@ -6,13 +6,13 @@ use super::*;
 fn what_does_not_fit_the_memory_is_read_from_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 32 * MIB });
-    let disk = Disk::new(DiskConfig { spill, ..config(12 * MIB, 5 * MIB) }).unwrap();
-    let count = 12 * MIB / 4096;
+    let disk = Disk::new(DiskConfig { spill, ..config(8 * MIB, 4 * MIB) }).unwrap();
+    let count = 8 * MIB / 4096;
     for block in 0..count {
         disk.put(block * 4096, &noise(block)).unwrap();
     }
     let s = disk.statistics();
-    assert!(s.spilled_objects > count / 2 && s.spilled_bytes > 6 * MIB, "{s:#?}");
+    assert!(s.spilled_objects > count / 2 && s.spilled_bytes > 4 * MIB, "{s:#?}");
     for block in 0..count {
         assert!(disk.get(block * 4096, PAGE) == noise(block), "{block}");
     }
@@ -28,9 +28,9 @@ fn what_does_not_fit_the_memory_is_read_from_the_file() {
 fn a_full_spill_file_refuses_writes() {
     let folder = tempfile::tempdir().unwrap();
     let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 2 * MIB });
-    let disk = Disk::new(DiskConfig { spill, ..config(64 * MIB, 5 * MIB) }).unwrap();
+    let disk = Disk::new(DiskConfig { spill, ..config(64 * MIB, 4 * MIB) }).unwrap();
     let fit = (0..16384).find(|&block| disk.put(block * 4096, &noise(block)).is_err()).unwrap();
-    assert!(fit * 4096 > 4 * MIB, "{fit}");
+    assert!(fit * 4096 > 2 * MIB, "{fit}");
     for block in 0..fit {
         assert!(disk.get(block * 4096, PAGE) == noise(block), "{block}");
     }
