@@ -295,7 +295,7 @@ mod tests {
             hints.insert(hash(id.into()), id, |_| panic!("there is room"));
         }
         // Three of four that are looked at are as they were.
-        let mark_of = |id: u32| (id % 4 != 0).then(|| hints.mark(hash(id.into())));
+        let mark_of = |id: u32| (!id.is_multiple_of(4)).then(|| hints.mark(hash(id.into())));
         hints.insert(hash(77), 77, mark_of);
         let is_there = |id: u32| hints.find(hash(id.into())).iter().any(|found| found == id);
         assert!(is_there(77));
