@@ -2,8 +2,9 @@
 //! be wrong, since what it names is compared before it is believed. So it needs no lock, and what
 //! is overwritten or trimmed is not looked for in it.
 //!
-//! The table doubles bucket by bucket, so that no write waits for that. A hint has the number of the
-//! page and, in the bits that are left, a tag: the part of the hash that places it in a larger table.
+//! The table doubles bucket by bucket, so that no write waits for that. A hint has the number of
+//! the page and, in the bits that are left, a tag: the part of the hash that places it in a larger
+//! table.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

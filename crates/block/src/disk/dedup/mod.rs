@@ -1,9 +1,9 @@
 //! Deduplication: pages of equal content refer to one object.
 //!
 //! A page that no other is equal to has its object under its own key. When a second page turns out
-//! to be equal, the object moves to a key that is neither's, and both pages become references to it.
-//! The table that equal pages are found by holds hints ([`hints`]), which are compared before they
-//! are believed; references are counted exactly ([`shares`]).
+//! to be equal, the object moves to a key that is neither's, and both pages become references to
+//! it. The table that equal pages are found by holds hints ([`hints`]), which are compared before
+//! they are believed; references are counted exactly ([`shares`]).
 
 mod hash;
 mod hints;
