@@ -128,8 +128,8 @@ const CRATES: &[Rules] = &[
     Rules {
         name: "ramfold-block",
         folder: "crates/block",
-        uses: &["ramfold-sys"],
-        has_unsafe: &[],
+        uses: &["ramfold-codec", "ramfold-store", "ramfold-sys"],
+        has_unsafe: &["tests/no_allocation.rs"],
     },
     Rules {
         name: "ramfold-model",

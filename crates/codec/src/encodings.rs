@@ -12,7 +12,7 @@
 //! | 10, 11, 12 | first piece of a cluster of 1, 4 or 16 pages ([`of_cluster`]) | the file cache |
 //! | 13 | [`CLUSTER_REST`] | the file cache |
 //! | 14 | free | |
-//! | 15 | [`RAW`] | the pager |
+//! | 15 | [`RAW`] | the pager, the disk in RAM |
 //!
 //! What follows the header of a cluster's first piece is in a form of its own number: that of an
 //! [`Encoding`], or [`WORD`].
@@ -41,7 +41,7 @@ pub(crate) const CLUSTER_OF_16: u8 = 12;
 /// A later piece of a cluster: bytes that continue the piece before.
 pub const CLUSTER_REST: u8 = 13;
 
-/// A page as it is: 4,096 bytes. It is only stored where it can be written to a spill file.
+/// A page as it is: 4,096 bytes. The pager only stores it where it can be written to a spill file.
 pub const RAW: u8 = 15;
 
 /// The number of the first piece of a cluster of that size.

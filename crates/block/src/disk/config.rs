@@ -7,7 +7,7 @@ use ramfold_codec::{Choice, Codec, ScratchError};
 use ramfold_store::StoreError;
 use rustix::io::Errno;
 
-use super::dedup::PAGES_MAX;
+use super::dedup::{Dedup, PAGES_MAX};
 use super::page_locks::PageLocks;
 use super::workspace::Workspaces;
 use super::{PAGE, spill};
@@ -146,7 +146,7 @@ const DATA_BYTES_MIN: usize = 1 << 20;
 /// The reserve is this part of the memory, within limits.
 const RESERVE_PART: usize = 128;
 const RESERVE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
-/// Objects of a page's length at the least, this one thinks, fit the memory.
+/// The usual length of objects that are short.
 const OBJECT_BYTES_FEW: u64 = 512;
 
 impl DiskConfig {
@@ -166,15 +166,21 @@ impl DiskConfig {
         let memory_bytes = usize::try_from(self.memory_bytes).unwrap_or(usize::MAX);
         let threads = self.threads.max(1);
         let has_spill = self.spill.is_some();
-        let margin_bytes = threads * MARGIN_BYTES_EACH + memory_bytes / MARGIN_PART;
         let each = Workspaces::bytes_each(self.codec, has_spill);
         // One more for recompression.
         let buffers = (threads + 1) * each + PageLocks::BYTES;
         let spill = if has_spill { spill::memory_bytes(memory_bytes) } else { 0 };
-        let tables = if self.deduplicate { 256 << 10 } else { 0 };
+        let objects_max = self.memory_bytes / OBJECT_BYTES_FEW;
+        let tables = if self.deduplicate { Dedup::least_bytes(pages, objects_max) } else { 0 };
         let index = 512 << 10;
-        let least = buffers + spill + tables + index + margin_bytes + DATA_BYTES_MIN;
-        if memory_bytes < least {
+        let margin = threads * MARGIN_BYTES_EACH;
+        let fixed = buffers + spill + tables + index + margin + DATA_BYTES_MIN;
+        let margin_bytes = margin + memory_bytes / MARGIN_PART;
+        if memory_bytes < fixed + memory_bytes / MARGIN_PART {
+            let mut least = fixed;
+            while least < fixed + least / MARGIN_PART {
+                least = fixed + least / MARGIN_PART;
+            }
             let least_bytes = least as u64;
             let (memory_bytes, size_bytes) = (self.memory_bytes, bytes);
             return Err(DiskError::Memory { memory_bytes, size_bytes, least_bytes });
@@ -185,7 +191,7 @@ impl DiskConfig {
             reserve_bytes: (memory_bytes / RESERVE_PART)
                 .clamp(*RESERVE_BYTES.start(), *RESERVE_BYTES.end()),
             margin_bytes,
-            objects_max: self.memory_bytes / OBJECT_BYTES_FEW,
+            objects_max,
         })
     }
 }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use ramfold_codec::Choice;
 
 use super::config::DiskError;
-use super::dedup::Dedup;
 use super::recompress::Recompress;
 use super::spill::{Writer, write_oldest};
 use super::{Inner, spill::SpillFile};
@@ -31,8 +30,6 @@ const SPILL_PART: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A write is tried so often while room is made for it.
 const ATTEMPTS_MAX: usize = 64;
-/// Hints are added in steps of that many objects, each checked against the limit.
-const OBJECTS_STEP: u64 = 8192;
 
 /// How requests call the keeper, and wait for it.
 #[derive(Default)]
@@ -219,17 +216,10 @@ impl Inner {
 
     /// Lets the tables of deduplication follow the number of objects.
     pub(super) fn grow_tables(&self) {
-        let Some(dedup) = &self.dedup else { return };
-        let objects = self.store.statistics().objects;
-        let mut step = 0;
-        while step < objects {
-            step = objects.min(step + OBJECTS_STEP);
-            if !self.room.has(&self.store, Dedup::STEP_BYTES_MAX) {
-                return;
-            }
-            let before = dedup.bytes();
-            dedup.grow(step);
-            self.room.add_own(dedup.bytes() - before);
+        if let Some(dedup) = &self.dedup {
+            let objects = self.store.statistics().objects;
+            let taken = dedup.grow(objects, |bytes| self.room.has(&self.store, bytes));
+            self.room.add_own(taken);
         }
     }
 
@@ -258,6 +248,7 @@ impl Inner {
         if attempt >= ATTEMPTS_MAX {
             return false;
         }
-        self.compact() || self.spill.is_some() && self.keeping.wait_for_room()
+        // At first it may be that another thread has made room.
+        self.compact() || attempt == 0 || self.spill.is_some() && self.keeping.wait_for_room()
     }
 }

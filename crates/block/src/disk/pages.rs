@@ -48,6 +48,13 @@ pub(super) fn shared_key(number: u32) -> Key {
     SHARED + Key::from(number)
 }
 
+fn key_of(named: Named) -> Key {
+    match named {
+        Named::Page(block) => block,
+        Named::Shared(number) => shared_key(number),
+    }
+}
+
 fn failed(error: impl ToString) -> DeviceError {
     DeviceError::Failed(error.to_string())
 }
@@ -242,8 +249,13 @@ impl Inner {
         new: &New<'_>,
     ) -> Result<(), DeviceError> {
         if let Some(dedup) = &self.dedup {
-            for id in new.candidates.iter() {
-                let is_done = match dedup.named(id) {
+            let mark = dedup.mark(new.hash);
+            for named in new.candidates.iter().map(|id| dedup.named(id)) {
+                // Most hints that are wrong or out of date cost no more than this.
+                if self.store.mark(key_of(named)) != mark {
+                    continue;
+                }
+                let is_done = match named {
                     Named::Shared(number) => self.share(workspace, dedup, new, number)?,
                     Named::Page(other) => self.share_page(workspace, dedup, lock, new, other)?,
                 };
@@ -281,10 +293,7 @@ impl Inner {
 
     /// The mark of an object, unless it is shared: then its hint is not out of date.
     fn mark_of(&self, named: Named) -> Option<u8> {
-        let key = match named {
-            Named::Page(block) => block,
-            Named::Shared(number) => shared_key(number),
-        };
+        let key = key_of(named);
         self.store.contains(key).then(|| self.store.mark(key))
     }
 
@@ -377,10 +386,6 @@ impl Inner {
         let second: Option<SecondLock<'_>> = self.locks.try_second(lock, other);
         let (Some(_second), true) = (second, other < self.pages) else { return Ok(false) };
         let Ok(found) = self.find(other, &mut workspace.found[..]) else { return Ok(false) };
-        if let Found::Reference(number) = found {
-            dedup.renote(new.hash, Named::Page(other), None);
-            return self.share(workspace, dedup, new, number);
-        }
         if !self.is_equal(workspace, dedup, new, found) {
             return Ok(false);
         }

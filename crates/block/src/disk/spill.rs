@@ -51,7 +51,7 @@ impl SpillFile {
         let segment_bytes = segment_bytes(memory_bytes);
         let segments = config.bytes / segment_bytes as u64;
         if segments < SEGMENTS_MIN {
-            let least = SEGMENTS_MIN * segment_bytes as u64 >> 10;
+            let least = (SEGMENTS_MIN * segment_bytes as u64) >> 10;
             return Err(failed(format!(
                 "{} KiB is too small, {least} KiB is the least",
                 config.bytes >> 10

@@ -4,6 +4,7 @@ mod damage;
 mod exhaustion;
 #[cfg(target_arch = "x86_64")]
 mod fork;
+mod marked;
 mod memory;
 mod model;
 mod neighbours;

@@ -2,9 +2,9 @@
 //! be wrong, since what it names is compared before it is believed. So it needs no lock, and what
 //! is overwritten or trimmed is not looked for in it.
 //!
-//! The table grows one bucket at a time (linear hashing), so that its size follows the number of
-//! objects, and no write waits for a table to be copied. A hint has the number of the page and, in
-//! the bits that are left, a tag: the part of the hash that places it in a larger table.
+//! The table doubles bucket by bucket, so that no write waits for that. A hint has the number of
+//! the page and, in the bits that are left, a tag: the part of the hash that places it in a larger
+//! table.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(super) const WAYS: usize = 16;
 /// Buckets that memory is allocated for at once: 64 KiB.
 const SEGMENT_BUCKETS: usize = 1024;
+/// Bits of a tag that tell hints of one bucket apart when the table is at its largest.
+const TELLING_BITS: u32 = 4;
 /// The tag and the rest of the hash that goes into a mark do not overlap.
 const TAG_BITS_MAX: u32 = 28;
 
@@ -28,8 +30,7 @@ pub(in crate::disk) struct Candidates {
 }
 
 impl Candidates {
-    /// More are not compared.
-    const MOST: usize = 4;
+    const MOST: usize = WAYS;
 
     pub(in crate::disk) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ids[..self.count].iter().copied()
@@ -44,44 +45,71 @@ pub(super) struct Hints {
     segments: Box<[OnceLock<Box<[Bucket]>>]>,
     /// Buckets in use.
     count: AtomicU32,
+    shape: Shape,
+    /// Which hint of a full bucket goes next.
+    victim: AtomicU32,
+}
+
+/// How the 32 bits of a hint, and those of a hash, are used.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    /// Buckets at the beginning, and at most.
+    first: u32,
     count_max: u32,
     /// Bits of a bucket's number that are not in the tag.
     base_bits: u32,
     tag_bits: u32,
     id_bits: u32,
-    /// Which hint of a full bucket goes next.
-    victim: AtomicU32,
 }
 
-impl Hints {
-    /// Hints for ids from 1 to `id_max`, at most `hints_max` of them.
-    pub(super) fn new(id_max: u32, hints_max: u64) -> Hints {
-        let count_max = (hints_max / WAYS as u64).clamp(1, 1 << 27) as u32;
+impl Shape {
+    /// Of hints for ids from 1 to `id_max`, at most `hints_max` of them.
+    pub(super) fn new(id_max: u32, hints_max: u64) -> Shape {
+        let count_max = hints_max.div_ceil(WAYS as u64).clamp(1, 1 << 27) as u32;
         let id_bits = u32::BITS - id_max.leading_zeros();
         let tag_bits = (u32::BITS - id_bits).min(TAG_BITS_MAX);
         let count_bits = u32::BITS - (count_max - 1).leading_zeros();
-        let base_bits = count_bits.saturating_sub(tag_bits);
-        // The first segment, or all buckets that no tag tells apart.
-        let first = (SEGMENT_BUCKETS as u32).max(1 << base_bits).min(count_max);
-        let segment_count = (count_max as usize).div_ceil(SEGMENT_BUCKETS);
+        // The table may become as many times larger as tags leave bits for.
+        let growing_bits = tag_bits.saturating_sub(TELLING_BITS);
+        let base_bits =
+            count_bits.saturating_sub(growing_bits).max(SEGMENT_BUCKETS.ilog2()).min(count_bits);
+        let first = count_max.min(1 << base_bits);
+        Shape { first, count_max, base_bits, tag_bits, id_bits }
+    }
+
+    fn segment_count(self) -> usize {
+        (self.count_max as usize).div_ceil(SEGMENT_BUCKETS)
+    }
+
+    /// Bytes that a table begins with.
+    pub(super) fn least_bytes(self) -> usize {
+        let segments = (self.first as usize).div_ceil(SEGMENT_BUCKETS);
+        segments * SEGMENT_BUCKETS * size_of::<Bucket>()
+            + self.segment_count() * size_of::<OnceLock<Box<[Bucket]>>>()
+    }
+}
+
+impl Hints {
+    pub(super) fn new(shape: Shape) -> Hints {
         let hints = Hints {
-            segments: (0..segment_count).map(|_| OnceLock::new()).collect(),
+            segments: (0..shape.segment_count()).map(|_| OnceLock::new()).collect(),
             count: AtomicU32::new(0),
-            count_max,
-            base_bits,
-            tag_bits,
-            id_bits,
+            shape,
             victim: AtomicU32::new(0),
         };
-        hints.ensure(first);
-        hints.count.store(first, Ordering::Release);
+        hints.ensure(shape.first);
+        hints.count.store(shape.first, Ordering::Release);
         hints
     }
 
     /// Hints that there is room for.
-    #[cfg(test)]
-    pub(super) fn hint_count(&self) -> usize {
-        self.count.load(Ordering::Relaxed) as usize * WAYS
+    pub(super) fn capacity(&self) -> u64 {
+        u64::from(self.count.load(Ordering::Relaxed)) * WAYS as u64
+    }
+
+    /// Whether it is not at its largest.
+    pub(super) fn may_double(&self) -> bool {
+        self.count.load(Ordering::Relaxed) < self.shape.count_max
     }
 
     /// Bytes of memory that it has.
@@ -100,19 +128,19 @@ impl Hints {
     /// The tag of a hash, moved to its place above an id.
     fn tag(&self, hash: u64) -> u32 {
         let tag = (hash >> 32) as u32 & self.tag_mask();
-        tag.checked_shl(self.id_bits).unwrap_or(0)
+        tag.checked_shl(self.shape.id_bits).unwrap_or(0)
     }
 
     fn tag_mask(&self) -> u32 {
-        (1 << self.tag_bits) - 1
+        (1 << self.shape.tag_bits) - 1
     }
 
     fn tag_of(&self, hint: u32) -> u32 {
-        hint.checked_shr(self.id_bits).unwrap_or(0) & self.tag_mask()
+        hint.checked_shr(self.shape.id_bits).unwrap_or(0) & self.tag_mask()
     }
 
     fn id_of(&self, hint: u32) -> u32 {
-        if self.id_bits == u32::BITS { hint } else { hint & ((1 << self.id_bits) - 1) }
+        if self.shape.id_bits == u32::BITS { hint } else { hint & ((1 << self.shape.id_bits) - 1) }
     }
 
     /// What the store keeps beside an object of this hash: its upper half is the upper end of the
@@ -122,7 +150,7 @@ impl Hints {
     }
 
     fn upper_mark(&self, hint: u32) -> u8 {
-        (self.tag_of(hint) >> self.tag_bits.saturating_sub(4)) as u8 & 0xf
+        (self.tag_of(hint) >> self.shape.tag_bits.saturating_sub(4)) as u8 & 0xf
     }
 
     /// Whether a hint may be of an object that has this mark.
@@ -131,9 +159,9 @@ impl Hints {
     }
 
     fn bucket_number(&self, hash: u64) -> u32 {
-        let base = hash as u32 & ((1 << self.base_bits) - 1);
+        let base = hash as u32 & ((1 << self.shape.base_bits) - 1);
         let tag = (hash >> 32) as u32 & self.tag_mask();
-        let address = u64::from(base) | u64::from(tag) << self.base_bits;
+        let address = u64::from(base) | u64::from(tag) << self.shape.base_bits;
         let count = self.count.load(Ordering::Acquire);
         let level = count.ilog2();
         let number = (address & ((2 << level) - 1)) as u32;
@@ -200,11 +228,11 @@ impl Hints {
         }
     }
 
-    /// Adds buckets until there is room for so many hints. For one thread at a time; hints that
-    /// others write meanwhile may be lost.
-    pub(super) fn grow(&self, hints: u64) {
-        let wanted = hints.div_ceil(WAYS as u64).min(u64::from(self.count_max)) as u32;
+    /// Doubles the number of buckets, or makes it what it is at most. For one thread at a time;
+    /// hints that others write meanwhile may be lost.
+    pub(super) fn double(&self) {
         let mut count = self.count.load(Ordering::Relaxed);
+        let wanted = (1 << (count.ilog2() + 1)).min(self.shape.count_max);
         while count < wanted {
             self.ensure(count + 1);
             let level = count.ilog2();
@@ -213,7 +241,7 @@ impl Hints {
             else {
                 return;
             };
-            let bit = level.saturating_sub(self.base_bits);
+            let bit = level.saturating_sub(self.shape.base_bits);
             let moves = |hint: u32| hint != 0 && self.tag_of(hint) >> bit & 1 != 0;
             for (from, to) in old.0.iter().zip(&new.0) {
                 let hint = from.load(Ordering::Relaxed);
@@ -244,31 +272,31 @@ mod tests {
 
     #[test]
     fn hints_stay_while_the_table_grows() {
-        for id_max in [5000, 1 << 20, 1 << 24, 1 << 29, u32::MAX] {
-            let hints = Hints::new(id_max, 64 << 10);
+        for id_max in [5000, 1 << 20, 1 << 24, 1 << 30] {
+            let hints = Hints::new(Shape::new(id_max, 64 << 10));
             let last = 40_000u32.min(id_max);
             for id in 1..=last {
                 hints.insert(hash(id.into()), id, |_| Some(0));
-                if id % 64 == 0 {
-                    hints.grow(u64::from(id) * 3 / 2);
+                if hints.capacity() < u64::from(id) * 9 / 8 {
+                    hints.double();
                 }
             }
             let is_there = |&id: &u32| hints.find(hash(id.into())).iter().any(|found| found == id);
             let there = (1..=last).filter(is_there).count();
-            assert!(there * 100 >= last as usize * 97, "{id_max}: {there} of {last}");
-            assert!(hints.hint_count() <= 64 << 10);
+            assert!(there * 100 >= last as usize * 94, "{id_max}: {there} of {last}");
+            assert!(hints.capacity() <= 64 << 10);
         }
     }
 
     #[test]
     fn a_full_bucket_gives_up_what_is_out_of_date() {
-        let hints = Hints::new(1 << 20, 16);
+        let hints = Hints::new(Shape::new(1 << 20, 16));
         let ids = 1..=16u32;
         for id in ids.clone() {
             hints.insert(hash(id.into()), id, |_| panic!("there is room"));
         }
         // Three of four that are looked at are as they were.
-        let mark_of = |id: u32| (id % 4 != 0).then(|| hints.mark(hash(id.into())));
+        let mark_of = |id: u32| (!id.is_multiple_of(4)).then(|| hints.mark(hash(id.into())));
         hints.insert(hash(77), 77, mark_of);
         let is_there = |id: u32| hints.find(hash(id.into())).iter().any(|found| found == id);
         assert!(is_there(77));
@@ -279,7 +307,7 @@ mod tests {
 
     #[test]
     fn hints_are_changed_and_removed() {
-        let hints = Hints::new(1 << 20, 1024);
+        let hints = Hints::new(Shape::new(1 << 20, 1024));
         hints.insert(hash(5), 5, |_| None);
         hints.insert(hash(5), 5, |_| None);
         hints.replace(hash(5), 5, 9);

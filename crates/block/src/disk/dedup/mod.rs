@@ -1,9 +1,9 @@
 //! Deduplication: pages of equal content refer to one object.
 //!
 //! A page that no other is equal to has its object under its own key. When a second page turns out
-//! to be equal, the object moves to a key that is neither's, and both pages become references to it.
-//! The table that equal pages are found by holds hints ([`hints`]), which are compared before they
-//! are believed; references are counted exactly ([`shares`]).
+//! to be equal, the object moves to a key that is neither's, and both pages become references to
+//! it. The table that equal pages are found by holds hints ([`hints`]), which are compared before
+//! they are believed; references are counted exactly ([`shares`]).
 
 mod hash;
 mod hints;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 pub(super) use hash::PageHash;
 pub(super) use hints::Candidates;
-use hints::Hints;
+use hints::{Hints, Shape};
 use shares::Shares;
 
 /// What a hint names.
@@ -28,7 +28,8 @@ pub(super) enum Named {
 /// Most pages of a disk: a hint has numbers for pages and for half as many shared objects.
 pub(super) const PAGES_MAX: u64 = 1 << 30;
 
-/// Hints for each object, times 8: with fewer, equal pages are not found; more find few.
+/// Hints for each object, times 8, below which the table doubles. At 9 one equal page of twenty is
+/// not found just before that.
 const HINTS_PER_OBJECT_8: u64 = 9;
 
 pub(super) struct Dedup {
@@ -39,20 +40,23 @@ pub(super) struct Dedup {
 }
 
 impl Dedup {
-    /// Most bytes that [`Dedup::grow`] takes for 8192 objects more: segments of both tables.
-    pub(super) const STEP_BYTES_MAX: usize = 160 << 10;
-
     /// Deduplication for a disk of so many pages, and memory for at most so many objects.
     pub(super) fn new(hash: PageHash, pages: u64, objects_max: u64) -> Dedup {
         let pages = pages.min(PAGES_MAX) as u32;
-        let shared = pages.div_ceil(2);
+        let shares = Shares::new(pages.div_ceil(2));
+        let hints = Hints::new(Dedup::shape(pages, objects_max));
+        Dedup { hash, shares, hints, pages }
+    }
+
+    fn shape(pages: u32, objects_max: u64) -> Shape {
         let hints_max = u64::from(pages).min(objects_max) * HINTS_PER_OBJECT_8 / 8;
-        Dedup {
-            hash,
-            shares: Shares::new(shared),
-            hints: Hints::new(pages + shared, hints_max),
-            pages,
-        }
+        Shape::new(pages + pages.div_ceil(2), hints_max)
+    }
+
+    /// Bytes that the tables begin with.
+    pub(super) fn least_bytes(pages: u64, objects_max: u64) -> usize {
+        let pages = pages.min(PAGES_MAX) as u32;
+        Dedup::shape(pages, objects_max).least_bytes() + Shares::least_bytes(pages.div_ceil(2))
     }
 
     pub(super) fn draw_key() -> Result<PageHash, Errno> {
@@ -64,10 +68,20 @@ impl Dedup {
         self.hints.bytes() + self.shares.bytes()
     }
 
-    /// Makes the tables as large as so many objects need. For one thread at a time.
-    pub(super) fn grow(&self, objects: u64) {
-        self.hints.grow(objects * HINTS_PER_OBJECT_8 / 8);
-        self.shares.refill();
+    /// Makes the tables as large as so many objects need, if `has_room` for the bytes that takes.
+    /// For one thread at a time. Returns the bytes that it took.
+    pub(super) fn grow(&self, objects: u64, has_room: impl Fn(usize) -> bool) -> usize {
+        let before = self.bytes();
+        if has_room(Shares::STEP_BYTES) {
+            self.shares.refill();
+        }
+        while self.hints.capacity() < objects * HINTS_PER_OBJECT_8 / 8
+            && self.hints.may_double()
+            && has_room(self.hints.bytes())
+        {
+            self.hints.double();
+        }
+        self.bytes() - before
     }
 
     /// What pages of this hash may be equal to.

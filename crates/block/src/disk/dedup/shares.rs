@@ -28,15 +28,27 @@ struct Free {
 }
 
 impl Shares {
+    /// Bytes that [`Shares::refill`] takes at most.
+    pub(super) const STEP_BYTES: usize = SEGMENT as usize * size_of::<AtomicU32>();
+
     /// Numbers from 0 to below `most`.
     pub(super) fn new(most: u32) -> Shares {
-        let count = most.min(NONE - SEGMENT).div_ceil(SEGMENT) as usize;
         let shares = Shares {
-            segments: (0..count).map(|_| OnceLock::new()).collect(),
+            segments: (0..Shares::segment_count(most)).map(|_| OnceLock::new()).collect(),
             free: Mutex::new(Free { head: NONE, frontier: 0, capacity: 0, in_use: 0 }),
         };
         shares.refill();
         shares
+    }
+
+    fn segment_count(most: u32) -> usize {
+        most.min(NONE - SEGMENT).div_ceil(SEGMENT) as usize
+    }
+
+    /// Bytes that it begins with.
+    pub(super) fn least_bytes(most: u32) -> usize {
+        let list = Shares::segment_count(most) * size_of::<OnceLock<Box<[AtomicU32]>>>();
+        SEGMENT as usize * size_of::<AtomicU32>() + list
     }
 
     /// Allocates more counts, where few are left.

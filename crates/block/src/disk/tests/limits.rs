@@ -95,7 +95,7 @@ fn a_full_disk_refuses_writes_and_keeps_what_it_has() {
 #[test]
 fn memory_of_scattered_pages_comes_back() {
     let disk = Disk::new(config(64 * MIB, 6 * MIB)).unwrap();
-    let fit = fill(&disk, |block| text(block));
+    let fit = fill(&disk, text);
     for block in (0..fit).filter(|block| block % 8 != 3) {
         disk.trim(block * 4096, 4096, Durability::AtFlush).unwrap();
     }

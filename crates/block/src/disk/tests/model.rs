@@ -141,11 +141,11 @@ fn what_was_written_is_read_where_little_fits() {
 fn what_was_written_is_read_from_the_spill_file() {
     for seed in 400..404 {
         let folder = tempfile::tempdir().unwrap();
-        let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 64 * MIB });
+        let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 32 * MIB });
         let deduplicate = seed % 2 == 0;
         let recompress_after = (seed % 4 > 1).then(|| Duration::from_millis(1));
         let config =
-            DiskConfig { deduplicate, spill, recompress_after, ..config(16 * MIB, 5 * MIB) };
-        Run { seed, config, steps: 2500, contents: 5000 }.go();
+            DiskConfig { deduplicate, spill, recompress_after, ..config(10 * MIB, 5 * MIB) };
+        Run { seed, config, steps: 500, contents: 5000 }.go();
     }
 }

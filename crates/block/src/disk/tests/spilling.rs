@@ -5,14 +5,14 @@ use super::*;
 #[test]
 fn what_does_not_fit_the_memory_is_read_from_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 64 * MIB });
-    let disk = Disk::new(DiskConfig { spill, ..config(32 * MIB, 8 * MIB) }).unwrap();
-    let count = 32 * MIB / 4096;
+    let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 32 * MIB });
+    let disk = Disk::new(DiskConfig { spill, ..config(8 * MIB, 4 * MIB) }).unwrap();
+    let count = 8 * MIB / 4096;
     for block in 0..count {
         disk.put(block * 4096, &noise(block)).unwrap();
     }
     let s = disk.statistics();
-    assert!(s.spilled_objects > count / 2 && s.spilled_bytes > 16 * MIB, "{s:#?}");
+    assert!(s.spilled_objects > count / 2 && s.spilled_bytes > 4 * MIB, "{s:#?}");
     for block in 0..count {
         assert!(disk.get(block * 4096, PAGE) == noise(block), "{block}");
     }
@@ -27,10 +27,10 @@ fn what_does_not_fit_the_memory_is_read_from_the_file() {
 #[test]
 fn a_full_spill_file_refuses_writes() {
     let folder = tempfile::tempdir().unwrap();
-    let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 4 * MIB });
-    let disk = Disk::new(DiskConfig { spill, ..config(64 * MIB, 8 * MIB) }).unwrap();
+    let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 2 * MIB });
+    let disk = Disk::new(DiskConfig { spill, ..config(64 * MIB, 4 * MIB) }).unwrap();
     let fit = (0..16384).find(|&block| disk.put(block * 4096, &noise(block)).is_err()).unwrap();
-    assert!(fit * 4096 > 8 * MIB, "{fit}");
+    assert!(fit * 4096 > 2 * MIB, "{fit}");
     for block in 0..fit {
         assert!(disk.get(block * 4096, PAGE) == noise(block), "{block}");
     }
