@@ -71,12 +71,16 @@ fn clean_up_ublk(is_alive: impl Fn(u32) -> bool) -> Vec<Leftover> {
     found
 }
 
-/// Takes the device over only to answer that its data is lost, so that swap on it can be turned off.
+/// Takes the device over only to answer that its data is lost: then swap on it can be turned off.
 fn fail(control: &mut Control, number: u32) -> Result<(), KernelError> {
     let features = control.features(number).tried(|| format!("look at /dev/ublkb{number}"))?;
     let device = UblkDevice::recover(number, Arc::new(Lost { bytes: features.bytes }))?;
-    // Where this fails, dropping the device ends it all the same: nothing waits for ever.
-    off(&device.path())?;
+    if let Err(why) = off(&device.path()) {
+        // Served until this process ends; then it waits again. Were it taken away now, swap on it
+        // could never be turned off.
+        std::mem::forget(device);
+        return Err(why);
+    }
     device.stop()
 }
 

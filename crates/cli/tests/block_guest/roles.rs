@@ -162,9 +162,9 @@ fn transmit(mut stream: UnixStream, device: &dyn BlockDevice) {
     }
 }
 
-/// Pages whose words are an arithmetic sequence take a few bytes, as those of [`hog`] do. It has all
-/// memory that it needs from the beginning: one that asked for memory to keep what is swapped out
-/// would wait for ever.
+/// Pages whose words are an arithmetic sequence take a few bytes, as those of [`hog`] do. It has
+/// all memory that it needs from the beginning: one that asked for memory to keep what is swapped
+/// out would wait for ever.
 struct Sequences {
     bytes: u64,
     pages: Mutex<Pages>,
@@ -379,8 +379,8 @@ fn sequence(seed: u64, page: u64, version: u64) -> (u64, u64) {
     (mixed, mixed >> 32 | 1)
 }
 
-/// Fills so much memory, then checks so many pages of it in random order and writes to half of them,
-/// and checks all at the end.
+/// Fills so much memory, then checks so many pages of it in random order and writes to half of
+/// them, and checks all at the end.
 fn hog(bytes: u64, seed: u64, visits: u64) {
     let mut memory = vec![0u8; bytes as usize + PAGE];
     // Its pages are the system's.
