@@ -1,12 +1,17 @@
 //! Devices whose server was killed.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::error::KernelError;
+use ramfold_sys::ublk::Control;
+
+use super::error::{KernelError, Tried};
 use super::nbd_device::{self, Attached};
 use super::swap::{is_swap, turn_off};
-use super::ublk_device::{Orphan, open_control};
+use super::ublk_device::{AfterKill, Orphan, UblkDevice, open_control};
+use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 
 /// A device of ours without a server.
 #[derive(Debug)]
@@ -52,16 +57,77 @@ fn clean_up_ublk(is_alive: impl Fn(u32) -> bool) -> Vec<Leftover> {
         let Ok(info) = control.info(number) else { continue };
         let Some(orphan) = Orphan::of(&info, &is_alive) else { continue };
         let path = PathBuf::from(format!("/dev/ublkb{}", orphan.number));
-        if orphan.is_waiting {
-            found.push(Leftover { path, fate: Fate::Waiting });
-            continue;
-        }
-        let removed = off(&path).and_then(|()| {
-            control.delete(number).map_err(|why| KernelError::new(format!("end {path:?}"), why))
-        });
+        let removed = match orphan.after_kill {
+            AfterKill::Wait => {
+                found.push(Leftover { path, fate: Fate::Waiting });
+                continue;
+            }
+            AfterKill::Fail => fail(&mut control, number),
+            AfterKill::Remove => off(&path)
+                .and_then(|()| control.delete(number).tried(|| format!("end {}", path.display()))),
+        };
         found.push(leftover(path, removed));
     }
     found
+}
+
+/// Takes the device over only to answer that its data is lost: then swap on it can be turned off.
+fn fail(control: &mut Control, number: u32) -> Result<(), KernelError> {
+    let features = control.features(number).tried(|| format!("look at /dev/ublkb{number}"))?;
+    let device = UblkDevice::recover(number, Arc::new(Lost { bytes: features.bytes }))?;
+    if let Err(why) = off(&device.path()) {
+        // Served until this process ends; then it waits again. Were it taken away now, swap on it
+        // could never be turned off.
+        std::mem::forget(device);
+        return Err(why);
+    }
+    device.stop()
+}
+
+/// A device of which all data is lost.
+struct Lost {
+    bytes: u64,
+}
+
+impl Lost {
+    fn fail() -> Result<(), DeviceError> {
+        Err(DeviceError::Failed("the server was killed that had the data".to_owned()))
+    }
+}
+
+impl BlockDevice for Lost {
+    fn size_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), DeviceError> {
+        Lost::fail()
+    }
+
+    fn write(&self, _: u64, _: &[u8], _: Durability) -> Result<(), DeviceError> {
+        Lost::fail()
+    }
+
+    fn trim(&self, _: u64, _: u64, _: Durability) -> Result<(), DeviceError> {
+        Lost::fail()
+    }
+
+    fn zero(&self, _: u64, _: u64, _: Zeroing, _: Durability) -> Result<(), DeviceError> {
+        Lost::fail()
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Lost::fail()
+    }
+
+    fn extents(
+        &self,
+        _: u64,
+        _: u64,
+        _: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<(), DeviceError> {
+        Lost::fail()
+    }
 }
 
 fn off(path: &Path) -> Result<(), KernelError> {

@@ -19,4 +19,4 @@ pub use error::KernelError;
 pub use leftovers::{Fate, Leftover, clean_up};
 pub use nbd_device::{NbdConfig, NbdDevice};
 pub use swap::{Protection, Swap, protect_server};
-pub use ublk_device::{UblkConfig, UblkDevice};
+pub use ublk_device::{AfterKill, UblkConfig, UblkDevice};

@@ -18,6 +18,8 @@ use crate::{BlockDevice, DeviceError, Durability, Zeroing};
 
 /// Devices of ours have this in the upper half of their mark, and below it their maker's process.
 const MARK: u64 = 0x7261_6d66;
+/// [`AfterKill::Fail`], beside the process, whose number is below 2^22.
+const MARK_FAIL: u64 = 1 << 31;
 /// How long the kernel may take to take back what a dead server had.
 const QUIESCE_TIME_MAX: Duration = Duration::from_secs(30);
 const QUIESCE_INTERVAL: Duration = Duration::from_millis(10);
@@ -37,10 +39,23 @@ pub struct UblkConfig {
     pub request_bytes_max: u32,
     /// Nothing may be written.
     pub read_only: bool,
-    /// When its server is killed, the device waits for another ([`UblkDevice::recover`]), and hands
-    /// it the requests again that were under way. Only right where another server has all data
-    /// that this one had: on a backing file with each write written through.
-    pub recoverable: bool,
+    /// What becomes of it when its server is killed.
+    pub after_kill: AfterKill,
+}
+
+/// What becomes of a device when its server is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterKill {
+    /// The kernel takes it away at once, and requests fail. Not for swap: what is gone cannot be
+    /// turned off, and stays in the kernel's list until reboot.
+    Remove,
+    /// Requests wait for another server ([`UblkDevice::recover`]), which is handed those again that
+    /// were under way. Only right where the other has all data that this one had: on a backing file
+    /// with each write written through.
+    Wait,
+    /// Requests wait until [`clean_up`](super::clean_up) fails them and takes the device away: for
+    /// swap, which it turns off before.
+    Fail,
 }
 
 impl Default for UblkConfig {
@@ -52,15 +67,15 @@ impl Default for UblkConfig {
             queue_depth: 64,
             request_bytes_max: 128 << 10,
             read_only: false,
-            recoverable: false,
+            after_kill: AfterKill::Remove,
         }
     }
 }
 
 /// A device that is served; dropping this ends it.
 ///
-/// When the process dies, the kernel takes `/dev/ublkbN` away, or has it wait for another server if
-/// it is recoverable. What is left then, [`clean_up`](super::clean_up) takes away.
+/// When the process dies, [`AfterKill`] says what becomes of the device; what is left then,
+/// [`clean_up`](super::clean_up) takes away.
 pub struct UblkDevice {
     control: Control,
     info: DeviceInfo,
@@ -82,13 +97,14 @@ impl UblkDevice {
             None => "make a ublk device".to_owned(),
         };
         let mut control = open_control(&described())?;
-        let mark = MARK << 32 | u64::from(std::process::id());
+        let fail = if config.after_kill == AfterKill::Fail { MARK_FAIL } else { 0 };
+        let mark = MARK << 32 | fail | u64::from(std::process::id());
         let new = NewDevice {
             device: config.device,
             queues: config.queues,
             queue_depth: config.queue_depth,
             request_bytes_max: config.request_bytes_max,
-            recoverable: config.recoverable,
+            recoverable: config.after_kill != AfterKill::Remove,
             mark,
         };
         let info = control.add(&new).tried(described)?;
@@ -280,21 +296,49 @@ fn answer(device: &dyn BlockDevice, request: Request<'_>) -> Result<(), Errno> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
     pub(super) number: u32,
-    /// It waits for another server.
-    pub(super) is_waiting: bool,
+    pub(super) after_kill: AfterKill,
 }
 
 impl Orphan {
     /// A device that is no other program's, and that neither its server nor its maker has now.
     pub(super) fn of(info: &DeviceInfo, is_alive: impl Fn(u32) -> bool) -> Option<Orphan> {
-        let maker = info.mark as u32;
+        let maker = info.mark as u32 & !(MARK_FAIL as u32);
         let server = u32::try_from(info.server).ok().filter(|&server| server != 0);
         let is_ours = info.mark >> 32 == MARK;
         let has_server = is_alive(maker) || server.is_some_and(&is_alive);
         let is_orphan = is_ours && !has_server;
-        is_orphan.then_some(Orphan {
-            number: info.device,
-            is_waiting: info.is_recoverable() && info.state() != State::Dead,
-        })
+        let after_kill = match info.mark & MARK_FAIL {
+            // It was not started yet, or is stopped.
+            _ if !info.is_recoverable() || info.state() == State::Dead => AfterKill::Remove,
+            0 => AfterKill::Wait,
+            _ => AfterKill::Fail,
+        };
+        is_orphan.then_some(Orphan { number: info.device, after_kill })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orphan(mark: u64, server: i32, alive: &[u32]) -> Option<Orphan> {
+        let mut info = DeviceInfo::default();
+        (info.device, info.mark, info.server) = (3, mark, server);
+        Orphan::of(&info, |process| alive.contains(&process))
+    }
+
+    #[test]
+    fn a_device_is_an_orphan_when_it_is_ours_and_has_no_process() {
+        let ours = MARK << 32 | 77;
+        let removed = Some(Orphan { number: 3, after_kill: AfterKill::Remove });
+        assert_eq!(orphan(ours, 77, &[]), removed);
+        assert_eq!(orphan(ours | MARK_FAIL, 77, &[]), removed, "it was never started");
+        assert_eq!(orphan(ours, -1, &[]), removed);
+        // It is just being made.
+        assert_eq!(orphan(ours, -1, &[77]), None);
+        // Another process has taken it over.
+        assert_eq!(orphan(ours, 78, &[78]), None);
+        // Another program's.
+        assert_eq!(orphan(77, 77, &[]), None);
     }
 }

@@ -1,0 +1,80 @@
+//! Block devices of the kernel in guests, whose kernel has nbd and ublk: swap, file systems, and
+//! servers that are killed.
+//!
+//! `scripts/guest` starts a guest with a script and this test program itself, which serves devices
+//! and checks memory in there.
+
+#[path = "block_guest/roles.rs"]
+mod roles;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Names what this program is to do in a guest.
+const ROLE: &str = "GUEST_ROLE";
+/// Exit status of `scripts/guest` where the machine lacks something.
+const LACKING: i32 = 77;
+
+/// Runs a script in a guest. Panics when it fails.
+fn run_in_guest(options: &[&str], script: &str, tools: &[&str]) {
+    let found: Vec<_> = tools.iter().filter_map(|tool| path_of(tool)).collect();
+    if found.len() < tools.len() {
+        return eprintln!("SKIPPED: not all of {tools:?} are here (package e2fsprogs)");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("script");
+    fs::write(&path, [include_str!("block_guest/common.sh"), script].concat()).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/guest"))
+        .args(["--seconds", "600"])
+        .args(options)
+        .arg(&path)
+        .arg(format!("{}=/guest/program", this.display()))
+        .args(found)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(LACKING) {
+        return eprintln!("{errors}");
+    }
+    println!("{said}");
+    assert!(output.status.success(), "{}\n{errors}", output.status);
+}
+
+fn path_of(tool: &str) -> Option<String> {
+    let folders = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+    folders.iter().map(|folder| format!("{folder}/{tool}")).find(|path| Path::new(path).exists())
+}
+
+/// In a guest; nothing anywhere else.
+#[test]
+fn plays_its_role() {
+    if let Ok(role) = std::env::var(ROLE) {
+        roles::play(&role);
+    }
+}
+
+/// A guest with 192 MiB has 90 for programs.
+#[test]
+#[ignore = "slow: make test-all runs it"]
+fn swap_holds_a_program_of_twice_the_memory() {
+    let script = ["HOG_MIB=320\n", include_str!("block_guest/swap.sh")].concat();
+    run_in_guest(&["--memory", "192M"], &script, &[]);
+}
+
+#[test]
+#[ignore = "slow: make test-all runs it"]
+fn a_file_system_on_ublk_survives_its_killed_server() {
+    run_in_guest(&[], include_str!("block_guest/killed_ublk.sh"), &["mke2fs", "e2fsck"]);
+}
+
+#[test]
+#[ignore = "slow: make test-all runs it"]
+fn a_killed_server_of_nbd_costs_no_byte_that_was_synced() {
+    run_in_guest(&[], include_str!("block_guest/killed_nbd.sh"), &["mke2fs", "e2fsck"]);
+}

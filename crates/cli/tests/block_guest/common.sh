@@ -1,0 +1,35 @@
+#!/bin/sh
+# What the scripts of the guests share. Functions of this shell would be other processes when they
+# are started with &, so a server is started by hand.
+fail() { echo "FAILED: $*"; cat /proc/swaps; ls /dev/ublk* /sys/block; exit 1; }
+# Waits until a command succeeds.
+wait_until() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ $tries -lt 1200 ] || fail "waited in vain until $*"
+        sleep 0.1
+    done
+}
+play() { GUEST_ROLE="$*" ./program --exact plays_its_role --nocapture; }
+# Begins to wait for a server's device; the server runs already.
+device_is_there() { [ -s /tmp/device ]; }
+device_of() {
+    wait_until device_is_there
+    device=$(cat /tmp/device)
+}
+forget_device() { rm -f /tmp/device /tmp/stop; }
+is_gone() { ! [ -e "$1" ]; }
+# Ends a server the ordinary way.
+stop_server() {
+    touch /tmp/stop
+    wait "$server" || fail "the server's exit status"
+}
+no_ghosts() {
+    for left in /dev/ublkb* /dev/ublkc* /sys/block/nbd*/pid; do
+        [ ! -e "$left" ] || fail "$left is left"
+    done
+    [ "$(wc -l < /proc/swaps)" = 1 ] || fail "swap is on"
+}
+# Data that outlives a server, in memory that is never swapped out.
+mkdir -p /disk && mount -t ramfs disk /disk

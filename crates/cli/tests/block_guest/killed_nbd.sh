@@ -1,0 +1,44 @@
+# The server of a file system is killed: errors, and no wrong byte. What was synced is there again
+# with another server.
+forget_device
+GUEST_ROLE="nbd 96 2 file=/disk/data" ./program --exact plays_its_role --nocapture & server=$!
+device_of
+./mke2fs -q -t ext4 "$device" || fail mke2fs
+mount -t ext4 "$device" /mnt || fail mount
+play "write /mnt/before 24 1" || fail write
+GUEST_ROLE="write /mnt/during 32 2" ./program --exact plays_its_role --nocapture & writer=$!
+has_some() { [ -s /mnt/during ]; }
+wait_until has_some
+kill -9 $server
+wait $server
+wait $writer && fail "the writer saw no error"
+echo 3 > /proc/sys/vm/drop_caches
+play "check /mnt/before 24 1" | tee /tmp/said
+grep -q "check: .* unreadable" /tmp/said || fail "a wrong byte"
+grep -q "check: 6144 right" /tmp/said && fail "data came from nowhere"
+umount /mnt || umount -l /mnt || fail umount
+play clean-up | tee /tmp/said
+grep -q "^$device Removed" /tmp/said || fail "what the server left was not taken away"
+no_ghosts
+
+forget_device
+GUEST_ROLE="nbd 96 2 file=/disk/data" ./program --exact plays_its_role --nocapture & server=$!
+device_of
+# The journal is replayed; nothing may be left to repair then.
+mount -t ext4 "$device" /mnt || fail "mount after the kill"
+play "check /mnt/before 24 1" | tee /tmp/said
+grep -q "check: 6144 right 0 unreadable" /tmp/said || fail "what was synced"
+umount /mnt || fail umount
+./e2fsck -fn "$device" || fail "e2fsck finds errors"
+stop_server
+no_ghosts
+
+# Swap, too, is turned off when its server is gone.
+forget_device
+GUEST_ROLE="nbd 64 1 swap" ./program --exact plays_its_role --nocapture & server=$!
+device_of
+kill -9 $server
+wait $server
+play clean-up | tee /tmp/said
+grep -q "^$device Removed" /tmp/said || fail "what the server left was not taken away"
+no_ghosts

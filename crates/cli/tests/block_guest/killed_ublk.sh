@@ -1,0 +1,42 @@
+# The server of a file system is killed while it is written to, and another takes the device over.
+forget_device
+GUEST_ROLE="ublk 96 recoverable file=/disk/data" ./program --exact plays_its_role --nocapture &
+server=$!
+device_of
+./mke2fs -q -t ext4 "$device" || fail mke2fs
+mount -t ext4 "$device" /mnt || fail mount
+play "write /mnt/before 24 1" || fail write
+GUEST_ROLE="write /mnt/during 32 2" ./program --exact plays_its_role --nocapture & writer=$!
+has_some() { [ -s /mnt/during ]; }
+wait_until has_some
+kill -9 $server
+wait $server
+# Without a server all requests wait.
+forget_device
+GUEST_ROLE="clean-up" ./program --exact plays_its_role --nocapture | tee /tmp/said
+grep -q "^$device Waiting" /tmp/said || fail "it does not wait for another server"
+GUEST_ROLE="recover ${device#/dev/ublkb} /disk/data" ./program --exact plays_its_role --nocapture &
+server=$!
+device_of
+wait $writer || fail "the writer's exit status"
+echo 3 > /proc/sys/vm/drop_caches
+play "check /mnt/before 24 1" | tee /tmp/said
+grep -q "check: 6144 right 0 unreadable" /tmp/said || fail "what was there before"
+play "check /mnt/during 32 2" | tee /tmp/said
+grep -q "check: 8192 right 0 unreadable" /tmp/said || fail "what was written meanwhile"
+umount /mnt || fail umount
+./e2fsck -fn "$device" || fail "e2fsck finds errors"
+stop_server
+no_ghosts
+
+# Others do not wait: the device goes, and where it is swap, that is turned off before.
+for options in "" " swap"; do
+    forget_device
+    GUEST_ROLE="ublk 64$options" ./program --exact plays_its_role --nocapture & server=$!
+    device_of
+    kill -9 $server
+    wait $server
+    play clean-up | tee /tmp/said
+    grep -q "^$device Removed" /tmp/said || fail "what the server left was not taken away"
+    no_ghosts
+done

@@ -1,0 +1,449 @@
+//! What the test's own program does inside a guest: it serves devices, and checks memory.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ramfold_block::kernel::{
+    AfterKill, NbdConfig, NbdDevice, Swap, UblkConfig, UblkDevice, clean_up, protect_server,
+};
+use ramfold_block::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
+
+const PAGE: usize = 4096;
+const MIB: u64 = 1 << 20;
+/// When this file is there, a server ends.
+const STOP: &str = "/tmp/stop";
+/// Here a server says which device it has.
+const DEVICE: &str = "/tmp/device";
+
+/// Does what the words say: a role and its arguments.
+pub(crate) fn play(words: &str) {
+    let words: Vec<&str> = words.split(' ').collect();
+    let number = |index: usize| words[index].parse::<u64>().unwrap();
+    match words[0] {
+        "ublk" => serve_ublk(number(1) * MIB, &words[2..]),
+        "nbd" => serve_nbd(number(1) * MIB, number(2) as usize, &words[3..]),
+        "recover" => recover(number(1) as u32, Path::new(words[2])),
+        "hog" => hog(number(1) * MIB, number(2), number(3)),
+        "write" => write_pattern(Path::new(words[1]), number(2), number(3)),
+        "check" => check_pattern(Path::new(words[1]), number(2), number(3)),
+        "clean-up" => {
+            for leftover in clean_up() {
+                println!("{} {:?}", leftover.path.display(), leftover.fate);
+            }
+        }
+        role => panic!("no role {role}"),
+    }
+}
+
+/// Of the options: swap on the device; data in a file.
+fn device_for(bytes: u64, options: &[&str]) -> Arc<dyn BlockDevice> {
+    match options.iter().find_map(|option| option.strip_prefix("file=")) {
+        Some(path) => Arc::new(Filed::new(Path::new(path), Some(bytes))),
+        None => Arc::new(Sequences::new(bytes)),
+    }
+}
+
+fn serve_ublk(bytes: u64, options: &[&str]) {
+    let is_swap = options.contains(&"swap");
+    if is_swap {
+        let protection = protect_server();
+        assert!(protection.is_whole(), "{protection:?}");
+    }
+    let config = UblkConfig {
+        after_kill: match () {
+            () if options.contains(&"recoverable") => AfterKill::Wait,
+            () if is_swap => AfterKill::Fail,
+            () => AfterKill::Remove,
+        },
+        queues: 2,
+        ..UblkConfig::default()
+    };
+    let device = UblkDevice::start(device_for(bytes, options), &config).unwrap();
+    let path = device.path();
+    serve_until_stopped(&path, is_swap);
+    device.stop().unwrap();
+    assert!(!path.exists(), "{path:?} is still there");
+    println!("server: {} ended", path.display());
+}
+
+fn serve_nbd(bytes: u64, connections: usize, options: &[&str]) {
+    let is_swap = options.contains(&"swap");
+    if is_swap {
+        let protection = protect_server();
+        assert!(protection.is_whole(), "{protection:?}");
+    }
+    let config = NbdConfig { bytes, connections, ..NbdConfig::default() };
+    let device = device_for(bytes, options);
+    let (attached, streams) = NbdDevice::attach(&config).unwrap();
+    let servers: Vec<_> = streams
+        .into_iter()
+        .map(|stream| {
+            let device = Arc::clone(&device);
+            thread::spawn(move || transmit(stream, &*device))
+        })
+        .collect();
+    serve_until_stopped(&attached.path(), is_swap);
+    let path = attached.path();
+    assert!(attached.is_attached());
+    attached.detach().unwrap();
+    for server in servers {
+        server.join().unwrap();
+    }
+    println!("server: {} ended", path.display());
+}
+
+fn recover(number: u32, path: &Path) {
+    let device = UblkDevice::recover(number, Arc::new(Filed::new(path, None))).unwrap();
+    serve_until_stopped(&device.path(), false);
+    device.stop().unwrap();
+    println!("server: recovered device ended");
+}
+
+fn serve_until_stopped(path: &Path, is_swap: bool) {
+    let mut swap = is_swap.then(|| Swap::on(path, 100).unwrap());
+    if swap.is_some() {
+        // Once more is no error.
+        std::mem::forget(Swap::on(path, 100).unwrap());
+    }
+    fs::write("/tmp/device.new", path.to_str().unwrap()).unwrap();
+    fs::rename("/tmp/device.new", DEVICE).unwrap();
+    while !Path::new(STOP).exists() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    if let Some(swap) = &mut swap {
+        swap.off().unwrap();
+        println!("server: swap is off");
+    }
+}
+
+/// The transmission phase of NBD, as far as the kernel uses it.
+fn transmit(mut stream: UnixStream, device: &dyn BlockDevice) {
+    let mut data = vec![0; 33 << 20];
+    let mut header = [0; 28];
+    while stream.read_exact(&mut header).is_ok() {
+        assert_eq!(header[..4], 0x2560_9513u32.to_be_bytes());
+        let flags = u16::from_be_bytes([header[4], header[5]]);
+        let command = u16::from_be_bytes([header[6], header[7]]);
+        let offset = u64::from_be_bytes(*header[16..].first_chunk().unwrap());
+        let bytes = u32::from_be_bytes(*header[24..].first_chunk().unwrap()) as usize;
+        let durability = if flags & 1 != 0 { Durability::AtOnce } else { Durability::AtFlush };
+        let zeroing = Zeroing { may_trim: flags & 2 == 0, fast: false };
+        let done = match command {
+            0 => device.read(offset, &mut data[..bytes]),
+            1 => {
+                stream.read_exact(&mut data[..bytes]).unwrap();
+                device.write(offset, &data[..bytes], durability)
+            }
+            2 => return,
+            3 => device.flush(),
+            4 => device.trim(offset, bytes as u64, durability),
+            6 => device.zero(offset, bytes as u64, zeroing, durability),
+            command => panic!("command {command}"),
+        };
+        let mut reply = [0; 16];
+        reply[..4].copy_from_slice(&0x6744_6698u32.to_be_bytes());
+        reply[4..8].copy_from_slice(&(if done.is_ok() { 0u32 } else { 5 }).to_be_bytes());
+        reply[8..].copy_from_slice(&header[8..16]);
+        let sent = stream.write_all(&reply);
+        let sent = match command {
+            0 if done.is_ok() => sent.and_then(|()| stream.write_all(&data[..bytes])),
+            _ => sent,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+/// Pages whose words are an arithmetic sequence take a few bytes, as those of [`hog`] do. It has
+/// all memory that it needs from the beginning: one that asked for memory to keep what is swapped
+/// out would wait for ever.
+struct Sequences {
+    bytes: u64,
+    pages: Mutex<Pages>,
+}
+
+struct Pages {
+    kept: Vec<Page>,
+    /// Others, whole.
+    raw: Vec<[u8; PAGE]>,
+    /// Places in `raw` that no page has.
+    free: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+enum Page {
+    Sequence(u64, u64),
+    Raw(u32),
+}
+
+const ZEROS: Page = Page::Sequence(0, 0);
+const RAW_PAGES: u32 = 4096;
+
+impl Sequences {
+    fn new(bytes: u64) -> Sequences {
+        let kept = vec![ZEROS; (bytes / PAGE as u64) as usize];
+        // Not zeros, which the system would give memory for only later.
+        let raw = vec![[1; PAGE]; RAW_PAGES as usize];
+        let pages = Pages { kept, raw, free: (0..RAW_PAGES).collect() };
+        Sequences { bytes, pages: Mutex::new(pages) }
+    }
+}
+
+impl Pages {
+    fn replace(&mut self, number: u64, page: Page) {
+        if let Page::Raw(old) = std::mem::replace(&mut self.kept[number as usize], page) {
+            self.free.push(old);
+        }
+    }
+}
+
+fn words(page: &[u8]) -> impl Iterator<Item = u64> {
+    page.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
+}
+
+fn fill(page: &mut [u8], first: u64, step: u64) {
+    let mut word = first;
+    for place in page.chunks_exact_mut(8) {
+        place.copy_from_slice(&word.to_ne_bytes());
+        word = word.wrapping_add(step);
+    }
+}
+
+fn is_sequence(page: &[u8], first: u64, step: u64) -> bool {
+    let mut expected = first;
+    words(page).all(|word| {
+        let is_right = word == expected;
+        expected = expected.wrapping_add(step);
+        is_right
+    })
+}
+
+impl BlockDevice for Sequences {
+    fn size_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        assert!(offset.is_multiple_of(PAGE as u64) && buffer.len().is_multiple_of(PAGE));
+        let pages = self.pages.lock().unwrap();
+        for (number, place) in (offset / PAGE as u64..).zip(buffer.chunks_exact_mut(PAGE)) {
+            match pages.kept[number as usize] {
+                Page::Sequence(first, step) => fill(place, first, step),
+                Page::Raw(slot) => place.copy_from_slice(&pages.raw[slot as usize]),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8], _: Durability) -> Result<(), DeviceError> {
+        assert!(offset.is_multiple_of(PAGE as u64) && data.len().is_multiple_of(PAGE));
+        let mut pages = self.pages.lock().unwrap();
+        for (number, page) in (offset / PAGE as u64..).zip(data.chunks_exact(PAGE)) {
+            let [first, second] = [0, 1].map(|index| words(page).nth(index).unwrap());
+            let step = second.wrapping_sub(first);
+            if is_sequence(page, first, step) {
+                pages.replace(number, Page::Sequence(first, step));
+            } else {
+                let slot = pages.free.pop().ok_or(DeviceError::NoRoom)?;
+                pages.raw[slot as usize].copy_from_slice(page);
+                pages.replace(number, Page::Raw(slot));
+            }
+        }
+        Ok(())
+    }
+
+    fn trim(&self, offset: u64, bytes: u64, _: Durability) -> Result<(), DeviceError> {
+        let mut pages = self.pages.lock().unwrap();
+        for number in offset / PAGE as u64..(offset + bytes) / PAGE as u64 {
+            pages.replace(number, ZEROS);
+        }
+        Ok(())
+    }
+
+    fn zero(
+        &self,
+        offset: u64,
+        bytes: u64,
+        _: Zeroing,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        self.trim(offset, bytes, durability)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn extents(
+        &self,
+        _: u64,
+        _: u64,
+        _: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<(), DeviceError> {
+        unreachable!("the kernel does not ask")
+    }
+}
+
+/// Data in a file, which outlives the server.
+struct Filed {
+    file: File,
+    bytes: u64,
+}
+
+impl Filed {
+    fn new(path: &Path, bytes: Option<u64>) -> Filed {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.unwrap();
+        if let Some(bytes) = bytes {
+            file.set_len(bytes).unwrap();
+        }
+        let bytes = file.metadata().unwrap().len();
+        Filed { file, bytes }
+    }
+}
+
+fn failed(error: std::io::Error) -> DeviceError {
+    DeviceError::Failed(error.to_string())
+}
+
+impl BlockDevice for Filed {
+    fn size_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.file.read_exact_at(buffer, offset).map_err(failed)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], _: Durability) -> Result<(), DeviceError> {
+        self.file.write_all_at(data, offset).map_err(failed)
+    }
+
+    fn trim(&self, offset: u64, bytes: u64, durability: Durability) -> Result<(), DeviceError> {
+        let zeros = vec![0; 1 << 20];
+        let end = offset + bytes;
+        for start in (offset..end).step_by(zeros.len()) {
+            let part = zeros.len().min((end - start) as usize);
+            self.write(start, &zeros[..part], durability)?;
+        }
+        Ok(())
+    }
+
+    fn zero(
+        &self,
+        offset: u64,
+        bytes: u64,
+        _: Zeroing,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        self.trim(offset, bytes, durability)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn extents(
+        &self,
+        _: u64,
+        _: u64,
+        _: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<(), DeviceError> {
+        unreachable!("the kernel does not ask")
+    }
+}
+
+/// A small generator of numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// The words of a page: they depend on the page and on how often it was written.
+fn sequence(seed: u64, page: u64, version: u64) -> (u64, u64) {
+    let mixed = (seed ^ page << 20 ^ version << 44).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed, mixed >> 32 | 1)
+}
+
+/// Fills so much memory, then checks so many pages of it in random order and writes to half of
+/// them, and checks all at the end.
+fn hog(bytes: u64, seed: u64, visits: u64) {
+    let mut memory = vec![0u8; bytes as usize + PAGE];
+    // Its pages are the system's.
+    let start = memory.as_ptr().align_offset(PAGE);
+    let memory = &mut memory[start..][..bytes as usize];
+    let count = bytes / PAGE as u64;
+    let mut versions = vec![0u8; count as usize];
+    let mut random = Random(seed.wrapping_mul(2) + 1);
+    let place = |page: u64| page as usize * PAGE..(page as usize + 1) * PAGE;
+    let check = |memory: &[u8], page: u64, version: u8| {
+        let (first, step) = sequence(seed, page, u64::from(version));
+        assert!(is_sequence(&memory[place(page)], first, step), "page {page} is wrong");
+    };
+    for page in 0..count {
+        let (first, step) = sequence(seed, page, 0);
+        fill(&mut memory[place(page)], first, step);
+    }
+    println!("hog: {} MiB are written", bytes / MIB);
+    for _ in 0..visits / 8 {
+        // Eight in a row, as programs have neighbours.
+        let start = random.next() % count;
+        for page in start..(start + 8).min(count) {
+            let version = &mut versions[page as usize];
+            check(memory, page, *version);
+            if random.next() & 1 == 0 {
+                *version = version.wrapping_add(1);
+                let (first, step) = sequence(seed, page, u64::from(*version));
+                fill(&mut memory[place(page)], first, step);
+            }
+        }
+    }
+    for page in 0..count {
+        check(memory, page, versions[page as usize]);
+    }
+    println!("hog: all right");
+}
+
+/// Fills a file with what [`check_pattern`] knows again.
+fn write_pattern(path: &Path, mebibytes: u64, seed: u64) {
+    let mut file = File::create(path).unwrap();
+    let mut page = [0; PAGE];
+    for number in 0..mebibytes * MIB / PAGE as u64 {
+        let (first, step) = sequence(seed, number, 0);
+        fill(&mut page, first, step);
+        file.write_all(&page).unwrap();
+    }
+    file.sync_all().unwrap();
+}
+
+/// Whatever can be read must be right; an error in reading is said.
+fn check_pattern(path: &Path, mebibytes: u64, seed: u64) {
+    let file = File::open(path).unwrap();
+    let (mut right, mut unreadable) = (0, 0);
+    let mut page = [0; PAGE];
+    for number in 0..mebibytes * MIB / PAGE as u64 {
+        match file.read_exact_at(&mut page, number * PAGE as u64) {
+            Ok(()) => {
+                let (first, step) = sequence(seed, number, 0);
+                assert!(is_sequence(&page, first, step), "page {number} of {path:?} is wrong");
+                right += 1;
+            }
+            Err(_) => unreadable += 1,
+        }
+    }
+    println!("check: {right} right {unreadable} unreadable");
+}
