@@ -74,6 +74,25 @@ impl Drop for Server {
     }
 }
 
+/// A process that is killed on drop.
+struct Running(Child);
+
+impl Running {
+    /// Ends it as service managers do.
+    fn end(mut self) {
+        signal(self.0.id(), "-TERM");
+        wait_until("the server ends", || self.0.try_wait().unwrap().is_some());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// `ramfold block` with a device of 64 MiB.
 fn block(options: &[&str]) -> Command {
     let mut command = Command::new(RAMFOLD);
@@ -615,8 +634,9 @@ fn a_program_gets_the_uri_and_its_status_counts() {
 
 #[test]
 fn it_listens_where_it_is_told_to() {
-    let mut child = block(&["--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
-    let uri = first_line(&mut child);
+    let mut command = block(&["--listen", "127.0.0.1:0"]);
+    let mut child = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let uri = first_line(&mut child.0);
     let address = uri.strip_prefix("nbd://").unwrap().strip_suffix('/').unwrap();
     let mut greeting = [0; 18];
     TcpStream::connect(address).unwrap().read_exact(&mut greeting).unwrap();
@@ -624,8 +644,7 @@ fn it_listens_where_it_is_told_to() {
     if has_libnbd() {
         python(&uri, "h.pwrite(b'x' * 5000, 1); assert h.pread(5000, 1) == b'x' * 5000");
     }
-    signal(child.id(), "-TERM");
-    assert!(child.wait().unwrap().success());
+    child.end();
     // A service manager's sockets.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("given.sock");
@@ -635,20 +654,19 @@ listening = socket.socket(socket.AF_UNIX)
 listening.bind(sys.argv[1])
 listening.listen()
 os.dup2(listening.fileno(), 3)
+os.set_inheritable(3, True)
 os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))
 os.execv(sys.argv[2], sys.argv[2:])
 ";
-    let mut child = Command::new("/usr/bin/python3")
-        .args(["-c", script])
-        .arg(&path)
-        .args([RAMFOLD, "block", "--size", "1M"])
-        .spawn()
-        .unwrap();
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", script]).arg(&path).args([RAMFOLD, "block", "--size", "1M"]);
+    let child = Running(command.spawn().unwrap());
     wait_until("the socket is there", || path.exists());
     wait_until("it is served", || {
         UnixStream::connect(&path).is_ok_and(|mut stream| stream.read_exact(&mut greeting).is_ok())
     });
     assert_eq!(&greeting[..8], b"NBDMAGIC");
-    signal(child.id(), "-TERM");
-    assert!(child.wait().unwrap().success());
+    child.end();
+    // It is the manager's.
+    assert!(path.exists());
 }

@@ -1,8 +1,8 @@
 //! One client's connection: the thread that reads its requests.
 //!
-//! Requests are read many at a time. Short ones are done at once, straight from the buffer that they
-//! came in and into the one that their replies are sent from, as long as the device answers quickly.
-//! Others are handed to the pool, so that many are under way. Requests of more than
+//! Requests are read many at a time. Short ones are done at once, straight from the buffer that
+//! they came in and into the one that their replies are sent from, as long as the device answers
+//! quickly. Others are handed to the pool, so that many are under way. Requests of more than
 //! [`LARGE_BYTES_MAX`](super::job::LARGE_BYTES_MAX) are done in pieces.
 
 use std::io;
