@@ -382,7 +382,11 @@ impl Reader<'_> {
             Ok(())
         });
         match failed {
-            _ if !is_sent => Err(Ended::Lost),
+            Some(_) if !is_sent => {
+                count(&shared.counters.requests_failed);
+                Err(Ended::Lost)
+            }
+            None if !is_sent => Err(Ended::Lost),
             Some(error) => self.answer(asked, Err(error)),
             None if is_simple => Ok(()),
             None => self.answer(asked, Ok(())),
