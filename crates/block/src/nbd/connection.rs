@@ -106,7 +106,8 @@ impl Connection {
 
     fn transmit(self: &Arc<Connection>, session: Session, input: Input) -> Ended {
         let output = Output::new();
-        let mut reader = Reader { connection: self, session, input, output };
+        let scratch = Job::new(false);
+        let mut reader = Reader { connection: self, session, input, output, scratch };
         if !self.shared.has_threads {
             return reader.serve();
         }
@@ -139,6 +140,8 @@ struct Reader<'a> {
     session: Session,
     input: Input,
     output: Output,
+    /// For requests without data that are done at once.
+    scratch: Job,
 }
 
 impl Reader<'_> {
@@ -245,10 +248,10 @@ impl Reader<'_> {
     fn run_here(&mut self, asked: Asked, command: Command, span: Span) -> Result<(), Ended> {
         self.make_room(REPLY_BYTES_MAX)?;
         let shared = &self.connection.shared;
-        let mut job = Job::new(false);
+        let job = &mut self.scratch;
         job.ask(asked, command, span);
         let started = Instant::now();
-        if !execution::run(&*shared.device, &mut job) {
+        if !execution::run(&*shared.device, job) {
             count(&shared.counters.requests_failed);
         }
         shared.pace.note(command, started.elapsed());
