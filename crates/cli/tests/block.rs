@@ -371,7 +371,13 @@ fn qemu_reads_back_what_it_wrote() {
 
 fn fio(uri: &str, arguments: &[&str]) {
     let mut command = Command::new("fio");
-    command.args(["--name=verify", "--ioengine=nbd", "--verify=crc32c", "--verify_fatal=1"]);
+    command.args([
+        "--name=verify",
+        "--ioengine=nbd",
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        "--verify_state_save=0",
+    ]);
     succeeds(command.arg(format!("--uri={uri}")).args(arguments));
 }
 
