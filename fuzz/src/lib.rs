@@ -1,8 +1,10 @@
 //! What the fuzz targets share: pages and objects made from the fuzzer's bytes, and what must hold
-//! for them.
+//! for them; and what clients send to the NBD server.
 //!
 //! Scratch, objects and pages are allocations of their own and of exactly the size promised, so
 //! that the address sanitizer sees any access outside them, those of the C library included.
+
+pub mod nbd;
 
 use ramfold_codec::cluster::{self, ClusterCodec, ClusterSize};
 use ramfold_codec::{

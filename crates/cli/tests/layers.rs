@@ -189,7 +189,12 @@ const CRATES: &[Rules] = &[
         has_unsafe: &["src", "tests"],
     },
     // A workspace of its own.
-    Rules { name: "ramfold-fuzz", folder: "fuzz", uses: &["ramfold-codec"], has_unsafe: &[] },
+    Rules {
+        name: "ramfold-fuzz",
+        folder: "fuzz",
+        uses: &["ramfold-block", "ramfold-codec"],
+        has_unsafe: &[],
+    },
 ];
 
 fn root() -> PathBuf {

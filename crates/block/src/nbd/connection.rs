@@ -1,8 +1,8 @@
 //! One client's connection: the thread that reads its requests.
 //!
-//! Requests are read many at a time. Short ones are done at once, straight from the buffer that they
-//! came in and into the one that their replies are sent from, as long as the device answers quickly.
-//! Others are handed to the pool, so that many are under way. Requests of more than
+//! Requests are read many at a time. Short ones are done at once, straight from the buffer that
+//! they came in and into the one that their replies are sent from, as long as the device answers
+//! quickly. Others are handed to the pool, so that many are under way. Requests of more than
 //! [`LARGE_BYTES_MAX`](super::job::LARGE_BYTES_MAX) are done in pieces.
 
 use std::io;
@@ -106,7 +106,8 @@ impl Connection {
 
     fn transmit(self: &Arc<Connection>, session: Session, input: Input) -> Ended {
         let output = Output::new();
-        let mut reader = Reader { connection: self, session, input, output };
+        let scratch = Job::new(false);
+        let mut reader = Reader { connection: self, session, input, output, scratch };
         if !self.shared.has_threads {
             return reader.serve();
         }
@@ -139,6 +140,8 @@ struct Reader<'a> {
     session: Session,
     input: Input,
     output: Output,
+    /// For requests without data that are done at once.
+    scratch: Job,
 }
 
 impl Reader<'_> {
@@ -245,10 +248,10 @@ impl Reader<'_> {
     fn run_here(&mut self, asked: Asked, command: Command, span: Span) -> Result<(), Ended> {
         self.make_room(REPLY_BYTES_MAX)?;
         let shared = &self.connection.shared;
-        let mut job = Job::new(false);
+        let job = &mut self.scratch;
         job.ask(asked, command, span);
         let started = Instant::now();
-        if !execution::run(&*shared.device, &mut job) {
+        if !execution::run(&*shared.device, job) {
             count(&shared.counters.requests_failed);
         }
         shared.pace.note(command, started.elapsed());
@@ -382,7 +385,11 @@ impl Reader<'_> {
             Ok(())
         });
         match failed {
-            _ if !is_sent => Err(Ended::Lost),
+            Some(_) if !is_sent => {
+                count(&shared.counters.requests_failed);
+                Err(Ended::Lost)
+            }
+            None if !is_sent => Err(Ended::Lost),
             Some(error) => self.answer(asked, Err(error)),
             None if is_simple => Ok(()),
             None => self.answer(asked, Ok(())),

@@ -146,6 +146,7 @@ struct JobsState {
 
 #[derive(Debug, Default)]
 struct Kind {
+    #[expect(clippy::vec_box, reason = "a job goes from list to list, which is a pointer's move")]
     free: Vec<Box<Job>>,
     made: usize,
 }

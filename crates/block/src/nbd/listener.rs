@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_send_buffer_size, set_tcp_nodelay};
+use rustix::net::sockopt::{set_socket_reuseaddr, set_tcp_nodelay};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
     getsockname, listen, socket_with,
@@ -18,8 +18,6 @@ use rustix::net::{
 
 /// Clients that wait until they are accepted.
 const BACKLOG: i32 = 64;
-/// Some 32 replies of 4 KiB. The kernel gives no more than net.core.wmem_max allows.
-const SEND_BUFFER_BYTES: usize = 1 << 20;
 /// Another server that looks at the same socket file gets so long.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -163,11 +161,10 @@ impl Listener {
     /// The next client. Blocks where there is none.
     pub(super) fn accept(&self) -> Result<OwnedFd, Errno> {
         let socket = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
-        // Each makes things faster, or is as it was.
         if self.is_tcp {
+            // It makes things faster, or is as it was.
             let _ = set_tcp_nodelay(&socket, true);
         }
-        let _ = set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
         Ok(socket)
     }
 }

@@ -1,9 +1,9 @@
 //! Replies on their way to a client.
 //!
 //! One thread sends at a time: whoever finds nobody sending does, and sends what others leave
-//! meanwhile too, so that replies which come together go out together. A thread of the pool does not
-//! wait long for a client that reads slowly; it leaves the rest to the connection's own thread
-//! ([`Outbox::drain`]).
+//! meanwhile too, so that replies which come together go out together. A thread of the pool does
+//! not wait long for a client that reads slowly; it leaves the rest to the connection's own thread
+//! ([`Sending::drain`]).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};

@@ -1,5 +1,5 @@
-//! How long the device takes for a request: whether the thread that reads requests does them itself,
-//! or leaves them to others.
+//! How long the device takes for a request: whether the thread that reads requests does them
+//! itself, or leaves them to others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

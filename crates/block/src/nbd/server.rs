@@ -111,7 +111,7 @@ impl Shared {
             count(&self.counters.refused);
             return Err(io::Error::other("there are as many clients as there may be"));
         }
-        let stream = Box::new(Socket(socket));
+        let stream = Box::new(Socket::new(socket));
         let connection = Arc::new(Connection::new(Arc::clone(self), stream));
         let number = open.next;
         open.next += 1;

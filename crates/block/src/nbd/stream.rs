@@ -7,7 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, readv};
-use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+use rustix::net::sockopt::{set_socket_send_buffer_size, socket_domain};
+use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+
+/// More than 32 replies of 4 KiB. The kernel gives no more than net.core.wmem_max allows.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// How long a call may take.
 #[derive(Clone, Copy, Debug)]
@@ -45,9 +49,18 @@ pub(super) trait Stream: Send + Sync {
 
 /// A connected stream socket, which blocks.
 #[derive(Debug)]
-pub(super) struct Socket(pub(super) OwnedFd);
+pub(super) struct Socket(OwnedFd);
 
 impl Socket {
+    pub(super) fn new(socket: OwnedFd) -> Socket {
+        // The kernel looks after buffers of TCP by itself.
+        if socket_domain(&socket) == Ok(AddressFamily::UNIX) {
+            // As it is it has room too, but for fewer replies at a time.
+            let _ = set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
+        }
+        Socket(socket)
+    }
+
     /// Waits until the socket can be read, or written to.
     fn wait(&self, events: PollFlags, patience: Patience) -> io::Result<()> {
         loop {
