@@ -51,8 +51,9 @@ fn a_pool_has_no_more_spans_than_it_is_limited_to() {
     };
     assert_eq!(fill(0), MIB / 4096);
     assert_eq!(store.pool_claimed_bytes(), MIB);
-    assert!(!store.reserve_low(), "there is nothing to fill");
+    // The index may have something to fill; the pool, at its limit, has not.
     store.refill_reserve().unwrap();
+    assert!(!store.reserve_low(), "there is nothing to fill");
     assert_eq!(store.pool_claimed_bytes(), MIB);
     // What is there stays when the limit falls, and the pool grows when it rises.
     store.limit_pool(MIB / 2);
