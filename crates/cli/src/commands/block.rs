@@ -14,7 +14,7 @@ use std::thread;
 
 use anyhow::{Context, bail};
 use ramfold_block::nbd::{Listener, Options, Server};
-use ramfold_block::{BlockDevice, PlainDevice};
+use ramfold_block::{BlockDevice, Disk, DiskConfig, SpillConfig};
 use ramfold_codec::Choice;
 use ramfold_launch::output_file;
 use ramfold_sys::inherited;
@@ -22,10 +22,13 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
+use crate::commands::block_device::{self, KernelDevice};
 use crate::commands::run::codec_names;
 use crate::say::say;
-use crate::size::{Size, SizedPath};
+use crate::size::{Size, SizedPath, memory_bytes};
 
+/// How much of the memory there is the device may take, where nothing else was asked for.
+const MEMORY_SHARE: f64 = 0.5;
 /// A device has whole pages.
 const PAGE_BYTES: u64 = 4096;
 /// The kernel's block devices have signed sizes.
@@ -42,6 +45,8 @@ const SIZE_BYTES_MAX: u64 = 1 << 62;
   ramfold block --size 4G --socket /run/user/1000/disk.sock
   ramfold block --size 4G -- sh -c 'nbdcopy image.raw \"$uri\" && qemu-img info \"$uri\"'
   ramfold block --size 4G --listen 127.0.0.1:10809       for clients that know TCP only
+  sudo ramfold block --size 4G --memory 1G --swap        swap space, undone at the end
+  sudo ramfold block --size 4G --device auto             /dev/ublkbN or /dev/nbdN, for a file system
 
 Signals: SIGINT and SIGTERM let the requests end that came before, and then the server; SIGUSR2
 writes --stats.
@@ -57,14 +62,25 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "SIZE")]
     memory: Option<Size>,
     /// How pages are compressed
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = codec_names())]
+    #[arg(long, value_name = "NAME", default_value = "lz4", value_parser = codec_names())]
     codec: String,
     /// Let data for which there is no memory go to a file in folder DIR, encrypted: a disk, and
     /// SIZE of it at most [default: half of what is free]
     #[arg(long, value_name = "DIR[:SIZE]")]
     spill: Option<SizedPath>,
+    /// Keep equal pages each by itself
+    #[arg(long)]
+    no_dedup: bool,
+    /// Make it a device of the kernel's, as root, and print its path too
+    #[arg(long, value_name = "KIND", value_enum)]
+    device: Option<block_device::Kind>,
+    /// Swap to it, with that priority (0 to 32767), until this ends. Makes a device of the kernel's
+    /// as --device auto does
+    #[arg(long, value_name = "PRIORITY", num_args = 0..=1, require_equals = true,
+          default_missing_value = "100", value_parser = clap::value_parser!(u16).range(0..=32767))]
+    swap: Option<u16>,
     /// The socket [default: a new one in $XDG_RUNTIME_DIR, or in a folder of its own below /tmp;
-    /// none with --listen or with sockets of a service manager's (LISTEN_FDS)]
+    /// none with --listen, --device or --swap, or with sockets of a service manager's (LISTEN_FDS)]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Listen on a TCP port of this machine too: 127.0.0.1:10809. Every user of the machine can
@@ -84,7 +100,8 @@ pub(crate) struct Arguments {
     /// Write what happened to FILE as JSON when it ends, and whenever this process gets SIGUSR2
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
-    /// Run this program, with the URI in $uri, and end when it does
+    /// Run this program, with the URI in $uri and the kernel's device in $device, and end when it
+    /// does
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -104,12 +121,30 @@ struct Device {
 
 /// Makes the device. All that this command knows of how data is kept is here.
 fn open_device(arguments: &Arguments, size_bytes: u64) -> anyhow::Result<Device> {
-    arguments.codec.parse::<Choice>()?;
-    let device = Arc::new(PlainDevice::new(size_bytes));
-    Ok(Device {
-        device,
-        statistics: Box::new(move || serde_json::json!({ "size_bytes": size_bytes })),
-    })
+    let spill = match &arguments.spill {
+        Some(SizedPath { path, size }) => {
+            let folder = path.clone();
+            let described = || format!("cannot spill to {}", folder.display());
+            let free = rustix::fs::statvfs(&folder).with_context(described)?;
+            let free_bytes = free.f_bavail * free.f_frsize;
+            let bytes = size.map_or(free_bytes / 2, |size| size.bytes(free_bytes));
+            Some(SpillConfig { folder, bytes })
+        }
+        None => None,
+    };
+    let memory_bytes = memory_bytes(arguments.memory, MEMORY_SHARE)?;
+    let disk = Disk::new(DiskConfig {
+        codec: arguments.codec.parse::<Choice>()?,
+        deduplicate: !arguments.no_dedup,
+        spill,
+        ..DiskConfig::new(size_bytes, memory_bytes)
+    })?;
+    let device = Arc::new(disk);
+    let statistics = {
+        let device = Arc::clone(&device);
+        Box::new(move || serde_json::json!(device.statistics()))
+    };
+    Ok(Device { device, statistics })
 }
 
 /// Serves the device until it is told to end.
@@ -126,6 +161,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     }
     // Before anybody can connect, so that none is missed.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
+    let kind = arguments.kernel_device();
+    if kind.is_some() {
+        block_device::prepare(arguments.swap.is_some());
+    }
     let places = Places::new(arguments)?;
     let Device { device, statistics } = open_device(arguments, size_bytes)?;
     let options = Options {
@@ -136,24 +175,50 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         ..Options::default()
     };
     let Places { listeners, uris, _folder } = places;
-    let server = Server::start(device, &options, listeners).context("starting the server")?;
+    let server =
+        Server::start(Arc::clone(&device), &options, listeners).context("starting the server")?;
+    let start =
+        |kind| KernelDevice::start(kind, &device, &server, arguments.read_only, arguments.swap);
+    let mut kernel_device = kind.map(start).transpose()?;
     let write_stats = || match &stats {
         Some(file) => write_statistics(file, &server, &statistics()),
         None => Ok(()),
     };
-    let status = match arguments.program.as_slice() {
+    let path = kernel_device.as_ref().map(KernelDevice::path);
+    let program = match arguments.program.as_slice() {
         [] => {
-            print_uris(&uris)?;
-            wait(signals, None, &write_stats)
+            print_places(&uris, path.as_deref())?;
+            Ok(None)
         }
-        program => match start_program(program, uris.first()) {
-            Ok(child) => wait(signals, Some(child), &write_stats),
-            Err(status) => status,
-        },
+        program => start_program(program, uris.first(), path.as_deref()).map(Some),
+    };
+    let status = match program {
+        Ok(program) => {
+            let mut waiting = Waiting::begin(signals, program);
+            let status = waiting.wait(&write_stats);
+            // What is swapped out must come back before the device may go.
+            while let Some(Err(error)) = kernel_device.as_mut().map(KernelDevice::swap_off) {
+                say(format_args!("{error}; it is served on: the next signal tries again"));
+                waiting.wait(&write_stats);
+            }
+            status
+        }
+        Err(failed) => failed,
     };
     write_stats()?;
+    if let Some(mut device) = kernel_device {
+        device.swap_off()?;
+        device.end()?;
+    }
     server.stop();
     Ok(status)
+}
+
+impl Arguments {
+    /// The device of the kernel's that is asked for.
+    fn kernel_device(&self) -> Option<block_device::Kind> {
+        self.device.or(self.swap.map(|_| block_device::Kind::Auto))
+    }
 }
 
 fn device_bytes(size: Size) -> anyhow::Result<u64> {
@@ -192,6 +257,7 @@ impl Places {
             .listeners
             .extend(inherited::listening_sockets().into_iter().map(Listener::inherited));
         let socket = match &arguments.socket {
+            None if arguments.kernel_device().is_some() => None,
             None if !places.listeners.is_empty() || !arguments.listen.is_empty() => None,
             None => Some(places.private_path()?),
             Some(path) => Some(std::path::absolute(path)?),
@@ -268,16 +334,22 @@ fn in_uri(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn print_uris(uris: &[String]) -> anyhow::Result<()> {
+/// Prints where the device is.
+fn print_places(uris: &[String], device: Option<&Path>) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    for uri in uris {
-        writeln!(out, "{uri}").context("printing the URI")?;
+    let device = device.map(|path| path.display().to_string());
+    for place in device.iter().chain(uris) {
+        writeln!(out, "{place}").context("printing where the device is")?;
     }
-    out.flush().context("printing the URI")
+    out.flush().context("printing where the device is")
 }
 
 /// Starts the program; or the exit status where that fails.
-fn start_program(program: &[OsString], uri: Option<&String>) -> Result<Child, i32> {
+fn start_program(
+    program: &[OsString],
+    uri: Option<&String>,
+    device: Option<&Path>,
+) -> Result<Child, i32> {
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]);
     for variable in inherited::VARIABLES {
@@ -285,6 +357,9 @@ fn start_program(program: &[OsString], uri: Option<&String>) -> Result<Child, i3
     }
     if let Some(uri) = uri {
         command.env("uri", uri);
+    }
+    if let Some(device) = device {
+        command.env("device", device);
     }
     command.spawn().map_err(|error| {
         say(format_args!("cannot run {}: {error}", program[0].display()));
@@ -298,47 +373,65 @@ enum Event {
     ProgramEnded(io::Result<ExitStatus>),
 }
 
-/// Waits until the program ends, or without one for a signal to end. Returns the exit status.
-fn wait(
-    mut signals: Signals,
-    program: Option<Child>,
-    write_stats: &dyn Fn() -> anyhow::Result<()>,
-) -> i32 {
-    let (send, events) = mpsc::channel();
-    let of_signals = send.clone();
-    thread::spawn(move || {
-        for signal in signals.forever() {
-            // The main thread ends the process when it listens no longer.
-            let _ = of_signals.send(Event::Signal(signal));
+/// What the main thread waits for, and the program while it runs.
+struct Waiting {
+    events: mpsc::Receiver<Event>,
+    program: Option<Pid>,
+}
+
+impl Waiting {
+    fn begin(mut signals: Signals, program: Option<Child>) -> Waiting {
+        let (send, events) = mpsc::channel();
+        let of_signals = send.clone();
+        thread::spawn(move || {
+            for signal in signals.forever() {
+                // The main thread ends the process when it listens no longer.
+                let _ = of_signals.send(Event::Signal(signal));
+            }
+        });
+        let pid = program.as_ref().and_then(|child| Pid::from_raw(child.id() as i32));
+        if let Some(mut child) = program {
+            thread::spawn(move || send.send(Event::ProgramEnded(child.wait())));
         }
-    });
-    let pid = program.as_ref().and_then(|child| Pid::from_raw(child.id() as i32));
-    if let Some(mut child) = program {
-        thread::spawn(move || send.send(Event::ProgramEnded(child.wait())));
+        Waiting { events, program: pid }
     }
-    for event in events {
-        match event {
-            Event::Signal(SIGUSR2) => {
-                if let Err(error) = write_stats() {
-                    say(format_args!("{error:#}"));
+
+    /// Waits until the program ends, or without one for a signal to end. Returns the exit status.
+    fn wait(&mut self, write_stats: &dyn Fn() -> anyhow::Result<()>) -> i32 {
+        while let Ok(event) = self.events.recv() {
+            match event {
+                Event::Signal(SIGUSR2) => {
+                    if let Err(error) = write_stats() {
+                        say(format_args!("{error:#}"));
+                    }
+                }
+                Event::Signal(signal) => match self.program {
+                    // It has not been waited for: the number is still its own.
+                    Some(pid) => pass_on(pid, signal),
+                    None => return 0,
+                },
+                Event::ProgramEnded(ended) => {
+                    self.program = None;
+                    return exit_status(ended);
                 }
             }
-            Event::Signal(signal) => match pid {
-                // It has not been waited for: the number is still its own.
-                Some(pid) => pass_on(pid, signal),
-                None => return 0,
-            },
-            Event::ProgramEnded(Ok(status)) => {
-                let signal = status.signal().map_or(0, |signal| 128 + signal);
-                return status.code().unwrap_or(signal);
-            }
-            Event::ProgramEnded(Err(error)) => {
-                say(format_args!("waiting for the program: {error}"));
-                return crate::EXIT_FAILED;
-            }
+        }
+        0
+    }
+}
+
+/// That of a program that has ended.
+fn exit_status(ended: io::Result<ExitStatus>) -> i32 {
+    match ended {
+        Ok(status) => {
+            let signal = status.signal().map_or(0, |signal| 128 + signal);
+            status.code().unwrap_or(signal)
+        }
+        Err(error) => {
+            say(format_args!("waiting for the program: {error}"));
+            crate::EXIT_FAILED
         }
     }
-    0
 }
 
 /// The terminal sends SIGINT to the program too.
