@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use ramfold_block::BlockDevice;
 use ramfold_block::kernel::{
-    Fate, KernelError, NbdConfig, NbdDevice, Protection, Swap, UblkConfig, UblkDevice, clean_up,
-    protect_server,
+    AfterKill, Fate, KernelError, NbdConfig, NbdDevice, Protection, Swap, UblkConfig, UblkDevice,
+    clean_up, protect_server,
 };
 use ramfold_block::nbd::Server;
 
@@ -76,12 +76,23 @@ impl KernelDevice {
         is_read_only: bool,
         swap_priority: Option<u16>,
     ) -> anyhow::Result<KernelDevice> {
+        let after_kill = match swap_priority {
+            Some(_) => AfterKill::Fail,
+            None => AfterKill::Remove,
+        };
         let ublk = || {
-            let config = UblkConfig { read_only: is_read_only, ..UblkConfig::default() };
+            let config =
+                UblkConfig { read_only: is_read_only, after_kill, ..UblkConfig::default() };
             UblkDevice::start(Arc::clone(device), &config)
                 .map(|device| Served::Ublk(Box::new(device)))
         };
         let served = match kind {
+            Kind::Nbd if swap_priority.is_some() => {
+                bail!("swap on /dev/nbdN hangs where memory is short: leave --device out, for ublk")
+            }
+            Kind::Auto if swap_priority.is_some() => {
+                ublk().context("swap needs ublk (Linux 6.0, modprobe ublk_drv)")?
+            }
             Kind::Ublk => ublk()?,
             Kind::Nbd => nbd(device.size_bytes(), server, is_read_only)?,
             Kind::Auto => match ublk() {
