@@ -74,10 +74,10 @@ pub(crate) struct Arguments {
     /// Make it a device of the kernel's, as root, and print its path too
     #[arg(long, value_name = "KIND", value_enum)]
     device: Option<block_device::Kind>,
-    /// Swap to it, with that priority (0 to 32767), until this ends. Makes a device of the kernel's
-    /// as --device auto does
+    /// Swap to it, with that priority (0 to 32767), until this ends; as --device ublk, which it
+    /// needs
     #[arg(long, value_name = "PRIORITY", num_args = 0..=1, require_equals = true,
-          default_missing_value = "100", value_parser = clap::value_parser!(u16).range(0..=32767))]
+          default_missing_value = "100", conflicts_with = "read_only", value_parser = clap::value_parser!(u16).range(0..=32767))]
     swap: Option<u16>,
     /// The socket [default: a new one in $XDG_RUNTIME_DIR, or in a folder of its own below /tmp;
     /// none with --listen, --device or --swap, or with sockets of a service manager's (LISTEN_FDS)]
