@@ -23,11 +23,6 @@ fn run_in_guest(options: &[&str], script: &str, tools: &[&str]) {
     if found.len() < tools.len() {
         return eprintln!("SKIPPED: not all of {tools:?} are here (package e2fsprogs)");
     }
-    run_in_guest_with(options, script, &found);
-}
-
-/// The same with these files in the guest.
-fn run_in_guest_with(options: &[&str], script: &str, files: &[String]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("script");
     fs::write(&path, [include_str!("block_guest/common.sh"), script].concat()).unwrap();
@@ -38,7 +33,7 @@ fn run_in_guest_with(options: &[&str], script: &str, files: &[String]) {
         .args(options)
         .arg(&path)
         .arg(format!("{}=/guest/program", this.display()))
-        .args(files)
+        .args(found)
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -70,15 +65,6 @@ fn plays_its_role() {
 fn swap_holds_a_program_of_twice_the_memory() {
     let script = ["HOG_MIB=320\n", include_str!("block_guest/swap.sh")].concat();
     run_in_guest(&["--memory", "192M"], &script, &[]);
-}
-
-/// `ramfold block --swap`, which compresses.
-#[test]
-#[ignore = "slow: make test-all runs it"]
-fn compressed_swap_holds_a_program() {
-    let ramfold = format!("{}=/guest/ramfold", env!("CARGO_BIN_EXE_ramfold"));
-    let script = include_str!("block_guest/command.sh");
-    run_in_guest_with(&["--memory", "256M"], script, &[ramfold]);
 }
 
 #[test]
