@@ -10,7 +10,7 @@ pub(crate) fn table(headings: impl Into<Row>) -> Table {
     table
 }
 
-/// Figures stand below each other, in all columns but so many.
+/// Figures are aligned to the right, in all columns but the first ones.
 pub(crate) fn align_figures(table: &mut Table, words: usize) {
     for column in table.column_iter_mut().skip(words) {
         column.set_cell_alignment(CellAlignment::Right);

@@ -128,7 +128,7 @@ const CRATES: &[Rules] = &[
     Rules {
         name: "ramfold-block",
         folder: "crates/block",
-        uses: &["ramfold-codec", "ramfold-store", "ramfold-sys"],
+        uses: &["ramfold-codec", "ramfold-engine", "ramfold-store", "ramfold-sys"],
         has_unsafe: &["tests/no_allocation.rs"],
     },
     Rules {

@@ -16,6 +16,7 @@ pub(crate) mod latency;
 pub(crate) mod measure;
 pub(crate) mod progress;
 pub(crate) mod report;
+pub(crate) mod selection;
 pub(crate) mod size;
 pub(crate) mod statistics;
 pub(crate) mod table;

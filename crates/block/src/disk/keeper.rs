@@ -15,13 +15,13 @@ use super::{Inner, spill::SpillFile};
 
 /// The longest that it sleeps: nobody calls it where nothing is written.
 const SLEEP: Duration = Duration::from_secs(1);
-/// Recompression goes on for so long, and rests for three times as long.
+/// Recompression goes on for this time, and rests for three times as long.
 const RECOMPRESSION_TURN: Duration = Duration::from_millis(4);
 const RECOMPRESSION_REST: u32 = 3;
 /// How long bringing free memory together may take at a time.
 const COMPACTION_TURN: Duration = Duration::from_millis(10);
-/// Free memory within the pool that is worth bringing together, as a part of the pool; and at
-/// least so much.
+/// Free memory within the pool that is worth bringing together, as a part of the pool; and the
+/// least of it.
 const FRAGMENTATION_PART: u64 = 32;
 const FRAGMENTATION_BYTES_MIN: u64 = 256 << 10;
 /// What is left of the pool when the spill file is written to, as a part of it.

@@ -11,6 +11,7 @@
 //! | `pages` | how one page is read and written |
 //! | `dedup` | where equal pages are found, and how many refer to one object |
 //! | `workspace`, `page_locks` | what a request works with; who changes a page |
+//! | `random` | keys |
 //! | `room` | the limit of the memory |
 //! | `keeper`, `recompress`, `spill` | the thread that looks after the disk, and what it does |
 
@@ -19,6 +20,7 @@ mod dedup;
 mod keeper;
 mod page_locks;
 mod pages;
+mod random;
 mod recompress;
 mod room;
 mod spill;
@@ -80,11 +82,8 @@ impl Disk {
     /// # Errors
     /// [`DiskError`]: why there can be none of this size in this memory.
     pub fn new(config: DiskConfig) -> Result<Disk, DiskError> {
-        let hash = if config.deduplicate {
-            Some(Dedup::draw_key().map_err(DiskError::Key)?)
-        } else {
-            None
-        };
+        let hash =
+            if config.deduplicate { Some(PageHash::new().map_err(DiskError::Key)?) } else { None };
         Disk::with_hash(config, hash)
     }
 

@@ -1,5 +1,5 @@
-//! Locks of pages: whoever changes a page, or follows its reference to a shared object, has its
-//! lock. Many pages share one, so that a disk of any size has few.
+//! Locks of pages. A request that changes a page, or follows its reference to a shared object, has
+//! its lock. Many pages share one, so that a disk of any size has few.
 
 use ramfold_sys::sync::{Mutex, MutexGuard};
 

@@ -79,7 +79,7 @@ impl Inner {
         }
     }
 
-    /// Reads a page. Whoever has its lock says so (`lock`).
+    /// Reads a page. A caller that has its lock passes it (`lock`).
     pub(super) fn read_page(
         &self,
         workspace: &mut Workspace,

@@ -10,7 +10,7 @@ use ramfold_store::{Denser, OBJECT_BYTES_MAX, Recompressed, Recompression};
 use super::workspace::{COMPRESSED_BYTES_MAX, Coder};
 use super::{Inner, PAGE};
 
-/// An object must become so many bytes smaller, since it takes longer to load then.
+/// By how many bytes an object must become smaller: it takes longer to load then.
 const WORTH_BYTES: usize = 128;
 /// Objects between two looks at the time.
 const OBJECTS_AT_ONCE: usize = 16;

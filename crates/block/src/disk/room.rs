@@ -55,7 +55,7 @@ impl Room {
         over <= self.margin_bytes / 2 || !is_new()
     }
 
-    /// Whether a table may grow by so many bytes.
+    /// Whether a table may grow by `bytes`.
     pub(super) fn has(&self, store: &Store, bytes: usize) -> bool {
         store.pool_claimed_bytes() + bytes <= self.pool_bytes(store)
     }

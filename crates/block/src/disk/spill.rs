@@ -11,11 +11,10 @@ use ramfold_store::{
     Spilled, Store,
 };
 use ramfold_sys::file::DirectFile;
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::config::{DiskError, SpillConfig};
 use super::workspace::Workspace;
-use super::{Inner, PAGE};
+use super::{Inner, PAGE, random};
 use crate::DeviceError;
 
 /// Two segments are in memory while they are written.
@@ -24,20 +23,24 @@ const SEGMENT_BYTES_SMALL: usize = 256 << 10;
 const SMALL_MEMORY_BYTES: u64 = 64 << 20;
 /// One for each of two that are written, one that is spare, and one to be read.
 const SEGMENTS_MIN: u64 = 4;
-/// A read that fails is tried so many times before the front is told.
+/// How often a read is tried before the front is told that it fails.
 const ATTEMPTS: usize = 3;
 
 fn segment_bytes(memory_bytes: u64) -> usize {
     if memory_bytes < SMALL_MEMORY_BYTES { SEGMENT_BYTES_SMALL } else { SEGMENT_BYTES }
 }
 
-/// Bytes of memory that writing takes: two segments and a list of what is in each.
+/// Bytes of memory that a file takes for writing, where the disk has this much memory.
 pub(super) fn memory_bytes(memory_bytes: usize) -> usize {
-    let segment_bytes = segment_bytes(memory_bytes as u64);
+    writing_bytes(segment_bytes(memory_bytes as u64))
+}
+
+/// Bytes of two segments and of a list of what is in each.
+fn writing_bytes(segment_bytes: usize) -> usize {
     2 * (segment_bytes + segment_bytes / 64 * 24 + PAGE)
 }
 
-/// The file, for whoever reads it.
+/// The file, as its readers need it.
 pub(super) struct SpillFile {
     file: DirectFile,
     cipher: SpillCipher,
@@ -63,12 +66,7 @@ impl SpillFile {
         let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))
             .map_err(|e| failed(e.to_string()))?;
         let file = DirectFile::open(&path).map_err(|e| failed(e.to_string()))?;
-        let mut key = [0; KEY_BYTES];
-        let mut drawn = 0;
-        while drawn < KEY_BYTES {
-            drawn +=
-                getrandom(&mut key[drawn..], GetRandomFlags::empty()).map_err(DiskError::Key)?;
-        }
+        let key: [u8; KEY_BYTES] = random::bytes().map_err(DiskError::Key)?;
         Ok(SpillFile {
             file,
             cipher: SpillCipher::new(&key),
@@ -82,8 +80,7 @@ impl SpillFile {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        2 * (self.segment_bytes + self.segment_bytes / 64 * 24 + PAGE)
-            + self.segment_count * size_of::<u32>()
+        writing_bytes(self.segment_bytes) + self.segment_count * size_of::<u32>()
     }
 
     /// Memory for what is written.

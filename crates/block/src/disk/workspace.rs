@@ -5,13 +5,10 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ramfold_codec::encodings::RAW;
-use ramfold_codec::{
-    Choice, Chosen, Decompressor, Encoding, MAX_DECOMPRESS_SCRATCH_BYTES, Objective, Page,
-    ScratchError,
-};
+use ramfold_codec::{Choice, Encoding, Objective, Page, ScratchError};
+use ramfold_engine::PageCodecs;
 use ramfold_store::OBJECT_BYTES_MAX;
 use ramfold_sys::sync::{Mutex, MutexGuard};
-use self_cell::{MutBorrow, self_cell};
 
 use super::PAGE;
 
@@ -22,58 +19,27 @@ pub(super) const COMPRESSED_BYTES_MAX: usize = 3628;
 /// An extent of the spill file, read from sector to sector: a page more at either end at most.
 pub(super) const EXTENT_BYTES_MAX: usize = 4 * PAGE;
 
-struct Scratch {
-    compress: Box<[u8]>,
-    decompress: Box<[u8]>,
-}
-
-struct Codecs<'a> {
-    compressor: Chosen<'a>,
-    decompressor: Decompressor<'a>,
-}
-
-self_cell!(
-    struct CodecCell {
-        owner: MutBorrow<Scratch>,
-        #[not_covariant]
-        dependent: Codecs,
-    }
-);
-
-/// Codecs with the memory that they work in.
-pub(super) struct Coder(CodecCell);
+/// Codecs as the store's encodings name them.
+pub(super) struct Coder(PageCodecs);
 
 impl Coder {
     pub(super) fn new(choice: Choice) -> Result<Coder, ScratchError> {
-        let scratch = Scratch {
-            compress: vec![0; choice.scratch_bytes()].into(),
-            decompress: vec![0; MAX_DECOMPRESS_SCRATCH_BYTES].into(),
-        };
-        let cell = CodecCell::try_new(MutBorrow::new(scratch), |scratch| {
-            let Scratch { compress, decompress } = scratch.borrow_mut();
-            Ok(Codecs {
-                compressor: Chosen::new(choice, compress)?,
-                decompressor: Decompressor::new(decompress)?,
-            })
-        });
-        cell.map(Coder)
+        PageCodecs::new(choice).map(Coder)
     }
 
     /// Bytes that a coder takes.
     pub(super) fn bytes(choice: Choice) -> usize {
-        choice.scratch_bytes() + MAX_DECOMPRESS_SCRATCH_BYTES
+        PageCodecs::bytes(choice)
     }
 
-    /// Compresses a page, to `most` bytes; `None` where that is not possible.
+    /// Compresses a page into `object`; `None` where it does not fit there.
     pub(super) fn compress(
         &mut self,
         page: &Page,
         objective: Objective,
         object: &mut [u8],
     ) -> Option<(u8, usize)> {
-        let made = self
-            .0
-            .with_dependent_mut(|_, codecs| codecs.compressor.compress(page, objective, object));
+        let made = self.0.compress(page, objective, object);
         made.ok().map(|(encoding, len)| (encoding.into(), len))
     }
 
@@ -90,9 +56,7 @@ impl Coder {
             return Ok(());
         }
         let encoding = Encoding::try_from(encoding).map_err(|error| error.to_string())?;
-        self.0
-            .with_dependent_mut(|_, codecs| codecs.decompressor.decompress(encoding, object, page))
-            .map_err(|error| error.to_string())
+        self.0.decompress(encoding, object, page).map_err(|error| error.to_string())
     }
 }
 
@@ -185,7 +149,7 @@ impl Workspaces {
         self.places[mine].workspace.lock()
     }
 
-    /// The counters of a workspace, for whoever has it.
+    /// The counters of a workspace, for the request that has it.
     pub(super) fn counters(&self, workspace: &Workspace) -> &Counters {
         &self.places[workspace.number].counters
     }

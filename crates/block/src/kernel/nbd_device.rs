@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use super::error::{KernelError, Tried};
 use super::netlink::{Attributes, Netlink, attributes, number};
+use crate::nbd::protocol::{
+    CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_FLUSH, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES,
+};
 
 const FAMILY: &str = "nbd";
 const VERSION: u8 = 1;
@@ -26,14 +29,6 @@ const DEAD_CONNECTION_TIMEOUT_SECONDS: u16 = 8;
 const BACKEND_IDENTIFIER: u16 = 10;
 const SOCKET_ITEM: u16 = 1;
 const SOCKET_FD: u16 = 1;
-
-const HAS_FLAGS: u64 = 1 << 0;
-const READ_ONLY: u64 = 1 << 1;
-const SEND_FLUSH: u64 = 1 << 2;
-const SEND_FUA: u64 = 1 << 3;
-const SEND_TRIM: u64 = 1 << 5;
-const SEND_WRITE_ZEROES: u64 = 1 << 6;
-const CAN_MULTI_CONN: u64 = 1 << 8;
 
 /// Where the kernel lists block devices.
 const DEVICES: &str = "/sys/block";
@@ -174,7 +169,7 @@ fn connect_request(config: &NbdConfig, sockets: &[UnixStream]) -> Attributes {
     let read_only = if config.read_only { READ_ONLY } else { 0 };
     // All connections see the same data, and a flush on one covers all.
     let offered = SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES | CAN_MULTI_CONN;
-    asked.u64(SERVER_FLAGS, HAS_FLAGS | offered | read_only);
+    asked.u64(SERVER_FLAGS, (HAS_FLAGS | offered | read_only).into());
     asked.string(BACKEND_IDENTIFIER, &format!("{OURS}{}", std::process::id()));
     let mut items = Attributes::default();
     for socket in sockets {

@@ -29,7 +29,7 @@ impl Input {
         &self.bytes[self.begin..self.end]
     }
 
-    /// So many bytes are dealt with.
+    /// Takes `count` bytes off: they are dealt with.
     pub(super) fn take(&mut self, count: usize) -> &[u8] {
         let taken = self.begin..self.begin + count;
         self.begin = taken.end;
@@ -98,7 +98,7 @@ impl Output {
         &mut self.bytes[self.filled..]
     }
 
-    /// So many bytes of the room are filled.
+    /// `bytes` bytes of the room are filled.
     pub(super) fn add(&mut self, bytes: usize) {
         self.filled += bytes;
     }

@@ -26,7 +26,7 @@ use super::stream::{Patience, Stream};
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(30);
 /// The longest reply to a small request but its data.
 const REPLY_BYTES_MAX: usize = SMALL_BYTES_MAX + STRING_BYTES_MAX + 2 * HEAD_BYTES_MAX;
-/// A device deals with so many bytes at once where it has not to read or write them.
+/// Most bytes that a device deals with at once where it does not have to read or write them.
 const QUICK_BYTES_MAX: u64 = 1 << 20;
 
 /// What the threads that serve a client share.
@@ -261,7 +261,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Leaves a request to the pool, with so many bytes of data.
+    /// Leaves a request to the pool, with `bytes` bytes of data.
     fn hand_over(
         &mut self,
         asked: Asked,
@@ -285,7 +285,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A job for so many bytes. While this waits, no reply does.
+    /// A job for `bytes` bytes. While this waits, no reply does.
     fn take_job(&mut self, bytes: usize) -> Result<Box<Job>, Ended> {
         if let Some(job) = self.connection.jobs.try_take(bytes) {
             return Ok(job);
@@ -422,7 +422,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Sends the output where it has no room for so many bytes more.
+    /// Sends the output where it has no room for `bytes` more.
     fn make_room(&mut self, bytes: usize) -> Result<(), Ended> {
         if self.output.has_room(bytes) { Ok(()) } else { self.flush() }
     }
@@ -456,7 +456,7 @@ impl Reader<'_> {
         self.input.receive_into(buffer, self.connection.stream()).unwrap_or(false)
     }
 
-    /// Throws so many bytes of the client away.
+    /// Throws the next bytes of the client away.
     fn skip(&mut self, mut bytes: u64) -> Result<(), Ended> {
         loop {
             let here = bytes.min(self.input.unread().len() as u64);

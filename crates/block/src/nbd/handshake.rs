@@ -40,9 +40,9 @@ pub(super) enum Style {
 pub(super) enum Step {
     /// More are needed.
     More,
-    /// So many are dealt with.
+    /// This number of bytes is dealt with.
     Took(usize),
-    /// So many are dealt with, and requests follow.
+    /// The same, and requests follow.
     Begin(usize, Session),
     /// The connection ends once the output is sent: the client asked for it.
     End,

@@ -11,9 +11,9 @@ use crate::Durability;
 
 /// A request of more bytes is large.
 pub(super) const SMALL_BYTES_MAX: usize = 32 << 10;
-/// A request of more bytes is done in pieces of so many, one after the other.
+/// A request of more bytes is done in pieces of this length, one after the other.
 pub(super) const LARGE_BYTES_MAX: usize = 1 << 20;
-/// So many requests of a connection may be under way: small ones, and large ones.
+/// How many requests of a connection may be under way: small ones, and large ones.
 const SMALL_JOBS_MAX: usize = 64;
 const LARGE_JOBS_MAX: usize = 4;
 
@@ -50,7 +50,7 @@ impl Job {
         self.is_large
     }
 
-    /// Room for so much data; what is in it is left from before.
+    /// Room for `bytes` bytes of data; what is in it is left from before.
     pub(super) fn room(&mut self, bytes: usize) -> &mut [u8] {
         if self.data.len() < bytes {
             self.data.resize(bytes, 0);
@@ -152,7 +152,7 @@ struct Kind {
 }
 
 impl Jobs {
-    /// A job for so much data, if there may be another one.
+    /// A job for `bytes` bytes of data, if there may be another one.
     pub(super) fn try_take(&self, bytes: usize) -> Option<Box<Job>> {
         JobsState::take(&mut self.lock(), bytes > SMALL_BYTES_MAX)
     }

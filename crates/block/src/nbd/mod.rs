@@ -20,7 +20,7 @@ mod listener;
 mod outbox;
 mod pace;
 mod pool;
-mod protocol;
+pub(crate) mod protocol;
 mod reply;
 mod request;
 mod server;

@@ -1,9 +1,9 @@
 //! Replies on their way to a client.
 //!
-//! One thread sends at a time: whoever finds nobody sending does, and sends what others leave
-//! meanwhile too, so that replies which come together go out together. A thread of the pool does
-//! not wait long for a client that reads slowly; it leaves the rest to the connection's own thread
-//! ([`Sending::drain`]).
+//! One thread sends at a time. A thread that finds no other sending begins, and also sends what
+//! others leave meanwhile, so that replies which come together go out together. A thread of
+//! the pool does not wait long for a client that reads slowly; it leaves the rest to the
+//! connection's own thread ([`Sending::drain`]).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -31,7 +31,7 @@ pub(super) struct Outbox {
 struct State {
     /// Replies that nobody sends yet.
     waiting: VecDeque<Box<Job>>,
-    /// So many bytes of the first are sent.
+    /// Bytes of the first that are sent.
     sent: usize,
     /// Some thread sends.
     is_taken: bool,

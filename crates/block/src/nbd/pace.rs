@@ -11,7 +11,7 @@ use super::request::Command;
 const QUICK_NS: u32 = 40_000;
 /// A longer time counts as this: one that waited for a processor says little of the device.
 const COUNTED_NS_MAX: u32 = 1_000_000;
-/// The share of the newest time in the average is one of so many.
+/// The newest time is this part of the average: 1 / WEIGHT.
 const WEIGHT: u32 = 64;
 
 /// Averages for each kind of request.

@@ -28,7 +28,7 @@ struct State {
 }
 
 impl Pool {
-    /// Starts so many threads. Without any, requests are done by the thread that hands them over.
+    /// Starts the threads. Without any, requests are done by the thread that hands them over.
     ///
     /// # Errors
     /// When no thread can be started; the others end with [`Pool::end`].

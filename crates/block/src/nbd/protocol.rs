@@ -42,14 +42,14 @@ pub(super) const INFO_DESCRIPTION: u16 = 2;
 pub(super) const INFO_BLOCK_SIZE: u16 = 3;
 
 /// Flags of the transmission.
-pub(super) const HAS_FLAGS: u16 = 1;
-pub(super) const READ_ONLY: u16 = 1 << 1;
-pub(super) const SEND_FLUSH: u16 = 1 << 2;
-pub(super) const SEND_FUA: u16 = 1 << 3;
-pub(super) const SEND_TRIM: u16 = 1 << 5;
-pub(super) const SEND_WRITE_ZEROES: u16 = 1 << 6;
+pub(crate) const HAS_FLAGS: u16 = 1;
+pub(crate) const READ_ONLY: u16 = 1 << 1;
+pub(crate) const SEND_FLUSH: u16 = 1 << 2;
+pub(crate) const SEND_FUA: u16 = 1 << 3;
+pub(crate) const SEND_TRIM: u16 = 1 << 5;
+pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
 pub(super) const SEND_DF: u16 = 1 << 7;
-pub(super) const CAN_MULTI_CONN: u16 = 1 << 8;
+pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
 pub(super) const SEND_CACHE: u16 = 1 << 10;
 pub(super) const SEND_FAST_ZERO: u16 = 1 << 11;
 

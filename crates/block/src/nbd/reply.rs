@@ -82,7 +82,7 @@ impl Asked {
         }
     }
 
-    /// So many bytes of the device's data follow, from this offset on.
+    /// `bytes` bytes of the device's data follow, from this offset on.
     pub(super) fn data(self, offset: u64, bytes: u32, more: More) -> Head {
         if self.style == Style::Simple {
             return self.simple(0);
@@ -92,7 +92,7 @@ impl Asked {
         head
     }
 
-    /// So many bytes from this offset on are zeros. Not in simple replies.
+    /// `bytes` bytes from this offset on are zeros. Not in simple replies.
     pub(super) fn hole(self, offset: u64, bytes: u32, more: More) -> Head {
         let mut head = self.chunk(REPLY_TYPE_OFFSET_HOLE, more, 12);
         head.put(&offset.to_be_bytes());
@@ -100,7 +100,7 @@ impl Asked {
         head
     }
 
-    /// So many extents follow, each by [`Asked::extent`]. Not in simple replies.
+    /// This number of extents follows, each by [`Asked::extent`]. Not in simple replies.
     pub(super) fn extents(self, count: u32) -> Head {
         if self.style == Style::Extended {
             let mut head = self.chunk(REPLY_TYPE_BLOCK_STATUS_EXT, More::None, 8 + count * 16);

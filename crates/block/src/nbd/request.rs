@@ -25,7 +25,7 @@ pub(super) struct Header {
 pub(super) enum Parsed {
     /// More are needed.
     More,
-    /// A request in so many bytes, its payload apart.
+    /// A request, and its length in bytes without its payload.
     Request(usize, Header),
     /// No request.
     Malformed,
@@ -71,7 +71,7 @@ pub(super) enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Run(Command, Span),
-    /// Its payload, of so many bytes, is thrown away, and the client is told.
+    /// The client is told why. Its payload, whose length comes last, is thrown away.
     Refuse(Code, &'static str, u64),
     /// The client is done.
     Disconnect,

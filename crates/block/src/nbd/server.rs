@@ -36,7 +36,7 @@ pub struct Options {
     pub description: String,
     /// Requests that change the device are refused.
     pub is_read_only: bool,
-    /// So many clients may be connected; each takes 6.5 MiB at most.
+    /// Most clients that may be connected; each takes 6.5 MiB at most.
     pub connections_max: usize,
     /// Threads for requests that take long.
     pub threads: usize,
@@ -121,7 +121,7 @@ impl Shared {
         thread::Builder::new().name("nbd-client".into()).spawn(move || {
             served.serve(session);
             shared.open().connections.remove(&number);
-            // Here, and not after whoever waits for it has been told.
+            // Here, and not after the waiting thread has been told.
             drop(served);
             shared.closed.notify_all();
         })?;
@@ -202,11 +202,6 @@ impl Server {
     pub fn serve_kernel(&self, socket: OwnedFd) -> io::Result<()> {
         let session = Session { style: Style::Simple, has_context: false };
         self.shared.serve(socket, Some(session))
-    }
-
-    /// The transmission flags that `serve_kernel` has, for the kernel.
-    pub fn kernel_flags(&self) -> u16 {
-        self.shared.export.flags(false)
     }
 
     /// What happened so far.

@@ -75,7 +75,7 @@ impl Client {
         self.option(7, &[&name[..], &[0, 1, 0, 3]].concat());
     }
 
-    /// Adds a request, with a payload of so many bytes where it has one. Returns its cookie.
+    /// Adds a request, with `payload` bytes of data where it has any. Returns its cookie.
     pub(crate) fn request(
         &mut self,
         flags: u16,

@@ -93,7 +93,7 @@ pub(crate) struct Arguments {
     /// Refuse what would change the device
     #[arg(long)]
     read_only: bool,
-    /// So many clients at a time
+    /// Most clients at a time
     #[arg(long, value_name = "NUMBER", default_value_t = Options::default().connections_max,
           value_parser = connections)]
     connections: usize,

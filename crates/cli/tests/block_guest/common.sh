@@ -31,5 +31,19 @@ no_ghosts() {
     done
     [ "$(wc -l < /proc/swaps)" = 1 ] || fail "swap is on"
 }
+has_some() { [ -s /mnt/during ]; }
+# Makes a file system on the server's device with /mnt/before on it, and kills the server while
+# /mnt/during is written, by $writer.
+kill_while_written() {
+    device_of
+    ./mke2fs -q -t ext4 "$device" || fail mke2fs
+    mount -t ext4 "$device" /mnt || fail mount
+    play "write /mnt/before 24 1" || fail write
+    GUEST_ROLE="write /mnt/during 32 2" ./program --exact plays_its_role --nocapture &
+    writer=$!
+    wait_until has_some
+    kill -9 "$server"
+    wait "$server"
+}
 # Data that outlives a server, in memory that is never swapped out.
 mkdir -p /disk && mount -t ramfs disk /disk

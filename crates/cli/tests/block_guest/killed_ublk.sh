@@ -2,15 +2,7 @@
 forget_device
 GUEST_ROLE="ublk 96 recoverable file=/disk/data" ./program --exact plays_its_role --nocapture &
 server=$!
-device_of
-./mke2fs -q -t ext4 "$device" || fail mke2fs
-mount -t ext4 "$device" /mnt || fail mount
-play "write /mnt/before 24 1" || fail write
-GUEST_ROLE="write /mnt/during 32 2" ./program --exact plays_its_role --nocapture & writer=$!
-has_some() { [ -s /mnt/during ]; }
-wait_until has_some
-kill -9 $server
-wait $server
+kill_while_written
 # Without a server all requests wait.
 forget_device
 GUEST_ROLE="clean-up" ./program --exact plays_its_role --nocapture | tee /tmp/said

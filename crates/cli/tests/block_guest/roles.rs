@@ -379,8 +379,8 @@ fn sequence(seed: u64, page: u64, version: u64) -> (u64, u64) {
     (mixed, mixed >> 32 | 1)
 }
 
-/// Fills so much memory, then checks so many pages of it in random order and writes to half of
-/// them, and checks all at the end.
+/// Fills memory, then visits pages of it in random order: checks each, and writes to half of them.
+/// Checks all at the end.
 fn hog(bytes: u64, seed: u64, visits: u64) {
     let mut memory = vec![0u8; bytes as usize + PAGE];
     // Its pages are the system's.

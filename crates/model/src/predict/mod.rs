@@ -44,9 +44,9 @@ pub const MODEL_ERROR_POOL: Sides = Sides { below: 0.3, above: 0.6 };
 /// How far off something may be to both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sides {
-    /// It is less than was said, by so much.
+    /// How much less it may be than was said.
     pub below: f64,
-    /// It is more.
+    /// How much more it may be.
     pub above: f64,
 }
 

@@ -5,13 +5,13 @@
 pub const BATCH_PAGES: usize = 32;
 /// What streams have brought in waits in as much as the cap / this.
 pub const PROBATION_SHARE: usize = 16;
-/// Or in so much: a few streams' windows.
+/// Or in this much: a few streams' windows.
 pub const PROBATION_PAGES_MIN: usize = 128;
-/// A trial takes a page in another of so many parts of what the cap holds than the last.
+/// A trial takes a page in another of this many parts of what the cap holds than the last.
 pub const TRIAL_PLACES: usize = 64;
 
-/// A round in which not one of so many pages could be stored gains too little: those that could are
-/// the ones the program cannot do without, and come back at once.
+/// A round in which not one of this many pages could be stored gains too little: those that could
+/// are the ones the program cannot do without, and come back at once.
 const GAIN_SHARE: u64 = 32;
 const FRUITLESS_MAX: u32 = 2;
 
@@ -30,7 +30,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// The round ends, and the next begins. `waiting`: so many of the pages that were taken are not
+    /// The round ends, and the next begins. `waiting`: pages that were taken and are not
     /// compressed yet.
     pub fn begin(&mut self, waiting: u64) {
         self.count();
@@ -72,12 +72,12 @@ impl Rounds {
         self.fruitless = 0;
     }
 
-    /// So many pages in memory were come by.
+    /// Pages in memory were come by.
     pub fn note_seen(&mut self, pages: u64) {
         self.seen += pages;
     }
 
-    /// So many of them are a relative's too.
+    /// Some of them are a relative's too.
     pub fn note_shared(&mut self, pages: u64) {
         self.shared += pages;
     }

@@ -58,7 +58,7 @@ impl Store {
         self.pool.spans().set_reserve(bytes);
     }
 
-    /// Lets the pool have at most so many bytes from now on, rounded down to spans of 64 KiB and
+    /// Sets how many bytes the pool may have from now on, rounded down to spans of 64 KiB and
     /// within [`Config::pool_bytes_max`](crate::Config::pool_bytes_max). It keeps what it has.
     pub fn limit_pool(&self, bytes: usize) {
         self.pool.spans().set_limit(u32::try_from(bytes / SPAN_BYTES).unwrap_or(u32::MAX));

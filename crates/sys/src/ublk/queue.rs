@@ -25,9 +25,9 @@ pub enum Operation<'a> {
     Write(&'a [u8]),
     /// Make durable what was written before.
     Flush,
-    /// So many bytes are not needed any more.
+    /// This number of bytes is not needed any more.
     Discard(u64),
-    /// So many bytes read as zeros from then on.
+    /// This number of bytes reads as zeros from then on.
     WriteZeroes {
         /// How many.
         bytes: u64,
@@ -106,7 +106,7 @@ pub struct Queue {
     // Dropped first: what the kernel still does with the buffers ends with it.
     ring: IoUring,
     descriptors: Descriptors,
-    /// For each tag so many bytes. A request that reads or writes has its data there.
+    /// The same number of bytes for each tag. A request that reads or writes has its data there.
     buffers: Pages,
     buffer_bytes: usize,
     queues: Arc<Queues>,

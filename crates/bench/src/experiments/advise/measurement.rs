@@ -29,7 +29,7 @@ pub(super) struct Bench<'a> {
     pub(super) peers: &'a [Box<dyn Peer>],
     pub(super) shares: &'a [f64],
     pub(super) runs: usize,
-    /// A run pays that takes so many times as long as with all memory, at most.
+    /// Compression pays where a run takes at most this many times as long as with all memory.
     pub(super) at_most: f64,
     /// The binary that predicts and runs.
     pub(super) ramfold: PathBuf,
@@ -75,7 +75,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// A program under a peer with so much memory.
+/// A program under a peer with one size of memory.
 pub(super) struct Cell<'a> {
     pub(super) peer: &'a dyn Peer,
     pub(super) share: f64,
@@ -244,7 +244,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The limit of a peer for so much memory. Where its pool is outside of the limit, both together
+/// The limit of a peer for this memory. Where its pool is outside of the limit, both together
 /// come near to it where what is out becomes as small as the sample.
 fn limit(budget: Budget, memory_bytes: u64, advice: &Advice) -> u64 {
     if budget != Budget::LimitAndPool {

@@ -19,7 +19,7 @@ use crate::machine::program::Program;
 
 /// What zram is predicted with.
 const ZRAM_CODEC: &str = "lzo";
-/// Looking at a run and predicting from it may take so many times what a run may take.
+/// The time limit of looking at a run and predicting from it, as a multiple of that of a run.
 const LONGER: u32 = 3;
 /// A row whose memory is so near to what was asked is of that.
 const NEAR: f64 = 0.005;
@@ -67,7 +67,7 @@ impl Advice {
         (fits && off(&row) <= NEAR * self.need_bytes as f64).then_some(row)
     }
 
-    /// The predicted run time with zram and so much memory, on the line between two rows.
+    /// The predicted run time with zram and this memory, on the line between two rows.
     pub(super) fn zram_slowdown(&self, memory_bytes: f64) -> Option<f64> {
         let known = |row: &Predicted| Some((row.memory_bytes as f64, row.zram_slowdown?));
         let rows = self.rows.iter().filter_map(known);
@@ -91,9 +91,8 @@ impl Advice {
     }
 }
 
-/// Runs the program once under `ramfold advise`, and asks what follows for the bench's parts of
-/// what it needs. What things cost is measured anew, so that it is of the minute in which the
-/// program runs.
+/// Runs the program once under `ramfold advise`, and asks for the bench's parts of its need. The
+/// costs of the machine are measured anew, in the same minutes in which the program runs.
 ///
 /// # Errors
 /// When there is no advice, with what was said of it.

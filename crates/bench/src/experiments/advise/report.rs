@@ -11,7 +11,7 @@ use crate::harness::table::{self, align_left, mebibytes, number};
 /// All that was found.
 #[derive(Serialize)]
 pub(super) struct Figures {
-    /// A run pays that takes so many times as long as with all memory, at most.
+    /// Compression pays where a run takes at most this many times as long as with all memory.
     pub(super) at_most: f64,
     pub(super) rows: Vec<Row>,
     pub(super) zram: Vec<ZramRow>,

@@ -14,7 +14,7 @@ const POOL_LEAST_BYTES: f64 = (1u64 << 20) as f64;
 /// The error of a pool that is asked for.
 const POOL_ERROR_ASKED: f64 = 0.05;
 
-/// A program under ramfold with so much memory.
+/// A program under ramfold with one size of memory.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) program: String,

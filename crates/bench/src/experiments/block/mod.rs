@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::commands::Command;
@@ -20,7 +20,7 @@ use crate::content::file_content::FileContent;
 use crate::harness::progress::Progress;
 use crate::harness::report::{Skipped, print};
 use crate::harness::size::Bytes;
-use crate::harness::{fio, open_host};
+use crate::harness::{fio, open_host, selection};
 use crate::machine::journal::Setting;
 use crate::machine::program::found_in_path;
 use crate::peers::{Ramfold, block};
@@ -157,13 +157,8 @@ impl Command for Options {
 
 /// The jobs with their connections, in the order in which they are run.
 fn runs_of(names: &[String], connections: &[u32]) -> Result<Vec<Run>> {
-    if let Some(unknown) = names.iter().find(|name| Job::ALL.iter().all(|job| job.name() != **name))
-    {
-        let all = Job::ALL.map(Job::name).join(", ");
-        bail!("there is no job '{unknown}'; there are {all}");
-    }
-    let wanted = Job::ALL.into_iter().filter(|job| names.iter().any(|name| name == job.name()));
-    let runs = wanted.flat_map(|job| {
+    let wanted = selection::named("job", &Job::ALL, Job::name, names)?;
+    let runs = wanted.into_iter().flat_map(|job| {
         let connections = if job.is_random() { connections } else { &[1] };
         connections.iter().map(move |&connections| Run { job, connections })
     });

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::files::{Bed, Setup, Slowdown, shares};
@@ -21,7 +21,7 @@ use crate::content::file_content::FileContent;
 use crate::harness::progress::Progress;
 use crate::harness::report::print;
 use crate::harness::size::Bytes;
-use crate::harness::{fio, open_host};
+use crate::harness::{fio, open_host, selection};
 use crate::peers::{Ramfold, cache};
 use jobs::Job;
 use measurement::{JobFigures, Plan};
@@ -99,7 +99,7 @@ impl Command for Options {
 
     fn execute(self) -> Result<ExitCode> {
         fio::is_here()?;
-        let jobs = jobs(&self.job)?;
+        let jobs = selection::named("job", &Job::ALL, Job::name, &self.job)?;
         let caches = cache::all_named(&self.peer)?;
         ensure!(
             self.plot.is_none() || shares::are_several(caches.iter().map(AsRef::as_ref)),
@@ -141,13 +141,4 @@ impl Command for Options {
         }
         print(self.json, Figures { rows }, text)
     }
-}
-
-fn jobs(names: &[String]) -> Result<Vec<Job>> {
-    if let Some(unknown) = names.iter().find(|name| Job::ALL.iter().all(|job| job.name() != **name))
-    {
-        let all = Job::ALL.map(Job::name).join(", ");
-        bail!("there is no job '{unknown}'; there are {all}");
-    }
-    Ok(Job::ALL.into_iter().filter(|job| names.iter().any(|name| name == job.name())).collect())
 }

@@ -2,8 +2,9 @@
 
 use ramfold_codec::Page;
 use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
 use xxhash_rust::xxh3::xxh3_64_with_secret;
+
+use crate::disk::random;
 
 /// Bytes of XXH3's secret.
 const KEY_BYTES: usize = 192;
@@ -20,13 +21,8 @@ pub(in crate::disk) struct PageHash {
 impl PageHash {
     /// A hash with a random key.
     pub(in crate::disk) fn new() -> Result<PageHash, Errno> {
-        let mut key = Box::new([0; KEY_BYTES]);
-        let mut filled = 0;
-        while filled < KEY_BYTES {
-            filled += getrandom(&mut key[filled..], GetRandomFlags::empty())?;
-        }
         Ok(PageHash {
-            key,
+            key: Box::new(random::bytes()?),
             #[cfg(test)]
             always: None,
         })

@@ -9,8 +9,6 @@ mod hash;
 mod hints;
 mod shares;
 
-use rustix::io::Errno;
-
 pub(super) use hash::PageHash;
 pub(super) use hints::Candidates;
 use hints::{Hints, Shape};
@@ -40,7 +38,7 @@ pub(super) struct Dedup {
 }
 
 impl Dedup {
-    /// Deduplication for a disk of so many pages, and memory for at most so many objects.
+    /// Deduplication for a disk of `pages` pages, and memory for at most `objects_max` objects.
     pub(super) fn new(hash: PageHash, pages: u64, objects_max: u64) -> Dedup {
         let pages = pages.min(PAGES_MAX) as u32;
         let shares = Shares::new(pages.div_ceil(2));
@@ -59,16 +57,12 @@ impl Dedup {
         Dedup::shape(pages, objects_max).least_bytes() + Shares::least_bytes(pages.div_ceil(2))
     }
 
-    pub(super) fn draw_key() -> Result<PageHash, Errno> {
-        PageHash::new()
-    }
-
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
         self.hints.bytes() + self.shares.bytes()
     }
 
-    /// Makes the tables as large as so many objects need, if `has_room` for the bytes that takes.
+    /// Makes the tables large enough for `objects` objects, if `has_room` for the bytes.
     /// For one thread at a time. Returns the bytes that it took.
     pub(super) fn grow(&self, objects: u64, has_room: impl Fn(usize) -> bool) -> usize {
         let before = self.bytes();

@@ -353,7 +353,7 @@ impl Spans {
         self.used_count() + self.ready_count()
     }
 
-    /// Lets at most so many spans be in use or ready. What is there stays.
+    /// Sets how many spans may be in use or ready. What is there stays.
     pub(crate) fn set_limit(&self, spans: u32) {
         self.limit.store(spans.min(self.span_count_max), Ordering::Relaxed);
     }

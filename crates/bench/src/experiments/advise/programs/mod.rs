@@ -27,7 +27,7 @@ pub(super) struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// So many, at a scale of 1.
+    /// A number of things that is `usual` at a scale of 1.
     fn count(&self, usual: u64) -> u64 {
         ((usual as f64 * self.scale) as u64).max(1)
     }
