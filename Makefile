@@ -25,7 +25,7 @@ demo:
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) clippy --workspace --exclude ramfold-bench --all-targets --quiet -- -D warnings
 	# As it is preloaded: otherwise much of it is not used.
 	$(CARGO) clippy -p ramfold-pager --lib --features preload --quiet -- -D warnings
 	scripts/links
@@ -33,7 +33,7 @@ lint:
 test:
 	scripts/setup test
 	@echo "== make test: rustfmt, clippy, links of documents, and tests. Left to make test-all: tests"
-	@echo "== that are 'ignored, slow' and those of ramfold-bench, optimised programs, examples in"
+	@echo "== that are 'ignored, slow', ramfold-bench, optimised programs, examples in"
 	@echo "== documentation, dependencies, the oldest Rust, AArch64, Miri, fuzzing, and programs and"
 	@echo "== test suites of other projects."
 	$(MAKE) lint
@@ -43,6 +43,8 @@ test-all: test
 	scripts/setup test-all
 	@echo "== licences, sources, versions and known vulnerabilities of dependencies"
 	scripts/deny
+	@echo "== clippy for ramfold-bench"
+	$(CARGO) clippy -p ramfold-bench --all-targets --quiet -- -D warnings
 	@echo "== the oldest Rust"
 	scripts/oldest-rust
 	@echo "== examples in documentation"

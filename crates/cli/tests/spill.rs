@@ -164,6 +164,7 @@ print('right')
 
 /// A child that libc does not know of gets all of its memory, from disk too.
 #[test]
+#[ignore = "slow: make test-all runs it"]
 #[cfg(target_arch = "x86_64")]
 fn a_child_made_behind_libcs_back_has_it_too() {
     needs_userfaultfd!();
@@ -234,6 +235,7 @@ print('right')
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
 fn a_full_file_is_said_once_and_nothing_is_lost() {
     needs_userfaultfd!();
     let folder = folder();

@@ -436,7 +436,7 @@ fn all_that_was_moved_is_counted() {
     }
     // SAFETY: the page is due that content.
     unsafe { uffd.copy(places[0].page(0), [5u8; PAGE_SIZE].as_ptr(), PAGE_SIZE) }.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(4);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while Instant::now() < deadline {
