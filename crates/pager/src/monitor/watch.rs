@@ -31,11 +31,16 @@ const SEARCH_SHARE: u64 = 100;
 /// and the program goes on on one that has to wake first. Measured: 28 us on a virtual machine of
 /// two processors.
 const WAKE_NS: u64 = 28_000;
+/// What a page that is out will cost when it is accessed: that, and what is counted.
+const ACCESS_NS: u64 = WAKE_NS + 10_000;
 /// The level follows the memory when it has changed by as much as it / this.
 const CHANGE_SHARE: u64 = 16;
 /// So long after it was offered a block is offered again: its content may be another.
 const OFFER_NS: u64 = 3_000_000_000;
 const BLOCK_BYTES: usize = BLOCK_PAGES as usize * PAGE_SIZE;
+/// Parts of blocks that are remembered, about.
+const UNFILLED_BITS: u32 = 9;
+const UNFILLED_MAX: usize = 1 << UNFILLED_BITS;
 
 /// What watching has come to. Not begun: all zero and none.
 #[derive(Default)]
@@ -52,6 +57,34 @@ pub(super) struct Watching {
     anonymous_bytes: u64,
     /// Where the budget was used up at the last look.
     next: usize,
+    unfilled: Unfilled,
+}
+
+/// Blocks of which a part was there at a search, by a hash of both. While a program fills a block,
+/// each page that is registered before its first access costs a fault, and a program that grows
+/// would spend all that it may lose on these. So a block is watched when all of it is there, or
+/// what is there was all of it at an earlier search too.
+struct Unfilled {
+    parts: [u64; UNFILLED_MAX],
+    /// Since the search began something was seen for the first time.
+    has_new: bool,
+}
+
+impl Default for Unfilled {
+    fn default() -> Unfilled {
+        Unfilled { parts: [0; UNFILLED_MAX], has_new: false }
+    }
+}
+
+impl Unfilled {
+    /// Whether this part of the block, a bit for each page, was seen before.
+    fn was_seen(&mut self, block: u64, part: u8) -> bool {
+        let seen = block << BLOCK_PAGES | u64::from(part);
+        let place = seen.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - UNFILLED_BITS);
+        let before = core::mem::replace(&mut self.parts[place as usize], seen);
+        self.has_new |= before != seen;
+        before == seen
+    }
 }
 
 impl Monitor {
@@ -80,6 +113,7 @@ impl Monitor {
         let mut budget =
             self.watching.budget.take().unwrap_or_else(|| Budget::new(slowdown_ppm, now));
         budget.spend(spent_ns);
+        budget.set_reserved(agent.lock_core().staging.live_pages() * ACCESS_NS);
         session.watch.raise_level(level_for(cost::total(agent) / PAGE_SIZE as u64));
         self.leave_blocks(active);
         self.search_blocks(active);
@@ -132,7 +166,8 @@ impl Monitor {
         let started = time::monotonic_ns();
         let (mapped, anonymous) = (self.memory.mapped_bytes, self.memory.anonymous_bytes);
         let is_other = mapped != self.watching.mapped_bytes
-            || anonymous.abs_diff(self.watching.anonymous_bytes) > anonymous / CHANGE_SHARE;
+            || anonymous.abs_diff(self.watching.anonymous_bytes) > anonymous / CHANGE_SHARE
+            || self.watching.unfilled.has_new;
         let rest_ns = SEARCH_NS.max(search_took_ns * SEARCH_SHARE);
         if searched_ns > 0 && (!is_other || started - searched_ns < rest_ns) {
             return;
@@ -140,10 +175,12 @@ impl Monitor {
         let level = agent.session().watch.level();
         let worked_ns = time::thread_cpu_ns();
         let mut buffer = [0; 8192];
+        let unfilled = &mut self.watching.unfilled;
+        unfilled.has_new = false;
         // What cannot be read is looked for again.
         let result = maps::for_each(&mut buffer, |mapping| {
             if mapping.is_private_anonymous() && mapping.writable && !agent.owns(&mapping.range) {
-                search_mapping(agent, active, &mapping.range, level);
+                search_mapping(agent, active, &mapping.range, level, unfilled);
             }
         });
         if result.is_ok() {
@@ -193,6 +230,7 @@ fn search_mapping(
     active: &'static Active,
     mapping: &Range<usize>,
     level: u32,
+    unfilled: &mut Unfilled,
 ) {
     let mut runs = [PageRegion::default(); 32];
     let mut at = mapping.start;
@@ -203,7 +241,11 @@ fn search_mapping(
             let blocks = run.start / BLOCK_BYTES as u64..run.end.div_ceil(BLOCK_BYTES as u64);
             for group in blocks.start >> level..=(blocks.end - 1) >> level {
                 let block = block_of_group(group, level);
-                if blocks.contains(&block) {
+                if !blocks.contains(&block) || agent.lock_core().watch.has(block) {
+                    continue;
+                }
+                let part = part_of_block(block, &(run.start..run.end));
+                if part == u8::MAX || unfilled.was_seen(block, part) {
                     add_block(agent, active, mapping, block);
                 }
             }
@@ -215,10 +257,13 @@ fn search_mapping(
     }
 }
 
+/// Which pages of a block lie in this run of addresses, a bit each.
+fn part_of_block(block: u64, run: &Range<u64>) -> u8 {
+    let page = |nth: u64| (block * BLOCK_PAGES + nth) * PAGE_SIZE as u64;
+    (0..BLOCK_PAGES).filter(|&nth| run.contains(&page(nth))).fold(0, |part, nth| part | 1 << nth)
+}
+
 fn add_block(agent: &'static Agent, active: &'static Active, mapping: &Range<usize>, block: u64) {
-    if agent.lock_core().watch.has(block) {
-        return;
-    }
     let start = block as usize * BLOCK_BYTES;
     let range = start.max(mapping.start)..(start + BLOCK_BYTES).min(mapping.end);
     if register(agent, active, range) {
@@ -301,6 +346,7 @@ fn take(context: &mut Context<'_>, first: PageNumber, pages: usize, budget: &mut
     let start = page::address_of(first);
     let (_, bytes) = sweep::move_start(context, start..start + pages * PAGE_SIZE, pages);
     budget.spend(time::monotonic_ns() - started);
+    budget.reserve((bytes / PAGE_SIZE) as u64 * ACCESS_NS);
     (bytes / PAGE_SIZE).clamp(1, pages)
 }
 

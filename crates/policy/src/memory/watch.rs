@@ -87,12 +87,14 @@ pub struct Budget {
     slowdown_ppm: u64,
     began_ns: u64,
     spent_ns: u64,
+    /// What the pages that are out will cost when they are accessed.
+    reserved_ns: u64,
 }
 
 impl Budget {
     /// A budget of that part of the time from now on.
     pub fn new(slowdown_ppm: u64, now_ns: u64) -> Budget {
-        Budget { slowdown_ppm, began_ns: now_ns, spent_ns: 0 }
+        Budget { slowdown_ppm, began_ns: now_ns, spent_ns: 0, reserved_ns: 0 }
     }
 
     /// So much was spent.
@@ -100,11 +102,23 @@ impl Budget {
         self.spent_ns += ns;
     }
 
+    /// What is to be left for the pages that are out. Without this, a program that accesses all of
+    /// them at once would use up what it may lose in seconds to come, and would not be watched in
+    /// these: what a garbage collector does would be seen now and then, or never.
+    pub fn set_reserved(&mut self, ns: u64) {
+        self.reserved_ns = ns;
+    }
+
+    /// A page more is out.
+    pub fn reserve(&mut self, ns: u64) {
+        self.reserved_ns += ns;
+    }
+
     /// What is left by now.
     pub fn left_ns(&self, now_ns: u64) -> u64 {
         let elapsed = u128::from(now_ns.saturating_sub(self.began_ns));
         let allowed = elapsed * u128::from(self.slowdown_ppm) / PARTS_PER_MILLION;
-        (allowed as u64 + ALLOWED_NS).saturating_sub(self.spent_ns)
+        (allowed as u64 + ALLOWED_NS).saturating_sub(self.spent_ns + self.reserved_ns)
     }
 }
 
@@ -165,5 +179,10 @@ mod tests {
         assert_eq!(budget.left_ns(5_400_000_000), 0);
         assert_eq!(budget.left_ns(6_000_000_000), 6_000_000);
         assert_eq!(budget.left_ns(0), 0);
+        budget.set_reserved(1_000_000);
+        budget.reserve(2_000_000);
+        assert_eq!(budget.left_ns(6_000_000_000), 3_000_000);
+        budget.set_reserved(0);
+        assert_eq!(budget.left_ns(6_000_000_000), 6_000_000);
     }
 }
