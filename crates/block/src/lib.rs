@@ -20,5 +20,8 @@ pub mod nbd;
 mod plain;
 
 pub use device::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
-pub use disk::{Disk, DiskConfig, DiskError, DiskStatistics, SpillConfig};
+pub use disk::{
+    BackedDisk, BackingConfig, BackingError, BackingStatistics, Disk, DiskConfig, DiskError,
+    DiskStatistics, Lost, Paths, SpillConfig, open_backing_bytes,
+};
 pub use plain::PlainDevice;
