@@ -6,7 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `device` | the calls that devices answer and fronts make: [`BlockDevice`] |
-//! | `disk` | the disk in RAM, its data compressed: [`Disk`] |
+//! | `disk` | the disk in RAM, compressed: [`Disk`]; as a cache before a disk: [`BackedDisk`] |
 //! | `plain` | a device that compresses nothing, to try fronts on: [`PlainDevice`] |
 //! | [`nbd`] | a server of the Network Block Device protocol |
 //! | [`kernel`] | devices of the kernel that this process serves: ublk, nbd, swap on them |

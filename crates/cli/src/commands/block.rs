@@ -13,7 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use anyhow::{Context, bail};
-use ramfold_block::nbd::{Listener, Options, Server};
+use ramfold_block::nbd::{self, Listener, Options, Server};
 use ramfold_block::{BackedDisk, BlockDevice, Disk, DiskConfig, SpillConfig};
 use ramfold_codec::Choice;
 use ramfold_launch::output_file;
@@ -183,8 +183,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     }
     // Before anybody can connect, so that none is missed.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
-    let kind = arguments.kernel_device();
-    if kind.is_some() {
+    if arguments.kernel_device().is_some() {
         block_device::prepare(arguments.swap.is_some());
     }
     let places = Places::new(arguments)?;
@@ -199,17 +198,38 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     let Places { listeners, uris, _folder } = places;
     let server =
         Server::start(Arc::clone(&device), &options, listeners).context("starting the server")?;
-    let start =
-        |kind| KernelDevice::start(kind, &device, &server, arguments.read_only, arguments.swap);
-    let mut kernel_device = kind.map(start).transpose()?;
-    let write_stats = || match &stats {
-        Some(file) => write_statistics(file, &server, &statistics()),
+    let write_stats = |nbd: &nbd::Statistics| match &stats {
+        Some(file) => write_statistics(file, nbd, &statistics()),
         None => Ok(()),
     };
+    let write_now = || write_stats(&server.statistics());
+    let served = serve(arguments, &device, &server, &uris, signals, &write_now);
+    let nbd = server.stop();
+    // Also where something failed: clients may have written before.
+    let status = match &backed {
+        Some(disk) => block_backing::write_out(disk, served.as_ref().map_or(0, |&status| status)),
+        None => *served.as_ref().unwrap_or(&0),
+    };
+    let written = write_stats(&nbd);
+    served.and(written).map(|()| status)
+}
+
+/// Serves the device until it is told to end, or the program has ended. Returns the exit status.
+fn serve(
+    arguments: &Arguments,
+    device: &Arc<dyn BlockDevice>,
+    server: &Server,
+    uris: &[String],
+    signals: Signals,
+    write_stats: &dyn Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<i32> {
+    let start =
+        |kind| KernelDevice::start(kind, device, server, arguments.read_only, arguments.swap);
+    let mut kernel_device = arguments.kernel_device().map(start).transpose()?;
     let path = kernel_device.as_ref().map(KernelDevice::path);
     let program = match arguments.program.as_slice() {
         [] => {
-            print_places(&uris, path.as_deref())?;
+            print_places(uris, path.as_deref())?;
             Ok(None)
         }
         program => start_program(program, uris.first(), path.as_deref()).map(Some),
@@ -217,22 +237,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     let status = match program {
         Ok(program) => {
             let mut waiting = Waiting::begin(signals, program);
-            let status = waiting.wait(&write_stats);
+            let status = waiting.wait(write_stats);
             // What is swapped out must come back before the device may go.
             while let Some(Err(error)) = kernel_device.as_mut().map(KernelDevice::swap_off) {
                 say(format_args!("{error}; it is served on: the next signal tries again"));
-                waiting.wait(&write_stats);
+                waiting.wait(write_stats);
             }
             status
         }
         Err(failed) => failed,
     };
-    write_stats()?;
     if let Some(mut device) = kernel_device {
         device.swap_off()?;
         device.end()?;
     }
-    server.stop();
     Ok(status)
 }
 
@@ -468,10 +486,10 @@ fn pass_on(program: Pid, signal: i32) {
 
 fn write_statistics(
     file: &Path,
-    server: &Server,
+    nbd: &nbd::Statistics,
     device: &serde_json::Value,
 ) -> anyhow::Result<()> {
-    let all = serde_json::json!({ "device": device, "nbd": server.statistics() });
+    let all = serde_json::json!({ "device": device, "nbd": nbd });
     let mut text = serde_json::to_vec_pretty(&all)?;
     text.push(b'\n');
     output_file::write(file, &text)

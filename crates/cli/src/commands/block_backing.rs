@@ -28,7 +28,13 @@ pub(crate) struct BackingArguments {
     #[arg(long, requires = "backing")]
     write_through: bool,
     /// What puts pages into the cache: writes (separate), or reads too (shared)
-    #[arg(long, value_name = "PATHS", value_enum, default_value = "separate", requires = "backing")]
+    #[arg(
+        long,
+        value_name = "PATHS",
+        value_enum,
+        default_value = "separate",
+        requires = "backing"
+    )]
     paths: PathsArgument,
     /// How much is written back at once, in percent of the cache's pages
     #[arg(long, value_name = "PERCENT", default_value_t = 10, requires = "backing",

@@ -87,13 +87,8 @@ impl Marks {
         &self.hints[(block / super::GROUP) as usize % HINTS]
     }
 
-    /// Counts a page that turns dirty, and notes where.
-    pub(super) fn becomes_dirty(&self, block: u64) {
-        self.dirty.fetch_add(1, Ordering::Relaxed);
-        self.is_dirty(block);
-    }
-
-    pub(super) fn is_dirty(&self, block: u64) {
+    /// Notes where a page is dirty, for the next flush.
+    pub(super) fn note_dirty(&self, block: u64) {
         self.hint(block).store(true, Ordering::SeqCst);
     }
 

@@ -264,10 +264,14 @@ impl Shared {
         if before.is_none() {
             self.marks.pages.fetch_add(1, Ordering::Relaxed);
         }
-        if from == From::Write && before.is_none_or(|before| before & DIRTY == 0) {
-            // A reader that did not find the page has an age that is not above this one.
-            store.set_mark(block, Marks::mark(DIRTY, self.marks.age()));
-            self.marks.becomes_dirty(block);
+        if from == From::Write {
+            if before.is_none_or(|before| before & DIRTY == 0) {
+                // A reader that did not find the page has an age that is not above this one.
+                store.set_mark(block, Marks::mark(DIRTY, self.marks.age()));
+                self.marks.dirty.fetch_add(1, Ordering::Relaxed);
+            }
+            // Also of a page that was dirty: a flush may be writing what it was.
+            self.marks.note_dirty(block);
         }
         Ok(())
     }

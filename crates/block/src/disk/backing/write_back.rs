@@ -184,7 +184,7 @@ impl Shared {
                 }
             }
             if !is_written {
-                self.marks.is_dirty(block);
+                self.marks.note_dirty(block);
             }
         }
     }
@@ -235,7 +235,7 @@ impl Shared {
         let (_, result) = self.write_list(&mut workspace, &mut chunk, list, after);
         if result.is_err() {
             // Those that were not tried have lost their hints.
-            list.iter().for_each(|&block| self.marks.is_dirty(block));
+            list.iter().for_each(|&block| self.marks.note_dirty(block));
         }
         result
     }
@@ -273,7 +273,8 @@ impl Shared {
                     && mark & (DIRTY | READ) == 0
                 {
                     self.inner.store.set_mark(block, mark | DIRTY);
-                    self.marks.becomes_dirty(block);
+                    self.marks.dirty.fetch_add(1, Ordering::Relaxed);
+                    self.marks.note_dirty(block);
                 }
             }
         }

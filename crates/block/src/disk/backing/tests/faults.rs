@@ -132,6 +132,24 @@ fn what_is_in_the_cache_is_read_while_the_backing_stalls() {
 }
 
 #[test]
+fn what_is_written_again_while_a_flush_writes_it_is_in_the_next_flush() {
+    let fake = Fake::new(MIB);
+    let disk = fake.cache(|_| {});
+    disk.put(0, &page(1)).unwrap();
+    fake.change(|state| state.stalls = true);
+    std::thread::scope(|scope| {
+        let flushed = scope.spawn(|| disk.flush().unwrap());
+        wait_until("its write stalls", || fake.lock().stalled > 0);
+        disk.put(0, &page(2)).unwrap();
+        fake.change(|state| state.stalls = false);
+        flushed.join().unwrap();
+    });
+    disk.flush().unwrap();
+    assert!(fake.lock().durable[..PAGE] == page(2));
+    disk.audit_at_rest();
+}
+
+#[test]
 fn zeros_that_are_not_fast_are_refused_if_they_should_be() {
     let fake = Fake::new(MIB);
     let disk = fake.cache(|_| {});

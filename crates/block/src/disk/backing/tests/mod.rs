@@ -167,9 +167,17 @@ impl BackedDisk {
         assert!(s.dirty_pages <= s.pages, "{s:#?}");
     }
 
-    /// Audits what only holds while nobody uses it.
+    /// Audits what only holds while nobody uses it. The keeper may still be at work.
     fn audit_at_rest(&self) {
         self.audit();
+        wait_until("pages are as they were counted", || {
+            let s = self.backing_statistics();
+            self.counted() == (s.pages, s.dirty_pages)
+        });
+    }
+
+    /// Pages, and those that are dirty.
+    fn counted(&self) -> (u64, u64) {
         let (mut pages, mut dirty) = (0, 0);
         let store = &self.shared.inner.store;
         let mut place = 0;
@@ -180,8 +188,7 @@ impl BackedDisk {
                 dirty += u64::from(store.mark(block) & marks::DIRTY != 0);
             }
         }
-        let s = self.backing_statistics();
-        assert_eq!((s.pages, s.dirty_pages), (pages, dirty));
+        (pages, dirty)
     }
 }
 
