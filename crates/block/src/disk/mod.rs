@@ -39,7 +39,8 @@ use ramfold_codec::{PAGE_SIZE as PAGE, Page};
 use ramfold_store::{Config, Store};
 
 pub use backing::{
-    BackedDisk, BackingConfig, BackingError, BackingStatistics, Lost, Paths, open_backing_bytes,
+    BackedDisk, BackingConfig, BackingError, BackingStatistics, Lost, Paths, Tell,
+    open_backing_bytes,
 };
 pub use config::{DiskConfig, DiskError, SpillConfig};
 use dedup::{Dedup, PageHash};

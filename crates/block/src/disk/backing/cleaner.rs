@@ -1,7 +1,8 @@
 //! Which pages are written back and leave, when the memory runs short: the keeper's part.
 //!
-//! The oldest go first. How old a page is is known to a part of the cache: a look at all marks
-//! begins a new age, and there is a look for each batch and for each part of the cache that leaves.
+//! The oldest go first. How old a page is is known to a part of the cache: an age begins with each
+//! look at all marks, of which there is one for each batch and for each part that leaves, and after
+//! a number of writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -133,6 +134,7 @@ impl Cleaner {
                 }
             });
         });
+        marks.end_look();
         // All that are older than some age, and some of that age.
         let mut left = count;
         let mut youngest = 0;

@@ -18,7 +18,7 @@ pub enum Paths {
 }
 
 /// Says something to the person who started the server.
-pub(super) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A compressed cache before a file or a block device, as it is asked for.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ pub struct BackingConfig {
     /// Requests that are served at the same time, at least 1.
     pub threads: usize,
     /// Is told when the backing begins to fail, and when it works again.
-    pub tell: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    pub tell: Option<Tell>,
 }
 
 impl BackingConfig {

@@ -17,8 +17,14 @@ const AGE: u8 = 0x1f;
 /// A page is not taken for older: its number would be that of a new age soon.
 const DISTANCE_MAX: u8 = 24;
 pub(super) const AGES: usize = DISTANCE_MAX as usize + 1;
-/// The last age that began while a page is not looked at must not come round.
-const _: () = assert!(DISTANCE_MAX < AGE);
+/// Ages that writes begin between two looks at all marks.
+const AGES_BY_WRITES: u64 = 5;
+/// No age comes round: a look begins one too.
+const _: () = assert!(DISTANCE_MAX as u64 + AGES_BY_WRITES + 1 < AGES_KNOWN);
+const AGES_KNOWN: u64 = AGE as u64 + 1;
+/// So much of the cache is written in an age.
+const AGE_PART: u64 = 16;
+const AGE_PAGES_MIN: u64 = 64;
 
 /// Groups of 64 pages share as many hints that one of them may be dirty.
 const HINTS: usize = 1 << 14;
@@ -28,6 +34,9 @@ pub(super) struct Marks {
     age: AtomicU64,
     /// The youngest age of which a page has left.
     youngest_left: AtomicU64,
+    /// Pages written in this age; ages that writes began since the last look.
+    written: AtomicU64,
+    begun: AtomicU64,
     pub(super) pages: AtomicU64,
     pub(super) dirty: AtomicU64,
     hints: Box<[AtomicBool]>,
@@ -40,6 +49,8 @@ impl Marks {
         Marks {
             age: AtomicU64::new(1),
             youngest_left: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             pages: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
             hints: (0..HINTS).map(|_| AtomicBool::new(false)).collect(),
@@ -51,7 +62,22 @@ impl Marks {
     }
 
     pub(super) fn begin_age(&self) {
+        self.written.store(0, Ordering::Relaxed);
         self.age.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// All marks were looked at, and none is older than it can be told.
+    pub(super) fn end_look(&self) {
+        self.begun.store(0, Ordering::Relaxed);
+    }
+
+    /// Begins an age where many pages were written in this one.
+    pub(super) fn count_written(&self, pages: u64) {
+        let written = self.written.fetch_add(pages, Ordering::Relaxed) + pages;
+        let most = (self.pages.load(Ordering::Relaxed) / AGE_PART).max(AGE_PAGES_MIN);
+        if written >= most && self.begun.fetch_add(1, Ordering::Relaxed) < AGES_BY_WRITES {
+            self.begin_age();
+        }
     }
 
     /// The mark of a page that becomes this in that age.

@@ -39,7 +39,7 @@ use super::workspace::{Workspace, Workspaces};
 use super::{DiskConfig, GROUP, Inner, PAGE, Part, ZEROS, parts};
 use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 use cleaner::Cleaner;
-pub use config::{BackingConfig, BackingError, Lost, Paths};
+pub use config::{BackingConfig, BackingError, Lost, Paths, Tell};
 use marks::Marks;
 pub use place::open_backing_bytes;
 use place::{Chunk, FilePlace, Place};
@@ -138,7 +138,7 @@ fn chunk() -> Box<Chunk> {
 /// Whether the backing fails.
 struct Trouble {
     now: Mutex<Option<Errno>>,
-    tell: Option<config::Tell>,
+    tell: Option<Tell>,
 }
 
 impl Shared {
@@ -226,6 +226,7 @@ impl Shared {
 
     /// Calls the keeper from time to time.
     fn call_keeper(&self, pages: u64) {
+        self.marks.count_written(pages);
         let before = self.counters.pages_since_call.add(pages);
         if self.inner.store.reserve_low() || before + pages >= PAGES_BETWEEN_CALLS {
             self.counters.pages_since_call.reset();

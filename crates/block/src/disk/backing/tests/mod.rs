@@ -255,17 +255,17 @@ fn the_oldest_leave_in_contiguous_batches() {
     assert!(s.batches > 0 && s.evicted_pages > 0, "{s:#?}");
     assert!(s.written_back_pages > 4 * s.backing_writes, "writes are not contiguous: {s:#?}");
     // Those that were written last are there, those before the cache's size are not.
-    let before = s.misses;
-    for block in count - s.pages / 2..count {
+    let (before, newest) = (s.misses, s.pages / 3);
+    for block in count - newest..count {
         assert_eq!(disk.get(block * PAGE as u64, PAGE), noise(block));
     }
     let s = disk.backing_statistics();
-    assert_eq!(s.misses, before);
+    assert!((s.misses - before) * 20 <= newest, "{s:#?}");
     for block in 0..count - s.pages * 5 / 4 {
         assert_eq!(disk.get(block * PAGE as u64, PAGE), noise(block));
     }
-    let s = disk.backing_statistics();
-    assert!(s.misses * 10 > (count - s.pages * 5 / 4) * 9, "{s:#?}");
+    let missed = disk.backing_statistics().misses - s.misses;
+    assert!(missed * 10 > (count - s.pages * 5 / 4) * 9, "{missed} missed: {s:#?}");
     disk.audit_at_rest();
 }
 
