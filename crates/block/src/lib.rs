@@ -6,7 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `device` | the calls that devices answer and fronts make: [`BlockDevice`] |
-//! | `disk` | the disk in RAM, its data compressed: [`Disk`] |
+//! | `disk` | the disk in RAM, compressed: [`Disk`]; as a cache before a disk: [`BackedDisk`] |
 //! | `plain` | a device that compresses nothing, to try fronts on: [`PlainDevice`] |
 //! | [`nbd`] | a server of the Network Block Device protocol |
 //! | [`kernel`] | devices of the kernel that this process serves: ublk, nbd, swap on them |
@@ -20,5 +20,8 @@ pub mod nbd;
 mod plain;
 
 pub use device::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
-pub use disk::{Disk, DiskConfig, DiskError, DiskStatistics, SpillConfig};
+pub use disk::{
+    BackedDisk, BackingConfig, BackingError, BackingStatistics, Disk, DiskConfig, DiskError,
+    DiskStatistics, Lost, Paths, SpillConfig, Tell, open_backing_bytes,
+};
 pub use plain::PlainDevice;

@@ -21,6 +21,28 @@ pub struct DirectFile {
     read_unit: u64,
 }
 
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To be read.
+    Read,
+    /// To be read and written.
+    Write,
+    /// To be read and written; a block device by nobody else, and not while it is mounted.
+    WriteAlone,
+}
+
+impl Access {
+    fn flags(self) -> OFlags {
+        OFlags::CLOEXEC
+            | match self {
+                Access::Read => OFlags::RDONLY,
+                Access::Write => OFlags::RDWR,
+                Access::WriteAlone => OFlags::RDWR | OFlags::EXCL,
+            }
+    }
+}
+
 /// What tells a file from all others, whichever process has it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
@@ -81,19 +103,31 @@ impl DirectFile {
     /// # Errors
     /// What open(2) says.
     pub fn open(path: &CStr) -> Result<DirectFile, Errno> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        DirectFile::open_for(path, Access::Write)
+    }
+
+    /// Opens an existing file or block device.
+    ///
+    /// # Errors
+    /// What open(2) says.
+    pub fn open_for(path: &CStr, access: Access) -> Result<DirectFile, Errno> {
+        let flags = access.flags();
         match open(path, flags | OFlags::DIRECT, Mode::empty()) {
             Ok(fd) => match read_unit(&fd) {
                 Some(read_unit) => Ok(DirectFile { fd, read_unit }),
-                None => DirectFile::open_cached(path),
+                None => {
+                    // A device that is opened for one user alone cannot be opened twice.
+                    drop(fd);
+                    DirectFile::open_cached(path, flags)
+                }
             },
-            Err(Errno::INVAL) => DirectFile::open_cached(path),
+            Err(Errno::INVAL) => DirectFile::open_cached(path, flags),
             Err(errno) => Err(errno),
         }
     }
 
-    fn open_cached(path: &CStr) -> Result<DirectFile, Errno> {
-        let fd = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    fn open_cached(path: &CStr, flags: OFlags) -> Result<DirectFile, Errno> {
+        let fd = open(path, flags, Mode::empty())?;
         Ok(DirectFile { fd, read_unit: 1 })
     }
 

@@ -150,11 +150,11 @@ const RESERVE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
 const OBJECT_BYTES_FEW: u64 = 512;
 
 impl DiskConfig {
-    /// Divides the memory.
+    /// Divides the memory, of which `other_bytes` are for others.
     ///
     /// # Errors
     /// [`DiskError::Size`], [`DiskError::TooLarge`], [`DiskError::Memory`].
-    pub(super) fn plan(&self) -> Result<Plan, DiskError> {
+    pub(super) fn plan(&self, other_bytes: usize) -> Result<Plan, DiskError> {
         let bytes = self.size_bytes;
         let pages = bytes / PAGE as u64;
         if pages == 0 || !bytes.is_multiple_of(PAGE as u64) {
@@ -174,7 +174,7 @@ impl DiskConfig {
         let tables = if self.deduplicate { Dedup::least_bytes(pages, objects_max) } else { 0 };
         let index = 512 << 10;
         let margin = threads * MARGIN_BYTES_EACH;
-        let fixed = buffers + spill + tables + index + margin + DATA_BYTES_MIN;
+        let fixed = buffers + spill + tables + index + margin + DATA_BYTES_MIN + other_bytes;
         let margin_bytes = margin + memory_bytes / MARGIN_PART;
         if memory_bytes < fixed + memory_bytes / MARGIN_PART {
             let mut least = fixed;

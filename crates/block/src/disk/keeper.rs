@@ -69,8 +69,8 @@ impl Keeping {
         }
     }
 
-    /// Waits until room was made. Whether there may be some now.
-    fn wait_for_room(&self) -> bool {
+    /// Waits until room was made. Whether there may be some now; `None` where that took too long.
+    pub(super) fn wait_for_room(&self) -> Option<bool> {
         let mut state = self.lock();
         let rounds = state.rounds;
         state.waiting += 1;
@@ -81,7 +81,10 @@ impl Keeping {
             .wait_timeout_while(state, PATIENCE, until)
             .unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
-        state.rounds != rounds && state.has_gained
+        if state.ends {
+            return Some(false);
+        }
+        (state.rounds != rounds).then_some(state.has_gained)
     }
 
     /// Sleeps until called or for a while; `None` at the end. Whether somebody waits for room.
@@ -96,12 +99,19 @@ impl Keeping {
         (!state.ends).then_some(state.waiting > 0)
     }
 
-    fn serve(&self, has_gained: bool) {
+    pub(super) fn serve(&self, has_gained: bool) {
         let mut state = self.lock();
         state.rounds += 1;
         state.has_gained = has_gained;
         self.served.notify_all();
     }
+}
+
+/// Where pages go that the memory has no room for, other than the spill file.
+pub(super) trait Outlet: Send {
+    /// Makes room if there is little, or if somebody waits for it. Says so ([`Keeping::serve`])
+    /// whenever there is some more; returns whether there was.
+    fn make_room(&mut self, is_waited_for: bool) -> bool;
 }
 
 /// The keeper's thread.
@@ -114,6 +124,7 @@ impl Keeper {
     pub(super) fn start(
         inner: &Arc<Inner>,
         recompress_after: Option<Duration>,
+        outlet: Option<Box<dyn Outlet>>,
     ) -> Result<Keeper, DiskError> {
         let recompress = recompress_after
             .map(Recompress::new)
@@ -129,7 +140,7 @@ impl Keeper {
                 }
                 _ => None,
             };
-            Work { inner: &mine, recompress, spill, seen_writes: u64::MAX }.run();
+            Work { inner: &mine, recompress, spill, outlet, seen_writes: u64::MAX }.run();
         };
         let thread = std::thread::Builder::new()
             .name("ramfold-disk".to_owned())
@@ -156,6 +167,7 @@ struct Work<'a> {
     inner: &'a Inner,
     recompress: Option<Recompress>,
     spill: Option<Writer<'a>>,
+    outlet: Option<Box<dyn Outlet>>,
     seen_writes: u64,
 }
 
@@ -164,7 +176,7 @@ impl Work<'_> {
         let mut longest = SLEEP;
         while let Some(is_waited_for) = self.inner.keeping.sleep(longest) {
             self.inner.keep_ready();
-            self.spill(is_waited_for);
+            self.make_room(is_waited_for);
             let writes = self.inner.workspaces.sum(|counters| &counters.writes);
             if std::mem::replace(&mut self.seen_writes, writes) != writes {
                 self.inner.grow_tables();
@@ -181,7 +193,17 @@ impl Work<'_> {
         left.max(RECOMPRESSION_TURN * RECOMPRESSION_REST)
     }
 
-    fn spill(&mut self, is_waited_for: bool) {
+    fn make_room(&mut self, is_waited_for: bool) {
+        let gained = match &mut self.outlet {
+            Some(outlet) => outlet.make_room(is_waited_for),
+            None => self.spill(is_waited_for),
+        };
+        if is_waited_for && !gained {
+            self.inner.keeping.serve(false);
+        }
+    }
+
+    fn spill(&mut self, is_waited_for: bool) -> bool {
         let inner = self.inner;
         let mut gained = false;
         if let (Some(spill), Some(file)) = (&mut self.spill, &inner.spill) {
@@ -198,9 +220,7 @@ impl Work<'_> {
                 inner.keeping.serve(true);
             }
         }
-        if is_waited_for && !gained {
-            inner.keeping.serve(false);
-        }
+        gained
     }
 }
 
@@ -249,6 +269,8 @@ impl Inner {
             return false;
         }
         // At first it may be that another thread has made room.
-        self.compact() || attempt == 0 || self.spill.is_some() && self.keeping.wait_for_room()
+        self.compact()
+            || attempt == 0
+            || self.spill.is_some() && self.keeping.wait_for_room() == Some(true)
     }
 }

@@ -14,7 +14,9 @@
 //! | `random` | keys |
 //! | `room` | the limit of the memory |
 //! | `keeper`, `recompress`, `spill` | the thread that looks after the disk, and what it does |
+//! | `backing` | the same memory as a cache before a file or a block device |
 
+mod backing;
 mod config;
 mod dedup;
 mod keeper;
@@ -36,6 +38,10 @@ use std::sync::atomic::AtomicU64;
 use ramfold_codec::{PAGE_SIZE as PAGE, Page};
 use ramfold_store::{Config, Store};
 
+pub use backing::{
+    BackedDisk, BackingConfig, BackingError, BackingStatistics, Lost, Paths, Tell,
+    open_backing_bytes,
+};
 pub use config::{DiskConfig, DiskError, SpillConfig};
 use dedup::{Dedup, PageHash};
 use keeper::{Keeper, Keeping};
@@ -88,7 +94,26 @@ impl Disk {
     }
 
     fn with_hash(config: DiskConfig, hash: Option<PageHash>) -> Result<Disk, DiskError> {
-        let plan = config.plan()?;
+        let recompress_after = config.recompress_after;
+        let inner = Arc::new(Inner::new(&config, hash, 0)?);
+        let keeper = Keeper::start(&inner, recompress_after, None)?;
+        Ok(Disk { inner, _keeper: keeper })
+    }
+
+    /// What the disk holds, costs, and has done.
+    pub fn statistics(&self) -> DiskStatistics {
+        self.inner.statistics()
+    }
+}
+
+impl Inner {
+    /// Memory, tables and buffers; `other_bytes` of the memory are somebody else's.
+    fn new(
+        config: &DiskConfig,
+        hash: Option<PageHash>,
+        other_bytes: usize,
+    ) -> Result<Inner, DiskError> {
+        let plan = config.plan(other_bytes)?;
         let spill = config
             .spill
             .as_ref()
@@ -110,11 +135,12 @@ impl Disk {
             + dedup.as_ref().map_or(0, Dedup::bytes)
             + spill.as_ref().map_or(0, SpillFile::memory_bytes)
             + PageLocks::BYTES
-            + size_of::<Inner>();
+            + size_of::<Inner>()
+            + other_bytes;
         let room = Room::new(&plan, own_bytes);
         store.limit_pool(room.pool_bytes(&store));
         store.refill_reserve()?;
-        let inner = Arc::new(Inner {
+        Ok(Inner {
             store,
             size_bytes: config.size_bytes,
             pages: plan.pages,
@@ -126,14 +152,7 @@ impl Disk {
             keeping: Keeping::default(),
             recompressed: AtomicU64::new(0),
             references: AtomicU64::new(0),
-        });
-        let keeper = Keeper::start(&inner, config.recompress_after)?;
-        Ok(Disk { inner, _keeper: keeper })
-    }
-
-    /// What the disk holds, costs, and has done.
-    pub fn statistics(&self) -> DiskStatistics {
-        self.inner.statistics()
+        })
     }
 }
 

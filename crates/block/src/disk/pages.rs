@@ -55,7 +55,7 @@ fn key_of(named: Named) -> Key {
     }
 }
 
-fn failed(error: impl ToString) -> DeviceError {
+pub(super) fn failed(error: impl ToString) -> DeviceError {
     DeviceError::Failed(error.to_string())
 }
 
@@ -119,7 +119,7 @@ impl Inner {
     }
 
     /// Lends a buffer of the workspace along with the rest of it.
-    fn with_page(
+    pub(super) fn with_page(
         &self,
         workspace: &mut Workspace,
         f: impl FnOnce(&mut Workspace, &mut Page) -> Result<(), DeviceError>,
@@ -298,7 +298,7 @@ impl Inner {
     }
 
     /// Stores, and makes room where there is none.
-    fn store_with_room(
+    pub(super) fn store_with_room(
         &self,
         block: u64,
         store: impl Fn() -> Result<Replaced, StoreError>,
@@ -459,12 +459,12 @@ impl Inner {
 }
 
 /// Compresses a page into the workspace; `None` if it is to be stored as it is.
-fn compress(workspace: &mut Workspace, page: &Page) -> Option<(u8, usize)> {
+pub(super) fn compress(workspace: &mut Workspace, page: &Page) -> Option<(u8, usize)> {
     let Workspace { coder, made, .. } = workspace;
     coder.compress(page, Objective::Speed, &mut made[..COMPRESSED_BYTES_MAX])
 }
 
-fn fill_with(page: &mut Page, word: u64) {
+pub(super) fn fill_with(page: &mut Page, word: u64) {
     page.as_chunks_mut::<8>().0.fill(word.to_le_bytes());
     const { assert!(PAGE.is_multiple_of(8)) };
 }

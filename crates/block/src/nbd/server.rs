@@ -209,12 +209,13 @@ impl Server {
         self.shared.counters.statistics(self.shared.open().connections.len() as u64)
     }
 
-    /// Takes no more clients, and lets requests end that came before.
-    pub fn stop(self) {}
-}
+    /// Takes no more clients, and lets requests end that came before. Returns what happened.
+    pub fn stop(mut self) -> Statistics {
+        self.end();
+        self.statistics()
+    }
 
-impl Drop for Server {
-    fn drop(&mut self) {
+    fn end(&mut self) {
         drop(self.stop.take());
         self.shared.end_connections();
         self.shared.pool.end();
@@ -222,6 +223,12 @@ impl Drop for Server {
             // One that panicked has said so.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use anyhow::{Context, bail};
-use ramfold_block::nbd::{Listener, Options, Server};
-use ramfold_block::{BlockDevice, Disk, DiskConfig, SpillConfig};
+use ramfold_block::nbd::{self, Listener, Options, Server};
+use ramfold_block::{BackedDisk, BlockDevice, Disk, DiskConfig, SpillConfig};
 use ramfold_codec::Choice;
 use ramfold_launch::output_file;
 use ramfold_sys::inherited;
@@ -22,6 +22,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
+use crate::commands::block_backing::{self, BackingArguments};
 use crate::commands::block_device::{self, KernelDevice};
 use crate::commands::run::codec_names;
 use crate::say::say;
@@ -38,7 +39,7 @@ const SIZE_BYTES_MAX: u64 = 1 << 62;
 ///
 /// The device is empty at first and gone at the end. Any NBD client can use it: qemu, nbd-client
 /// and the kernel's /dev/nbd0, nbdcopy, fio. The URI to give them is printed when it is ready.
-/// Only this user can connect to the socket.
+/// Only this user can connect to the socket. With --backing data stays in a file or on a disk.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ramfold block --size 4G --memory 1G                    a device until Ctrl-C; prints its URI
@@ -46,17 +47,20 @@ const SIZE_BYTES_MAX: u64 = 1 << 62;
   ramfold block --size 4G -- sh -c 'nbdcopy image.raw \"$uri\" && qemu-img info \"$uri\"'
   ramfold block --size 4G --listen 127.0.0.1:10809       for clients that know TCP only
   sudo ramfold block --size 4G --memory 1G --swap        swap space, undone at the end
+  ramfold block --backing disk.img --memory 1G           a compressed cache before a file or a disk
   sudo ramfold block --size 4G --device auto             /dev/ublkbN or /dev/nbdN, for a file system
 
 Signals: SIGINT and SIGTERM let the requests end that came before, and then the server; SIGUSR2
-writes --stats.
+writes --stats. With --backing everything is written out at the end.
 
 Exit status: 0; with PROGRAM its own, 128 + N when signal N ended it; 125 when ramfold itself
-failed, 126 when PROGRAM cannot be executed, 127 when it was not found.")]
+failed, 126 when PROGRAM cannot be executed, 127 when it was not found; 1 when data could not be
+written to the backing at the end.")]
 pub(crate) struct Arguments {
-    /// How large the device is: 4G, 512M; a multiple of 4096 bytes
-    #[arg(long, value_name = "SIZE")]
-    size: Size,
+    /// How large the device is: 4G, 512M; a multiple of 4096 bytes [with --backing, default: as
+    /// large as that]
+    #[arg(long, value_name = "SIZE", required_unless_present = "backing")]
+    size: Option<Size>,
     /// What its data may cost in RAM, compressed: 1G, 40% (of the machine's RAM) [default: half of
     /// the control group's limit, or of the machine's RAM]
     #[arg(short, long, value_name = "SIZE")]
@@ -100,6 +104,8 @@ pub(crate) struct Arguments {
     /// Write what happened to FILE as JSON when it ends, and whenever this process gets SIGUSR2
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+    #[command(flatten)]
+    backing: BackingArguments,
     /// Run this program, with the URI in $uri and the kernel's device in $device, and end when it
     /// does
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
@@ -117,10 +123,27 @@ fn connections(text: &str) -> Result<usize, String> {
 struct Device {
     device: Arc<dyn BlockDevice>,
     statistics: Box<dyn Fn() -> serde_json::Value + Send + Sync>,
+    /// The device again, if it has a backing.
+    backed: Option<Arc<BackedDisk>>,
 }
 
 /// Makes the device. All that this command knows of how data is kept is here.
-fn open_device(arguments: &Arguments, size_bytes: u64) -> anyhow::Result<Device> {
+fn open_device(arguments: &Arguments, size_bytes: Option<u64>) -> anyhow::Result<Device> {
+    let memory_bytes = memory_bytes(arguments.memory, MEMORY_SHARE)?;
+    let codec = arguments.codec.parse::<Choice>()?;
+    let backing = &arguments.backing;
+    if let Some(path) = &backing.backing {
+        if arguments.kernel_device().is_some() {
+            backing.check_for_kernel(size_bytes)?;
+        }
+        let is_read_only = arguments.read_only;
+        let disk = backing.open(path, size_bytes, memory_bytes, codec, is_read_only)?;
+        let device = Arc::new(disk);
+        let shown = Arc::clone(&device);
+        let statistics = Box::new(move || serde_json::json!(shown.backing_statistics()));
+        return Ok(Device { device: device.clone(), statistics, backed: Some(device) });
+    }
+    let size_bytes = size_bytes.context("--size is missing")?;
     let spill = match &arguments.spill {
         Some(SizedPath { path, size }) => {
             let folder = path.clone();
@@ -132,9 +155,8 @@ fn open_device(arguments: &Arguments, size_bytes: u64) -> anyhow::Result<Device>
         }
         None => None,
     };
-    let memory_bytes = memory_bytes(arguments.memory, MEMORY_SHARE)?;
     let disk = Disk::new(DiskConfig {
-        codec: arguments.codec.parse::<Choice>()?,
+        codec,
         deduplicate: !arguments.no_dedup,
         spill,
         ..DiskConfig::new(size_bytes, memory_bytes)
@@ -144,7 +166,7 @@ fn open_device(arguments: &Arguments, size_bytes: u64) -> anyhow::Result<Device>
         let device = Arc::clone(&device);
         Box::new(move || serde_json::json!(device.statistics()))
     };
-    Ok(Device { device, statistics })
+    Ok(Device { device, statistics, backed: None })
 }
 
 /// Serves the device until it is told to end.
@@ -152,7 +174,7 @@ fn open_device(arguments: &Arguments, size_bytes: u64) -> anyhow::Result<Device>
 /// # Errors
 /// When there can be no such device, or nobody could connect to it.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
-    let size_bytes = device_bytes(arguments.size)?;
+    let size_bytes = arguments.size.map(device_bytes).transpose()?;
     // It may go to another folder.
     let stats = arguments.stats.as_ref().map(std::path::absolute).transpose()?;
     if let Some(file) = &stats {
@@ -161,12 +183,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     }
     // Before anybody can connect, so that none is missed.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
-    let kind = arguments.kernel_device();
-    if kind.is_some() {
+    if arguments.kernel_device().is_some() {
         block_device::prepare(arguments.swap.is_some());
     }
     let places = Places::new(arguments)?;
-    let Device { device, statistics } = open_device(arguments, size_bytes)?;
+    let Device { device, statistics, backed } = open_device(arguments, size_bytes)?;
     let options = Options {
         export: arguments.export.clone(),
         description: "ramfold block".into(),
@@ -177,17 +198,38 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     let Places { listeners, uris, _folder } = places;
     let server =
         Server::start(Arc::clone(&device), &options, listeners).context("starting the server")?;
-    let start =
-        |kind| KernelDevice::start(kind, &device, &server, arguments.read_only, arguments.swap);
-    let mut kernel_device = kind.map(start).transpose()?;
-    let write_stats = || match &stats {
-        Some(file) => write_statistics(file, &server, &statistics()),
+    let write_stats = |nbd: &nbd::Statistics| match &stats {
+        Some(file) => write_statistics(file, nbd, &statistics()),
         None => Ok(()),
     };
+    let write_now = || write_stats(&server.statistics());
+    let served = serve(arguments, &device, &server, &uris, signals, &write_now);
+    let nbd = server.stop();
+    // Also where something failed: clients may have written before.
+    let status = match &backed {
+        Some(disk) => block_backing::write_out(disk, served.as_ref().map_or(0, |&status| status)),
+        None => *served.as_ref().unwrap_or(&0),
+    };
+    let written = write_stats(&nbd);
+    served.and(written).map(|()| status)
+}
+
+/// Serves the device until it is told to end, or the program has ended. Returns the exit status.
+fn serve(
+    arguments: &Arguments,
+    device: &Arc<dyn BlockDevice>,
+    server: &Server,
+    uris: &[String],
+    signals: Signals,
+    write_stats: &dyn Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<i32> {
+    let start =
+        |kind| KernelDevice::start(kind, device, server, arguments.read_only, arguments.swap);
+    let mut kernel_device = arguments.kernel_device().map(start).transpose()?;
     let path = kernel_device.as_ref().map(KernelDevice::path);
     let program = match arguments.program.as_slice() {
         [] => {
-            print_places(&uris, path.as_deref())?;
+            print_places(uris, path.as_deref())?;
             Ok(None)
         }
         program => start_program(program, uris.first(), path.as_deref()).map(Some),
@@ -195,22 +237,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     let status = match program {
         Ok(program) => {
             let mut waiting = Waiting::begin(signals, program);
-            let status = waiting.wait(&write_stats);
+            let status = waiting.wait(write_stats);
             // What is swapped out must come back before the device may go.
             while let Some(Err(error)) = kernel_device.as_mut().map(KernelDevice::swap_off) {
                 say(format_args!("{error}; it is served on: the next signal tries again"));
-                waiting.wait(&write_stats);
+                waiting.wait(write_stats);
             }
             status
         }
         Err(failed) => failed,
     };
-    write_stats()?;
     if let Some(mut device) = kernel_device {
         device.swap_off()?;
         device.end()?;
     }
-    server.stop();
     Ok(status)
 }
 
@@ -446,10 +486,10 @@ fn pass_on(program: Pid, signal: i32) {
 
 fn write_statistics(
     file: &Path,
-    server: &Server,
+    nbd: &nbd::Statistics,
     device: &serde_json::Value,
 ) -> anyhow::Result<()> {
-    let all = serde_json::json!({ "device": device, "nbd": server.statistics() });
+    let all = serde_json::json!({ "device": device, "nbd": nbd });
     let mut text = serde_json::to_vec_pretty(&all)?;
     text.push(b'\n');
     output_file::write(file, &text)

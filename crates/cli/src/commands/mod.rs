@@ -3,6 +3,7 @@
 pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod block;
+pub(crate) mod block_backing;
 pub(crate) mod block_device;
 pub(crate) mod calibrate_workload;
 pub(crate) mod doctor;

@@ -1,0 +1,355 @@
+//! How pages get into the backing.
+//!
+//! A page is written like this: under its lock it is copied and marked as being written; without a
+//! lock it is written; under its lock again it is clean, unless it has changed meanwhile. The lock
+//! of its region is held all the time, so that of two writes of a page the later one comes later,
+//! and what is trimmed does not come back. A dirty page does not leave the cache.
+
+use std::ops::Range;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use super::marks::{DIRTY, READ, WRITING};
+use super::place::{CHUNK_BYTES, Chunk};
+use super::statistics::BackingStatistics;
+use super::{BackedDisk, GROUP, Lost, PAGE, Shared, Workspace};
+use crate::disk::page_locks::PageLock;
+use crate::{DeviceError, Zeroing};
+
+/// Pages of a region.
+const REGION_PAGES: u64 = 256;
+/// Regions far apart share locks.
+const LOCKS: usize = 64;
+const RUN_PAGES: u64 = (CHUNK_BYTES / PAGE) as u64;
+const _: () = assert!(REGION_PAGES.is_multiple_of(RUN_PAGES));
+/// Bytes that are trimmed at once.
+const TRIM_PAGES: u64 = 1 << 18;
+
+/// Who writes to a region of the backing.
+pub(super) struct Regions(Box<[ramfold_sys::sync::Mutex<()>; LOCKS]>);
+
+type RegionLock<'a> = ramfold_sys::sync::MutexGuard<'a, ()>;
+
+impl Regions {
+    pub(super) const BYTES: usize = size_of::<[ramfold_sys::sync::Mutex<()>; LOCKS]>();
+
+    pub(super) fn new() -> Regions {
+        Regions(Box::new(std::array::from_fn(|_| ramfold_sys::sync::Mutex::new(()))))
+    }
+
+    fn lock(&self, block: u64) -> RegionLock<'_> {
+        self.0[(block / REGION_PAGES) as usize % LOCKS].lock()
+    }
+
+    /// The locks of all regions of a range, in the order of the locks.
+    fn lock_all(&self, blocks: &Range<u64>) -> Vec<RegionLock<'_>> {
+        let (first, last) = (blocks.start / REGION_PAGES, (blocks.end - 1) / REGION_PAGES);
+        let is_meant = |number: usize| {
+            let ahead = (number + LOCKS - first as usize % LOCKS) % LOCKS;
+            first + ahead as u64 <= last
+        };
+        (0..LOCKS).filter(|&number| is_meant(number)).map(|number| self.0[number].lock()).collect()
+    }
+}
+
+/// A flush that is under way: there is one at a time.
+pub(super) struct Flush {
+    /// Blocks to be written: never more than it has room for.
+    list: Vec<u64>,
+}
+
+impl Flush {
+    pub(super) fn new(capacity: usize) -> Flush {
+        Flush { list: Vec::with_capacity(capacity) }
+    }
+}
+
+/// Whether a list of blocks is written on after an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterError {
+    Stop,
+    GoOn,
+}
+
+impl Shared {
+    /// Writes the dirty pages of a range, which a request has changed.
+    pub(super) fn write_range(&self, blocks: Range<u64>) -> Result<(), DeviceError> {
+        let mut workspace = self.inner.workspaces.take();
+        let number = workspace.number;
+        let mut chunk = self.buffers[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let end = ((at / RUN_PAGES + 1) * RUN_PAGES).min(blocks.end);
+            self.write_run(&mut workspace, &mut chunk, at..end)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Writes those of some blocks, in their order, that are dirty. Returns how many were, and the
+    /// first error.
+    pub(super) fn write_list(
+        &self,
+        workspace: &mut Workspace,
+        chunk: &mut Chunk,
+        list: &[u64],
+        after_error: AfterError,
+    ) -> (u64, Result<(), DeviceError>) {
+        let (mut written, mut result) = (0, Ok(()));
+        let mut at = 0;
+        while let Some(&first) = list.get(at) {
+            let end = (first / RUN_PAGES + 1) * RUN_PAGES;
+            let follows = |(nth, &block): (usize, &u64)| block == first + nth as u64 && block < end;
+            let count = list[at..].iter().enumerate().take_while(|&pair| follows(pair)).count();
+            at += count.max(1);
+            match self.write_run(workspace, chunk, first..first + count as u64) {
+                Ok(more) => written += more,
+                Err(error) => {
+                    result = result.and(Err(error));
+                    if after_error == AfterError::Stop {
+                        break;
+                    }
+                }
+            }
+        }
+        (written, result)
+    }
+
+    /// Writes the dirty pages of a range within a region, each contiguous part at once. Returns how
+    /// many there were.
+    fn write_run(
+        &self,
+        workspace: &mut Workspace,
+        chunk: &mut Chunk,
+        blocks: Range<u64>,
+    ) -> Result<u64, DeviceError> {
+        let _region = self.regions.lock(blocks.start);
+        let (pages, _) = chunk.0.as_chunks_mut::<PAGE>();
+        let (mut written, mut at) = (0, blocks.start);
+        while at < blocks.end {
+            let mut count = 0;
+            while at + count < blocks.end {
+                match self.begin_writing(workspace, at + count, &mut pages[count as usize]) {
+                    Ok(true) => count += 1,
+                    Ok(false) => break,
+                    Err(error) => {
+                        self.end_writing(at..at + count, false);
+                        return Err(error);
+                    }
+                }
+            }
+            if count > 0 {
+                let bytes = pages[..count as usize].as_flattened();
+                let result = self.place.write(at * PAGE as u64, bytes);
+                self.end_writing(at..at + count, result.is_ok());
+                self.note("cannot write to", result)?;
+                self.counters.backing_writes.add(1);
+                self.counters.written_back.add(count);
+            }
+            written += count;
+            at += count + 1;
+        }
+        Ok(written)
+    }
+
+    /// Copies a page if it is dirty.
+    fn begin_writing(
+        &self,
+        workspace: &mut Workspace,
+        block: u64,
+        page: &mut [u8; PAGE],
+    ) -> Result<bool, DeviceError> {
+        let lock = self.inner.locks.lock(block);
+        let Some(mark) = self.mark_of(&lock, block).filter(|mark| mark & DIRTY != 0) else {
+            return Ok(false);
+        };
+        if !self.cached(workspace, block, page)? {
+            return Ok(false);
+        }
+        self.inner.store.set_mark(block, mark | WRITING);
+        Ok(true)
+    }
+
+    fn end_writing(&self, blocks: Range<u64>, is_written: bool) {
+        for block in blocks {
+            let lock = self.inner.locks.lock(block);
+            let Some(mark) = self.mark_of(&lock, block) else { continue };
+            if mark & WRITING != 0 {
+                let kept = if is_written { !(DIRTY | WRITING) } else { !WRITING };
+                self.inner.store.set_mark(block, mark & kept);
+                if is_written {
+                    self.marks.dirty.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            if !is_written {
+                self.marks.note_dirty(block);
+            }
+        }
+    }
+
+    /// Has all that was written durable in the backing.
+    pub(super) fn flush(&self) -> Result<(), DeviceError> {
+        self.write_dirty(AfterError::Stop, &mut |_| {})?;
+        self.sync()
+    }
+
+    /// Writes all pages that are dirty now. Calls `each` from time to time.
+    fn write_dirty(
+        &self,
+        after_error: AfterError,
+        each: &mut dyn FnMut(u64),
+    ) -> Result<(), DeviceError> {
+        let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
+        self.counters.flushes.add(1);
+        let (mut place, mut result) = (0, Ok(()));
+        let list = &mut flush.list;
+        loop {
+            list.clear();
+            while list.len() + GROUP as usize <= list.capacity()
+                && let Some((group, next)) = self.inner.store.group_from(place)
+            {
+                place = next;
+                if self.marks.take_hint(group) {
+                    self.list_dirty(group, list);
+                }
+            }
+            if list.is_empty() {
+                return result;
+            }
+            let done = self.write_listed(list, after_error);
+            each(self.dirty_bytes());
+            if done.is_err() && after_error == AfterError::Stop {
+                return done;
+            }
+            result = result.and(done);
+        }
+    }
+
+    fn write_listed(&self, list: &mut [u64], after: AfterError) -> Result<(), DeviceError> {
+        list.sort_unstable();
+        let mut workspace = self.inner.workspaces.take();
+        let number = workspace.number;
+        let mut chunk = self.buffers[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, result) = self.write_list(&mut workspace, &mut chunk, list, after);
+        if result.is_err() {
+            // Those that were not tried have lost their hints.
+            list.iter().for_each(|&block| self.marks.note_dirty(block));
+        }
+        result
+    }
+
+    fn list_dirty(&self, group: u64, list: &mut Vec<u64>) {
+        self.inner.store.neighbours(group, |pages| {
+            for block in group..group + GROUP {
+                if pages.mark(block) & DIRTY != 0 && pages.contains(block) {
+                    list.push(block);
+                }
+            }
+        });
+    }
+
+    /// Has what is in the backing durable.
+    pub(super) fn sync(&self) -> Result<(), DeviceError> {
+        let result = self.place.sync();
+        if result.is_err() {
+            // The system forgets what it could not write: all that is still here is written again.
+            self.soil_all();
+        }
+        self.note("cannot make data durable in", result)?;
+        self.note_all_is_well();
+        Ok(())
+    }
+
+    /// Makes all pages dirty that a write brought.
+    fn soil_all(&self) {
+        let mut place = 0;
+        while let Some((group, next)) = self.inner.store.group_from(place) {
+            place = next;
+            for block in group..group + GROUP {
+                let lock = self.inner.locks.lock(block);
+                if let Some(mark) = self.mark_of(&lock, block)
+                    && mark & (DIRTY | READ) == 0
+                {
+                    self.inner.store.set_mark(block, mark | DIRTY);
+                    self.marks.dirty.fetch_add(1, Ordering::Relaxed);
+                    self.marks.note_dirty(block);
+                }
+            }
+        }
+    }
+
+    /// Makes whole pages zeros, in the backing first.
+    pub(super) fn clear_pages(
+        &self,
+        blocks: Range<u64>,
+        zeroing: Zeroing,
+    ) -> Result<(), DeviceError> {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let part = at..(at + TRIM_PAGES).min(blocks.end);
+            let _regions = self.regions.lock_all(&part);
+            let offset = part.start * PAGE as u64;
+            let bytes = (part.end * PAGE as u64).min(self.size_bytes) - offset;
+            match self.place.zero(offset, bytes, zeroing) {
+                Err(Errno::OPNOTSUPP) if zeroing.fast => return Err(DeviceError::NotFast),
+                result => self.note("cannot write zeros to", result)?,
+            }
+            // Reads that came before must not put pages there any more.
+            self.counters.trims.add(1);
+            self.remove_pages(part.clone());
+            at = part.end;
+        }
+        Ok(())
+    }
+
+    fn remove_pages(&self, blocks: Range<u64>) {
+        let store = &self.inner.store;
+        store.for_each_group(blocks.start, blocks.end - blocks.start, |group, live| {
+            for block in (0..GROUP).filter(|nth| live >> nth & 1 != 0).map(|nth| group + nth) {
+                if blocks.contains(&block) {
+                    let lock = self.inner.locks.lock(block);
+                    self.remove(&lock, block);
+                }
+            }
+        });
+    }
+
+    /// Removes a page from the cache.
+    pub(super) fn remove(&self, lock: &PageLock<'_>, block: u64) {
+        let Some(mark) = self.mark_of(lock, block) else { return };
+        self.marks.leaves(mark);
+        self.inner.remove_page(lock, block);
+        self.marks.pages.fetch_sub(1, Ordering::Relaxed);
+        if mark & DIRTY != 0 {
+            self.marks.dirty.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl BackedDisk {
+    /// Writes everything to the backing, at the end. `left` is told now and then how many bytes are
+    /// left. Errors do not keep other pages from being written.
+    ///
+    /// # Errors
+    /// [`Lost`]: what is not in the backing.
+    pub fn write_out(&self, mut left: impl FnMut(u64)) -> Result<(), Lost> {
+        if self.shared.is_read_only {
+            return Ok(());
+        }
+        let written = self.shared.write_dirty(AfterError::GoOn, &mut left);
+        let synced = self.shared.sync();
+        let Err(error) = written.and(synced) else { return Ok(()) };
+        let reason = match self.shared.trouble_now() {
+            Some(errno) => format!("cannot write to {}: {errno}", self.shared.name),
+            None => error.to_string(),
+        };
+        Err(Lost { bytes: self.shared.dirty_bytes(), reason })
+    }
+
+    /// What has happened so far.
+    pub fn backing_statistics(&self) -> BackingStatistics {
+        self.shared.statistics()
+    }
+}
