@@ -22,3 +22,6 @@ mod plain;
 pub use device::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 pub use disk::{Disk, DiskConfig, DiskError, DiskStatistics, SpillConfig};
 pub use plain::PlainDevice;
+
+/// Stacks of threads that serve: all of a stack is in RAM where the process locks its memory.
+const STACK_BYTES: usize = 512 << 10;

@@ -137,6 +137,7 @@ fn open_device(arguments: &Arguments, size_bytes: u64) -> anyhow::Result<Device>
         codec: arguments.codec.parse::<Choice>()?,
         deduplicate: !arguments.no_dedup,
         spill,
+        for_swap: arguments.swap.is_some(),
         ..DiskConfig::new(size_bytes, memory_bytes)
     })?;
     let device = Arc::new(disk);
