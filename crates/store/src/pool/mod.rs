@@ -308,8 +308,8 @@ impl Pool {
         Some(copy)
     }
 
-    /// Gives back the memory behind free ends of spans, unless only memory of the reserve is used. To
-    /// be called when objects have been moved.
+    /// Gives back the memory behind free ends of spans, unless only memory of the reserve is used.
+    /// To be called when objects have been moved.
     pub(crate) fn trim(&self) {
         if self.spans.is_prepared_only() {
             return;
