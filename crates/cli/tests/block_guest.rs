@@ -60,12 +60,12 @@ fn plays_its_role() {
     }
 }
 
-/// `ramfold block --swap` where memory is short. The guest has 100 MiB for programs, and the server
-/// takes 40 of them when it is full.
+/// `ramfold block --swap` where memory is short: programs have 100 MiB of this guest, beside what
+/// the server keeps of them.
 #[test]
 #[ignore = "slow: make test-all runs it"]
 fn swap_holds_a_program_that_memory_does_not() {
-    let script = ["HOG_MIB=128\n", include_str!("block_guest/swap.sh")].concat();
+    let script = ["HOG_MIB=112\n", include_str!("block_guest/swap.sh")].concat();
     run_in_guest(&["--memory", "176M"], &script, &[]);
 }
 

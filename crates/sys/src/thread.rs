@@ -225,24 +225,6 @@ pub fn run_soon(turn_ns: u64, steps: i32) -> Result<bool, Errno> {
     }
 }
 
-const SCHED_OTHER: u32 = 0;
-const SCHED_RR: u32 = 2;
-
-/// Makes the calling thread a real-time thread of the lowest priority, or an ordinary one again.
-/// The kernel gives such threads memory where others have to wait for it: half of the pages that
-/// it keeps free at least (vm.min_free_kbytes; seen in Linux 6.12).
-///
-/// # Errors
-/// `EPERM` without CAP_SYS_NICE or RLIMIT_RTPRIO; what else sched_setattr(2) says.
-pub fn set_real_time(is_real_time: bool) -> Result<(), Errno> {
-    let mut attributes = SchedulingAttributes::of_this_thread()?;
-    let (policy, priority) = if is_real_time { (SCHED_RR, 1) } else { (SCHED_OTHER, 0) };
-    (attributes.policy, attributes.priority) = (policy, priority);
-    // The length of turns is for ordinary threads only.
-    attributes.runtime = 0;
-    attributes.set()
-}
-
 const PR_SET_THP_DISABLE: usize = 41;
 const PR_GET_THP_DISABLE: usize = 42;
 
@@ -311,21 +293,6 @@ mod tests {
         // KILL and STOP cannot be blocked.
         let full = !(1u64 << 8 | 1 << 18);
         assert_eq!(meeting.mask.load(Ordering::SeqCst) & full, full);
-    }
-
-    #[test]
-    fn a_thread_becomes_a_real_time_thread_and_an_ordinary_one_again() {
-        std::thread::spawn(|| {
-            let policy = || SchedulingAttributes::of_this_thread().unwrap().policy;
-            match set_real_time(true) {
-                Ok(()) => assert_eq!(policy(), SCHED_RR),
-                Err(errno) => return eprintln!("SKIPPED: not permitted here: {errno}"),
-            }
-            set_real_time(false).unwrap();
-            assert_eq!(policy(), SCHED_OTHER);
-        })
-        .join()
-        .unwrap();
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ramfold_codec::Choice;
-use ramfold_sys::thread::set_real_time;
 
 use super::config::DiskError;
 use super::recompress::Recompress;
@@ -233,13 +232,8 @@ impl Inner {
         }
         self.store.limit_pool(self.room.pool_bytes(&self.store));
         let before = self.store.pool_claimed_bytes();
-        // Where memory is short, programs take all that becomes free. Not permitted to everybody.
-        let is_urgent = self.for_swap && set_real_time(true).is_ok();
         // Where the system gives none, stores ask for it when they need it, unless they must not.
         let _ = self.store.refill_reserve();
-        if is_urgent {
-            let _ = set_real_time(false);
-        }
         self.store.pool_claimed_bytes() > before
     }
 
