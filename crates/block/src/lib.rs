@@ -25,3 +25,6 @@ pub use disk::{
     DiskStatistics, Lost, Paths, SpillConfig, Tell, open_backing_bytes,
 };
 pub use plain::PlainDevice;
+
+/// Stacks of threads that serve: all of a stack is in RAM where the process locks its memory.
+const STACK_BYTES: usize = 512 << 10;

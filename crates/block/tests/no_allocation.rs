@@ -49,6 +49,7 @@ fn content(seed: u64, page: &mut [u8]) {
 fn requests_allocate_nothing() {
     let mut config = DiskConfig::new(PAGES * PAGE, 32 << 20);
     config.threads = 1;
+    config.for_swap = true;
     let disk = Disk::new(config).unwrap();
     let mut page = [0; PAGE as usize];
     let mut found = [0; 2 * PAGE as usize];

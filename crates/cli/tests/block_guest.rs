@@ -33,6 +33,7 @@ fn run_in_guest(options: &[&str], script: &str, tools: &[&str]) {
         .args(options)
         .arg(&path)
         .arg(format!("{}=/guest/program", this.display()))
+        .arg(format!("{}=/guest/ramfold", env!("CARGO_BIN_EXE_ramfold")))
         .args(found)
         .stdin(Stdio::null())
         .output()
@@ -59,12 +60,13 @@ fn plays_its_role() {
     }
 }
 
-/// A guest with 192 MiB has 90 for programs.
+/// `ramfold block --swap` where memory is short: programs have 100 MiB of this guest, beside what
+/// the server keeps of them.
 #[test]
 #[ignore = "slow: make test-all runs it"]
-fn swap_holds_a_program_of_twice_the_memory() {
-    let script = ["HOG_MIB=320\n", include_str!("block_guest/swap.sh")].concat();
-    run_in_guest(&["--memory", "192M"], &script, &[]);
+fn swap_holds_a_program_that_memory_does_not() {
+    let script = ["HOG_MIB=112\n", include_str!("block_guest/swap.sh")].concat();
+    run_in_guest(&["--memory", "176M"], &script, &[]);
 }
 
 #[test]

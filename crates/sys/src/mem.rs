@@ -129,6 +129,30 @@ impl Reservation {
         // SAFETY: the caller gives up the content.
         unsafe { mm::madvise(at, len, Advice::LinuxDontNeed) }
     }
+
+    /// As [`Self::release`], where the memory may be locked.
+    ///
+    /// # Errors
+    /// `EINVAL` for locked memory before Linux 5.18.
+    ///
+    /// # Safety
+    /// As for [`Self::release`].
+    pub unsafe fn release_locked(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let at = self.part(offset, len);
+        // SAFETY: the caller gives up the content.
+        unsafe { mm::madvise(at, len, Advice::LinuxDontneedLocked) }
+    }
+
+    /// Keeps in RAM what gets memory from now on. Where the process has locked its future memory
+    /// (mlockall(2)), this has to come before [`Self::commit`], which would get memory for all of
+    /// the part else.
+    ///
+    /// # Errors
+    /// `ENOMEM` and `EPERM`, by RLIMIT_MEMLOCK.
+    pub fn lock_when_populated(&self) -> Result<(), Errno> {
+        // SAFETY: locking changes no content.
+        unsafe { mm::mlock_with(self.base.as_ptr().cast(), self.len, mm::MlockFlags::ONFAULT) }
+    }
 }
 
 impl Drop for Reservation {

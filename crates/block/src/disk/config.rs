@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::dedup::{Dedup, PAGES_MAX};
 use super::page_locks::PageLocks;
 use super::workspace::Workspaces;
-use super::{PAGE, spill};
+use super::{GROUP, PAGE, spill};
 
 /// A disk in RAM, as it is asked for.
 #[derive(Clone, Debug)]
@@ -30,6 +30,10 @@ pub struct DiskConfig {
     pub recompress_after: Option<Duration>,
     /// A file for what the memory has no room for.
     pub spill: Option<SpillConfig>,
+    /// For swap: no request waits for memory of the system's, which could wait for the request.
+    /// Index and buffers have all their memory from the beginning; memory for objects is kept
+    /// ready, and a write that finds none fails.
+    pub for_swap: bool,
 }
 
 /// A file for what the memory has no room for. It has no name, and its content is encrypted.
@@ -54,6 +58,7 @@ impl DiskConfig {
             threads,
             recompress_after: Some(Duration::from_secs(10)),
             spill: None,
+            for_swap: false,
         }
     }
 }
@@ -135,6 +140,8 @@ pub(super) struct Plan {
     pub(super) margin_bytes: usize,
     /// For deduplication: with more, some equal pages are not found.
     pub(super) objects_max: u64,
+    /// Most memory of the index.
+    pub(super) index_bytes_max: usize,
 }
 
 /// A request takes at most a span of the pool and one of the index, and some of the tables.
@@ -146,6 +153,12 @@ const DATA_BYTES_MIN: usize = 1 << 20;
 /// The reserve is this part of the memory, within limits.
 const RESERVE_PART: usize = 128;
 const RESERVE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
+/// The same for swap, where all that is written lies in the reserve at first: it is what the kernel
+/// can write until the keeper has had its turn.
+const SWAP_RESERVE_PART: usize = 16;
+const SWAP_RESERVE_BYTES: std::ops::RangeInclusive<usize> = 2 << 20..=32 << 20;
+/// Least memory of an index that has all of it from the beginning.
+const INDEX_BYTES_MIN: u64 = 1 << 20;
 /// The usual length of objects that are short.
 const OBJECT_BYTES_FEW: u64 = 512;
 
@@ -171,8 +184,13 @@ impl DiskConfig {
         let buffers = (threads + 1) * each + PageLocks::BYTES;
         let spill = if has_spill { spill::memory_bytes(memory_bytes) } else { 0 };
         let objects_max = self.memory_bytes / OBJECT_BYTES_FEW;
-        let tables = if self.deduplicate { Dedup::least_bytes(pages, objects_max) } else { 0 };
-        let index = 512 << 10;
+        let tables = match (self.deduplicate, self.for_swap) {
+            (false, _) => 0,
+            (true, false) => Dedup::least_bytes(pages, objects_max),
+            (true, true) => Dedup::most_bytes(pages, objects_max),
+        };
+        let index_bytes_max = self.index_bytes_max(memory_bytes);
+        let index = if self.for_swap { index_bytes_max } else { 512 << 10 };
         let margin = threads * MARGIN_BYTES_EACH;
         let fixed = buffers + spill + tables + index + margin + DATA_BYTES_MIN + other_bytes;
         let margin_bytes = margin + memory_bytes / MARGIN_PART;
@@ -188,10 +206,31 @@ impl DiskConfig {
         Ok(Plan {
             pages,
             memory_bytes,
-            reserve_bytes: (memory_bytes / RESERVE_PART)
-                .clamp(*RESERVE_BYTES.start(), *RESERVE_BYTES.end()),
+            reserve_bytes: self.reserve_bytes(memory_bytes),
             margin_bytes,
             objects_max,
+            index_bytes_max,
         })
+    }
+
+    fn reserve_bytes(&self, memory_bytes: usize) -> usize {
+        let (part, limits) = match self.for_swap {
+            true => (SWAP_RESERVE_PART, SWAP_RESERVE_BYTES),
+            false => (RESERVE_PART, RESERVE_BYTES),
+        };
+        (memory_bytes / part).clamp(*limits.start(), *limits.end())
+    }
+
+    /// For swap the index has leaves for all pages, and for the shared objects that half as many
+    /// pages have at most. A leaf of 64 pages takes 512 bytes, and 13 of 16 bytes are leaves'.
+    fn index_bytes_max(&self, memory_bytes: usize) -> usize {
+        if !self.for_swap {
+            return memory_bytes;
+        }
+        let pages = self.size_bytes / PAGE as u64;
+        let shared = if self.deduplicate { pages.div_ceil(2) } else { 0 };
+        let leaves = pages.div_ceil(GROUP) + shared.div_ceil(GROUP);
+        let bytes = (leaves * 512).next_multiple_of(64 << 10) / 13 * 16 + (64 << 10);
+        usize::try_from(bytes.max(INDEX_BYTES_MIN)).unwrap_or(usize::MAX)
     }
 }

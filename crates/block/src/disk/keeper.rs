@@ -12,6 +12,7 @@ use super::config::DiskError;
 use super::recompress::Recompress;
 use super::spill::{Writer, write_oldest};
 use super::{Inner, spill::SpillFile};
+use crate::STACK_BYTES;
 
 /// The longest that it sleeps: nobody calls it where nothing is written.
 const SLEEP: Duration = Duration::from_secs(1);
@@ -27,7 +28,9 @@ const FRAGMENTATION_BYTES_MIN: u64 = 256 << 10;
 /// What is left of the pool when the spill file is written to, as a part of it.
 const SPILL_PART: usize = 16;
 /// A write waits for room from the spill file for so long in all: a disk may be slow.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// The same for memory from the system, which may have none until this write has failed.
+const PATIENCE_FOR_MEMORY: Duration = Duration::from_secs(1);
 /// A write is tried so often while room is made for it.
 const ATTEMPTS_MAX: usize = 64;
 
@@ -54,6 +57,8 @@ struct State {
     rounds: u64,
     /// Whether the last one made some.
     has_gained: bool,
+    /// The round that a request waited for in vain. No other waits for it.
+    in_vain: Option<u64>,
 }
 
 impl Keeping {
@@ -69,8 +74,18 @@ impl Keeping {
         }
     }
 
+    /// Whether there may be room after a wait, where no other request of this round has waited in
+    /// vain.
+    fn gains_room(&self, patience: Duration) -> bool {
+        let is_in_vain = {
+            let state = self.lock();
+            state.in_vain == Some(state.rounds)
+        };
+        !is_in_vain && self.wait_for_room(patience) == Some(true)
+    }
+
     /// Waits until room was made. Whether there may be some now; `None` where that took too long.
-    pub(super) fn wait_for_room(&self) -> Option<bool> {
+    pub(super) fn wait_for_room(&self, patience: Duration) -> Option<bool> {
         let mut state = self.lock();
         let rounds = state.rounds;
         state.waiting += 1;
@@ -78,13 +93,17 @@ impl Keeping {
         let until = |state: &mut State| state.rounds == rounds && !state.ends;
         let (mut state, _) = self
             .served
-            .wait_timeout_while(state, PATIENCE, until)
+            .wait_timeout_while(state, patience, until)
             .unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
         if state.ends {
             return Some(false);
         }
-        (state.rounds != rounds).then_some(state.has_gained)
+        let is_done = state.rounds != rounds;
+        if !is_done {
+            state.in_vain = Some(rounds);
+        }
+        is_done.then_some(state.has_gained)
     }
 
     /// Sleeps until called or for a while; `None` at the end. Whether somebody waits for room.
@@ -144,6 +163,7 @@ impl Keeper {
         };
         let thread = std::thread::Builder::new()
             .name("ramfold-disk".to_owned())
+            .stack_size(STACK_BYTES)
             .spawn(work)
             .map_err(DiskError::Thread)?;
         Ok(Keeper { inner: Arc::clone(inner), thread: Some(thread) })
@@ -175,8 +195,11 @@ impl Work<'_> {
     fn run(&mut self) {
         let mut longest = SLEEP;
         while let Some(is_waited_for) = self.inner.keeping.sleep(longest) {
-            self.inner.keep_ready();
-            self.make_room(is_waited_for);
+            let has_refilled = self.inner.keep_ready();
+            if is_waited_for && has_refilled {
+                self.inner.keeping.serve(true);
+            }
+            self.make_room(is_waited_for && !has_refilled);
             let writes = self.inner.workspaces.sum(|counters| &counters.writes);
             if std::mem::replace(&mut self.seen_writes, writes) != writes {
                 self.inner.grow_tables();
@@ -225,13 +248,20 @@ impl Work<'_> {
 }
 
 impl Inner {
-    /// Has memory ready for what is written next.
-    fn keep_ready(&self) {
-        if self.store.reserve_low() {
-            self.store.limit_pool(self.room.pool_bytes(&self.store));
-            // Where the system gives none, stores ask for it when they need it.
-            let _ = self.store.refill_reserve();
+    /// Has memory ready for what is written next. Whether there is more than before, and was not
+    /// enough.
+    fn keep_ready(&self) -> bool {
+        if self.for_swap {
+            self.store.release_surplus();
         }
+        if !self.store.reserve_low() {
+            return false;
+        }
+        self.store.limit_pool(self.room.pool_bytes(&self.store));
+        let before = self.store.pool_claimed_bytes();
+        // Where the system gives none, stores ask for it when they need it, unless they must not.
+        let _ = self.store.refill_reserve();
+        self.store.pool_claimed_bytes() > before
     }
 
     /// Lets the tables of deduplication follow the number of objects.
@@ -268,9 +298,10 @@ impl Inner {
         if attempt >= ATTEMPTS_MAX {
             return false;
         }
+        if self.for_swap && self.store.may_grow() {
+            return self.keeping.gains_room(PATIENCE_FOR_MEMORY);
+        }
         // At first it may be that another thread has made room.
-        self.compact()
-            || attempt == 0
-            || self.spill.is_some() && self.keeping.wait_for_room() == Some(true)
+        self.compact() || attempt == 0 || self.spill.is_some() && self.keeping.gains_room(PATIENCE)
     }
 }

@@ -80,6 +80,7 @@ struct Inner {
     recompressed: AtomicU64,
     /// Pages that refer to shared objects.
     references: AtomicU64,
+    for_swap: bool,
 }
 
 impl Disk {
@@ -126,10 +127,16 @@ impl Inner {
         let store = Store::new(&Config {
             pool_bytes_max: plan.memory_bytes,
             reserve_bytes: plan.reserve_bytes,
-            metadata_bytes_max: plan.memory_bytes,
+            metadata_bytes_max: plan.index_bytes_max,
             spill: spill.as_ref().map(SpillFile::shape),
         })?;
+        if config.for_swap {
+            store.use_prepared_memory_only()?;
+        }
         let dedup = hash.map(|hash| Dedup::new(hash, plan.pages, plan.objects_max));
+        if let Some(dedup) = dedup.as_ref().filter(|_| config.for_swap) {
+            dedup.prepare();
+        }
         let own_bytes = threads * Workspaces::bytes_each(codec, has_spill)
             + recompress::bytes(config.recompress_after)
             + dedup.as_ref().map_or(0, Dedup::bytes)
@@ -152,6 +159,7 @@ impl Inner {
             keeping: Keeping::default(),
             recompressed: AtomicU64::new(0),
             references: AtomicU64::new(0),
+            for_swap: config.for_swap,
         })
     }
 }

@@ -14,7 +14,7 @@ use ramfold_sys::ublk::{
 };
 
 use super::error::{KernelError, Tried};
-use crate::{BlockDevice, DeviceError, Durability, Zeroing};
+use crate::{BlockDevice, DeviceError, Durability, STACK_BYTES, Zeroing};
 
 /// Devices of ours have this in the upper half of their mark, and below it their maker's process.
 const MARK: u64 = 0x7261_6d66;
@@ -178,7 +178,8 @@ impl UblkDevice {
         let (ready, are_ready) = mpsc::channel();
         for queue in 0..self.info.queues {
             let (queues, device, ready) = (Arc::clone(&queues), Arc::clone(device), ready.clone());
-            let thread = thread::Builder::new().name(format!("ublk-{queue}"));
+            let thread =
+                thread::Builder::new().name(format!("ublk-{queue}")).stack_size(STACK_BYTES);
             self.threads.push(thread.spawn(move || serve_queue(&queues, queue, &*device, &ready))?);
         }
         drop(ready);

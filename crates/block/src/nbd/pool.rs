@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::execution;
 use super::job::Job;
 use super::statistics::count;
+use crate::STACK_BYTES;
 
 /// Requests of all connections that wait for a thread. How many there are is bounded by each
 /// connection's jobs.
@@ -35,7 +36,7 @@ impl Pool {
     pub(super) fn start(self: &Arc<Pool>, threads: usize) -> io::Result<Vec<JoinHandle<()>>> {
         let start = |_| {
             let pool = Arc::clone(self);
-            let thread = thread::Builder::new().name("nbd-work".into());
+            let thread = thread::Builder::new().name("nbd-work".into()).stack_size(STACK_BYTES);
             let thread = thread.spawn(move || pool.work())?;
             self.lock().threads += 1;
             Ok(thread)

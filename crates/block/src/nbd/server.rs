@@ -20,7 +20,7 @@ use super::pace::Pace;
 use super::pool::Pool;
 use super::statistics::{Counters, Statistics, count};
 use super::stream::{Recorded, Socket, Stream};
-use crate::BlockDevice;
+use crate::{BlockDevice, STACK_BYTES};
 
 /// Requests under way get so long to end when the server stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
@@ -181,7 +181,7 @@ impl Server {
         let mut server = Server { shared, stop: Some(stop), threads: Vec::new() };
         server.threads = server.shared.pool.start(threads)?;
         let shared = Arc::clone(&server.shared);
-        let accepting = thread::Builder::new().name("nbd-accept".into());
+        let accepting = thread::Builder::new().name("nbd-accept".into()).stack_size(STACK_BYTES);
         server.threads.push(accepting.spawn(move || accept(&shared, &listeners, &stopped))?);
         Ok(server)
     }

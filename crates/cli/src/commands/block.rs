@@ -159,6 +159,7 @@ fn open_device(arguments: &Arguments, size_bytes: Option<u64>) -> anyhow::Result
         codec,
         deduplicate: !arguments.no_dedup,
         spill,
+        for_swap: arguments.swap.is_some(),
         ..DiskConfig::new(size_bytes, memory_bytes)
     })?;
     let device = Arc::new(disk);

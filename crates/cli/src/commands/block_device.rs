@@ -81,8 +81,12 @@ impl KernelDevice {
             None => AfterKill::Remove,
         };
         let ublk = || {
-            let config =
+            let mut config =
                 UblkConfig { read_only: is_read_only, after_kill, ..UblkConfig::default() };
+            if swap_priority.is_some() {
+                // Its buffers are locked. Swap writes single pages, and reads eight at most.
+                (config.queue_depth, config.request_bytes_max) = (32, 64 << 10);
+            }
             UblkDevice::start(Arc::clone(device), &config)
                 .map(|device| Served::Ublk(Box::new(device)))
         };

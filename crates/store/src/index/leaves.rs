@@ -160,6 +160,13 @@ impl Leaves {
         self.grow_arrays()
     }
 
+    /// Gets the memory of all leaves there can be.
+    pub(super) fn prepare_only(&self) -> Result<(), Errno> {
+        self.spans.prepare_only()?;
+        self.spans.set_reserve(self.spans.bytes_max());
+        self.refill()
+    }
+
     pub(super) fn reserve_low(&self) -> bool {
         self.spans.reserve_low()
     }

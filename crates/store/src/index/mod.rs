@@ -170,6 +170,15 @@ impl Index {
         Ok((at, leaf))
     }
 
+    /// Gets all memory that the index may ever take.
+    pub(crate) fn prepare_only(&self) -> Result<(), Errno> {
+        for shard in &self.shards {
+            self.tables.enlarge(&mut shard.0.lock().table)?;
+        }
+        self.tables.fix();
+        self.leaves.prepare_only()
+    }
+
     fn note_adjustment(&self, table: &Table, group: Group) {
         let bit = 1 << group.shard();
         if self.tables.is_adjustment_due(table)

@@ -4,7 +4,7 @@
 //! A shard has at most one table, so each size of each shard has an address of its own in one
 //! reservation: growing means populating the next one, moving over, and giving the old one back.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ramfold_sys::mem::Reservation;
 use ramfold_sys::sync::{Mutex, MutexGuard};
@@ -142,6 +142,8 @@ pub(super) struct Tables {
     /// Whether the second packed level has memory; the first always has.
     second_level: Mutex<bool>,
     resident_bytes: AtomicUsize,
+    /// All tables stay at their largest.
+    is_fixed: AtomicBool,
 }
 
 impl Tables {
@@ -163,7 +165,22 @@ impl Tables {
             level_max,
             second_level: Mutex::new(false),
             resident_bytes: AtomicUsize::new(first),
+            is_fixed: AtomicBool::new(false),
         })
+    }
+
+    /// Makes a table as large as it can be.
+    pub(super) fn enlarge(&self, table: &mut Table) -> Result<(), Errno> {
+        if table.level < self.level_max { self.resize(table, self.level_max) } else { Ok(()) }
+    }
+
+    /// From now on all tables stay as large as they are.
+    pub(super) fn fix(&self) {
+        self.is_fixed.store(true, Ordering::Relaxed);
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.is_fixed.load(Ordering::Relaxed)
     }
 
     fn offset(table: &Table, level: Level) -> usize {
@@ -272,7 +289,7 @@ impl Tables {
         }
         places[hole] = Slot::default();
         table.used = table.used.saturating_sub(1);
-        if table.used == 0 && table.level.0 >= Level::PACKED {
+        if table.used == 0 && table.level.0 >= Level::PACKED && !self.is_fixed() {
             // The smallest always has memory, so this cannot fail.
             let _ = self.resize(table, Level::SMALLEST);
         }
@@ -281,7 +298,8 @@ impl Tables {
     /// Whether [`Self::adjust`] has something to do.
     #[inline]
     pub(super) fn is_adjustment_due(&self, table: &Table) -> bool {
-        table.is_due_to_grow() && table.level < self.level_max || table.is_due_to_shrink()
+        !self.is_fixed()
+            && (table.is_due_to_grow() && table.level < self.level_max || table.is_due_to_shrink())
     }
 
     /// Grows a table ahead of need, or shrinks one that has become far too large.

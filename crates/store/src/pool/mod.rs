@@ -308,12 +308,22 @@ impl Pool {
         Some(copy)
     }
 
-    /// Gives back the memory behind free ends of spans. To be called when objects have been moved.
+    /// Gives back the memory behind free ends of spans, unless only memory of the reserve is used.
+    /// To be called when objects have been moved.
     pub(crate) fn trim(&self) {
+        if self.spans.is_prepared_only() {
+            return;
+        }
         for (class, list) in self.lists.iter().enumerate() {
             // SAFETY: the class's ground.
             unsafe { list.trim(self.ground(class)) };
         }
+    }
+
+    /// From now on only memory of the reserve is used, and none is given back by who frees.
+    pub(crate) fn prepare_only(&self) -> Result<(), Errno> {
+        self.page_seals.prepare((self.spans.bytes_max() / SPAN_BYTES) as u32)?;
+        self.spans.prepare_only()
     }
 
     /// Bytes in slots of a whole page.

@@ -75,6 +75,11 @@ impl PageSeals {
         Ok(())
     }
 
+    /// Makes room for the seals of all spans.
+    pub(crate) fn prepare(&self, span_count: u32) -> Result<(), Errno> {
+        (0..span_count).step_by(SPANS_PER_PAGE).try_for_each(|span| self.add_page(span))
+    }
+
     /// Sets the seal of a slot of [`PAGE_CLASS`].
     pub(crate) fn set(&self, slot: Slot, seal: u32) -> Result<(), Errno> {
         if self.find(slot).is_none() {

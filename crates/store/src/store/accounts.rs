@@ -42,6 +42,33 @@ impl Store {
         index.map_err(|errno| StoreError::NoMemory { part: "the reserve of the index", errno })
     }
 
+    /// From now on nothing is asked of the system where something is stored, loaded or removed: a
+    /// store that the system needs when it has no memory must not wait for memory. The index gets
+    /// all its memory here ([`Config::metadata_bytes_max`](crate::Config) of it); objects lie in
+    /// memory that [`Self::refill_reserve`] has prepared, and are refused where there is none
+    /// ([`StoreError::PoolFull`]). What they leave is ready for others, until
+    /// [`Self::release_surplus`].
+    ///
+    /// # Errors
+    /// [`StoreError::NoMemory`].
+    pub fn use_prepared_memory_only(&self) -> Result<(), StoreError> {
+        let index = self.index.prepare_only();
+        index.map_err(|errno| StoreError::NoMemory { part: "the index", errno })?;
+        let pool = self.pool.prepare_only();
+        pool.map_err(|errno| StoreError::NoMemory { part: "the pool's tables", errno })
+    }
+
+    /// Gives back what is ready beyond twice the reserve. Only after
+    /// [`Self::use_prepared_memory_only`] there is any; from a place that can wait.
+    pub fn release_surplus(&self) {
+        self.pool.spans().release_surplus();
+    }
+
+    /// Whether the pool may have more memory than it has.
+    pub fn may_grow(&self) -> bool {
+        self.pool.spans().may_grow()
+    }
+
     /// Bytes the store costs now: [`Statistics::cost_bytes`] without taking a lock.
     #[inline]
     pub fn cost_bytes(&self) -> usize {

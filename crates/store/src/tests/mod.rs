@@ -9,6 +9,7 @@ mod memory;
 mod model;
 mod neighbours;
 mod object_trace;
+mod prepared;
 mod recompression;
 mod spill;
 mod spill_file;

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, PATIENCE};
 use super::workspace::{Workspace, Workspaces};
 use super::{DiskConfig, GROUP, Inner, PAGE, Part, ZEROS, parts};
 use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
@@ -209,7 +209,7 @@ impl Shared {
     fn wait_for_room(&self, evicted: u64) -> Result<(), DeviceError> {
         self.counters.waits.add(1);
         loop {
-            match self.inner.keeping.wait_for_room() {
+            match self.inner.keeping.wait_for_room(PATIENCE) {
                 Some(true) => return Ok(()),
                 // The backing takes its time.
                 None => {}

@@ -87,6 +87,12 @@ impl Shape {
         segments * SEGMENT_BUCKETS * size_of::<Bucket>()
             + self.segment_count() * size_of::<OnceLock<Box<[Bucket]>>>()
     }
+
+    /// Bytes of a table at its largest.
+    pub(super) fn most_bytes(self) -> usize {
+        let segment = SEGMENT_BUCKETS * size_of::<Bucket>() + size_of::<OnceLock<Box<[Bucket]>>>();
+        self.segment_count() * segment
+    }
 }
 
 impl Hints {

@@ -57,6 +57,20 @@ impl Dedup {
         Dedup::shape(pages, objects_max).least_bytes() + Shares::least_bytes(pages.div_ceil(2))
     }
 
+    /// Bytes that the tables take at most.
+    pub(super) fn most_bytes(pages: u64, objects_max: u64) -> usize {
+        let pages = pages.min(PAGES_MAX) as u32;
+        Dedup::shape(pages, objects_max).most_bytes() + Shares::most_bytes(pages.div_ceil(2))
+    }
+
+    /// Makes the tables as large as they can be. Before anything is in them.
+    pub(super) fn prepare(&self) {
+        self.shares.prepare();
+        while self.hints.may_double() {
+            self.hints.double();
+        }
+    }
+
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
         self.hints.bytes() + self.shares.bytes()

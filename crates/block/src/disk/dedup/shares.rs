@@ -66,6 +66,20 @@ impl Shares {
         }
     }
 
+    /// Allocates all counts. Before numbers are claimed.
+    pub(super) fn prepare(&self) {
+        for segment in &self.segments {
+            segment.get_or_init(|| (0..SEGMENT).map(|_| AtomicU32::new(0)).collect());
+        }
+        self.free.lock().capacity = self.segments.len() as u32 * SEGMENT;
+    }
+
+    /// Bytes that it takes with all counts.
+    pub(super) fn most_bytes(most: u32) -> usize {
+        let segment = Shares::STEP_BYTES + size_of::<OnceLock<Box<[AtomicU32]>>>();
+        Shares::segment_count(most) * segment
+    }
+
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> usize {
         let capacity = self.free.lock().capacity as usize;

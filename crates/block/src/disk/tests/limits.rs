@@ -132,3 +132,28 @@ fn lonely_pages_stay_within_the_limit() {
     disk.audit();
     disk.audit_empty();
 }
+
+#[test]
+fn swap_takes_memory_as_it_is_written_and_gives_it_back() {
+    let swap = DiskConfig { for_swap: true, ..config(64 * MIB, 48 * MIB) };
+    let disk = Disk::new(swap).unwrap();
+    let empty = disk.statistics();
+    assert!(empty.pool_reserve_bytes >= 2 * MIB && empty.cost_bytes < 16 * MIB, "{empty:?}");
+    // More at once than is ready: the keeper gets it meanwhile.
+    for block in 0..8192 {
+        disk.put(block * 4096, &noise(block)).unwrap();
+    }
+    let full = disk.statistics();
+    assert!(full.metadata_bytes == empty.metadata_bytes, "{full:?}");
+    assert_eq!(full.no_room_errors, 0);
+    assert!(full.cost_bytes > 32 * MIB && full.cost_bytes <= 48 * MIB, "{full:?}");
+    for block in (0..8192).step_by(97) {
+        assert_eq!(disk.get(block * 4096, PAGE), noise(block));
+    }
+    let refused = fill(&disk, |block| noise(block + 10_000));
+    assert!(refused < disk.size_bytes() / 4096, "48 MiB are not enough for 64");
+    disk.trim(0, disk.size_bytes(), Durability::AtFlush).unwrap();
+    wait_until("the memory has gone back", || {
+        disk.statistics().cost_bytes < empty.cost_bytes + 4 * MIB
+    });
+}

@@ -5,6 +5,7 @@
 //! at that moment (the deadlock of CRAMES, paper 004 section 5), so spans are populated ahead, by
 //! [`Spans::refill`], and a store takes a span without asking the system for anything.
 
+mod prepared;
 mod reserve;
 mod sharing;
 
@@ -85,6 +86,8 @@ pub(crate) struct Spans {
     limit: AtomicU32,
     /// How many ready spans are kept.
     ready_target: AtomicU32,
+    /// Whether spans are taken from the reserve only.
+    is_prepared_only: AtomicBool,
     /// Held for the whole of a refill, which lets go of `free` while the kernel works. Comes
     /// before `free`.
     refilling: Mutex<()>,
@@ -117,6 +120,7 @@ impl Spans {
             span_count_max: span_count_max as u32,
             limit: AtomicU32::new(span_count_max as u32),
             ready_target: AtomicU32::new(0),
+            is_prepared_only: AtomicBool::new(false),
             refilling: Mutex::new(()),
             free: Mutex::new(FreeSpans { ready: NONE, bare: NONE, frontier: 0, populating: 0 }),
             ready_count: AtomicU32::new(0),
@@ -170,6 +174,9 @@ impl Spans {
             free.ready = unsafe { self.header(span) }.next.load(Ordering::Relaxed);
             self.ready_count.fetch_sub(1, Ordering::Relaxed);
             span
+        } else if self.is_prepared_only() {
+            self.reserve_misses.fetch_add(1, Ordering::Relaxed);
+            return Err(NoSpan::Full);
         } else {
             let span = self.take_bare(&mut free, 1)?.0;
             self.reserve_misses.fetch_add(1, Ordering::Relaxed);
@@ -218,9 +225,13 @@ impl Spans {
     pub(crate) unsafe fn give(&self, span: u32) {
         // SAFETY: it came from `take`.
         let resident = unsafe { self.header(span) }.resident.load(Ordering::Relaxed);
-        if resident == ALL_PAGES && self.ready_count.load(Ordering::Relaxed) < self.ready_target() {
+        let keeps = |populating| {
+            self.is_prepared_only()
+                || self.ready_count.load(Ordering::Relaxed) + populating < self.ready_target()
+        };
+        if resident == ALL_PAGES && keeps(0) {
             let mut free = self.free.lock();
-            if self.ready_count.load(Ordering::Relaxed) + free.populating < self.ready_target() {
+            if keeps(free.populating) {
                 // SAFETY: owned, and all its pages are there.
                 unsafe { self.push_ready(&mut free, span) };
                 self.used_count.fetch_sub(1, Ordering::Relaxed);

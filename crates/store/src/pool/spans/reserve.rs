@@ -76,12 +76,13 @@ impl Spans {
 
     /// Whether a refill is due: the spans in use have reached 7/8 of those that have memory (the
     /// fill ratio of paper 004 section 5), or, of a large pool, half the reserve has gone.
+    /// Of a pool that has nothing but the reserve, half of that has gone.
     #[inline]
     pub(crate) fn reserve_low(&self) -> bool {
         let ready = self.ready_count.load(Ordering::Relaxed);
         let used = self.used_count.load(Ordering::Relaxed);
         ready < self.ready_target().div_ceil(2)
-            && ready <= (used + ready) / 8
+            && (ready <= (used + ready) / 8 || self.is_prepared_only())
             && used + ready < self.limit()
     }
 }
