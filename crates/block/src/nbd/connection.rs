@@ -373,6 +373,8 @@ impl Reader<'_> {
                         return Ok(());
                     }
                     if is_simple {
+                        // Before the client sees that the connection has ended.
+                        count(&shared.counters.requests_failed);
                         return Err(io::ErrorKind::Other.into());
                     }
                     data.fill(0);
@@ -384,12 +386,10 @@ impl Reader<'_> {
             }
             Ok(())
         });
+        if !is_sent {
+            return Err(Ended::Lost);
+        }
         match failed {
-            Some(_) if !is_sent => {
-                count(&shared.counters.requests_failed);
-                Err(Ended::Lost)
-            }
-            None if !is_sent => Err(Ended::Lost),
             Some(error) => self.answer(asked, Err(error)),
             None if is_simple => Ok(()),
             None => self.answer(asked, Ok(())),
