@@ -89,6 +89,39 @@ fn a_trace_shows_what_a_program_uses() {
     assert!((0.9..1.4).contains(&pages), "{report:#}");
 }
 
+/// What a program may lose is not used up by its growth, nor by accesses to all that is watched at
+/// once: it is watched to its end.
+#[test]
+fn a_program_that_has_grown_is_watched_all_the_time() {
+    needs_userfaultfd!();
+    const GROWS: &str = "
+import mmap, time
+areas = []
+for number in range(60):
+    areas.append(mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    for page in range(0, 1 << 20, 4096):
+        areas[-1][page:page + 8] = (number << 32 | page).to_bytes(8, 'little')
+    time.sleep(0.01)
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    for number, one in enumerate(areas):
+        for page in range(0, 1 << 20, 4096):
+            assert one[page:page + 8] == (number << 32 | page).to_bytes(8, 'little')
+    time.sleep(0.3)
+print('right')
+";
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("pages");
+    right(&traced(&["--slowdown", "1%"], &trace, &[PYTHON, "-c", GROWS]));
+    let (events, _) = events(&trace);
+    let touched = |event: &&Event| matches!(event.what, What::Touched { .. });
+    let times: Vec<u64> = events.iter().filter(touched).map(|event| event.time_us).collect();
+    // It sleeps for 0.3 s at a time.
+    let longest_us = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(longest_us < 1_000_000, "nothing was watched for {longest_us} us");
+    assert!(times.len() > 100, "{} touches", times.len());
+}
+
 #[test]
 fn forked_processes_and_a_cap_do_no_harm() {
     needs_userfaultfd!();
