@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use ramfold_session::{OwnedSession, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use ramfold_sys::Errno;
+use ramfold_sys::file::is_in_ram;
 
 use crate::Size;
 
@@ -128,14 +129,6 @@ fn segment_bytes(cap: u64, size: u64) -> u64 {
         bytes *= 2;
     }
     bytes
-}
-
-/// By the number of a file system, as statfs(2) tells it.
-fn is_in_ram(number: u64) -> bool {
-    const TMPFS: u64 = 0x0102_1994;
-    const RAMFS: u64 = 0x8584_58f6;
-    // Of 32 bits where they are signed.
-    matches!(number & 0xffff_ffff, TMPFS | RAMFS)
 }
 
 #[cfg(test)]

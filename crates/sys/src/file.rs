@@ -21,6 +21,14 @@ pub struct DirectFile {
     read_unit: u64,
 }
 
+/// Whether files are in RAM alone: by the number of their file system, as statfs(2) tells it.
+pub fn is_in_ram(number: u64) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    // Of 32 bits where they are signed.
+    matches!(number & 0xffff_ffff, TMPFS | RAMFS)
+}
+
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

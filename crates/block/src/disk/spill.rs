@@ -10,7 +10,7 @@ use ramfold_store::{
     Choose, Claims, KEY_BYTES, Key, Spill, SpillCipher, SpillMemory, SpillShape, SpillWriter,
     Spilled, Store,
 };
-use ramfold_sys::file::DirectFile;
+use ramfold_sys::file::{DirectFile, is_in_ram};
 
 use super::config::{DiskError, SpillConfig};
 use super::workspace::Workspace;
@@ -51,6 +51,10 @@ pub(super) struct SpillFile {
 impl SpillFile {
     pub(super) fn new(config: &SpillConfig, memory_bytes: u64) -> Result<SpillFile, DiskError> {
         let failed = |reason: String| DiskError::Spill { folder: config.folder.clone(), reason };
+        let disk = rustix::fs::statfs(&config.folder).map_err(|e| failed(e.to_string()))?;
+        if is_in_ram(disk.f_type as u64) {
+            return Err(failed("it is in RAM (tmpfs); name a folder on a disk".to_owned()));
+        }
         let segment_bytes = segment_bytes(memory_bytes);
         let segments = config.bytes / segment_bytes as u64;
         if segments < SEGMENTS_MIN {

@@ -37,12 +37,15 @@ fn the_least_memory_that_an_error_names_is_enough() {
 #[test]
 fn a_spill_file_that_cannot_be_is_refused() {
     let spill = |folder: &str, bytes| Some(SpillConfig { folder: folder.into(), bytes });
-    let small = DiskConfig { spill: spill("/tmp", 1000), ..config(MIB, 16 * MIB) };
+    let small = DiskConfig { spill: spill("/var/tmp", 1000), ..config(MIB, 16 * MIB) };
     let error = Disk::new(small).err().unwrap().to_string();
     assert!(error.contains("the least"), "{error}");
     let nowhere = DiskConfig { spill: spill("/no/such/folder", MIB * 64), ..config(MIB, 16 * MIB) };
     let error = Disk::new(nowhere).err().unwrap().to_string();
     assert!(error.contains("/no/such/folder"), "{error}");
+    let in_ram = DiskConfig { spill: spill("/dev/shm", MIB * 64), ..config(MIB, 16 * MIB) };
+    let error = Disk::new(in_ram).err().unwrap().to_string();
+    assert!(error.contains("it is in RAM (tmpfs)"), "{error}");
 }
 
 /// Writes pages until there is no room. Returns how many fit.

@@ -140,7 +140,7 @@ fn what_was_written_is_read_where_little_fits() {
 #[test]
 fn what_was_written_is_read_from_the_spill_file() {
     for seed in 400..404 {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 32 * MIB });
         let deduplicate = seed % 2 == 0;
         let recompress_after = (seed % 4 > 1).then(|| Duration::from_millis(1));

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn what_does_not_fit_the_memory_is_read_from_the_file() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 32 * MIB });
     let disk = Disk::new(DiskConfig { spill, ..config(8 * MIB, 4 * MIB) }).unwrap();
     let count = 8 * MIB / 4096;
@@ -26,7 +26,7 @@ fn what_does_not_fit_the_memory_is_read_from_the_file() {
 
 #[test]
 fn a_full_spill_file_refuses_writes() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let spill = Some(SpillConfig { folder: folder.path().to_owned(), bytes: 2 * MIB });
     let disk = Disk::new(DiskConfig { spill, ..config(64 * MIB, 4 * MIB) }).unwrap();
     let fit = (0..16384).find(|&block| disk.put(block * 4096, &noise(block)).is_err()).unwrap();
