@@ -78,8 +78,9 @@ fn clean_up_ublk(is_alive: impl Fn(u32) -> bool) -> Vec<Leftover> {
                 continue;
             }
             AfterKill::Wait | AfterKill::Fail => fail(&mut control, number),
-            AfterKill::Remove => off(&path)
-                .and_then(|()| control.delete(number).tried(|| format!("end {}", path.display()))),
+            AfterKill::Remove => off(&path).and_then(|()| {
+                control.delete_without_waiting(number).tried(|| format!("end {}", path.display()))
+            }),
         };
         if removed.is_ok() {
             notes.remove(number);

@@ -216,7 +216,7 @@ impl UblkDevice {
                 served = Err(error).tried(described);
             }
         }
-        let deleted = self.control.delete(number).tried(described);
+        let deleted = self.control.delete_without_waiting(number).tried(described);
         if deleted.is_ok() {
             Notes::of_this_machine().remove(number);
         }

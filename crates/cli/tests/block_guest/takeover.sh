@@ -9,11 +9,11 @@ kill_while_written
 # A server that would lose writes is refused, as is one of another size, and nothing changes.
 $serve -- true 2> /tmp/said && fail "a server that writes back took the file"
 cat /tmp/said
-grep -q "^ramfold block: $device .* waits .*--write-through" /tmp/said || fail "not said what waits"
+grep -q "^ramfold: $device .* waits .*--write-through" /tmp/said || fail "not said what waits"
 $serve --write-through --size 64M -- true 2> /tmp/said && fail "a smaller server took the file"
 # One that has nothing to do with it leaves it alone.
 ./ramfold block --size 4M --device ublk -- true 2> /tmp/said || fail "another server"
-grep -q "^ramfold block: $device waits" /tmp/said || fail "not said what waits"
+grep -q "^ramfold: $device waits" /tmp/said || fail "not said what waits"
 kill -0 "$writer" || fail "the writer has ended without a server"
 for round in 1 2; do
     forget_device
@@ -22,7 +22,7 @@ for round in 1 2; do
     device_of
     cat /tmp/said
     [ "$device" = "$old" ] || fail "$device is a new device"
-    grep -q "^ramfold block: took over $device of a server that was killed" /tmp/said || fail unsaid
+    grep -q "^ramfold: took over $device of a server that was killed" /tmp/said || fail unsaid
     [ $round = 2 ] || { kill -9 $server; wait $server; }
 done
 wait "$writer" || fail "the writer's exit status"
@@ -45,7 +45,7 @@ kill_while_written
 wait "$writer" && fail "the writer saw no error"
 $serve -- true 2> /tmp/said || fail "the next server"
 cat /tmp/said
-grep -q "^ramfold block: $device .* removed, as writes .* lost" /tmp/said || fail "not said why"
+grep -q "^ramfold: $device .* removed, as writes .* lost" /tmp/said || fail "not said why"
 umount /mnt || umount -l /mnt || fail umount
 no_ghosts
 
@@ -58,5 +58,5 @@ wait $server
 mv /disk/data /disk/moved
 ./ramfold block --size 4M --device ublk -- true 2> /tmp/said || fail "another server"
 cat /tmp/said
-grep -q "^ramfold block: $device .* removed, as its backing is gone" /tmp/said || fail "not removed"
+grep -q "^ramfold: $device .* removed, as its backing is gone" /tmp/said || fail "not removed"
 no_ghosts
