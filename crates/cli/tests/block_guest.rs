@@ -80,3 +80,10 @@ fn a_file_system_on_ublk_survives_its_killed_server() {
 fn a_killed_server_of_nbd_costs_no_byte_that_was_synced() {
     run_in_guest(&[], include_str!("block_guest/killed_nbd.sh"), &["mke2fs", "e2fsck"]);
 }
+
+/// `ramfold block --backing --device ublk` under ext4.
+#[test]
+#[ignore = "slow: make test-all runs it"]
+fn a_killed_server_that_writes_through_is_followed_by_another() {
+    run_in_guest(&[], include_str!("block_guest/takeover.sh"), &["mke2fs", "e2fsck"]);
+}

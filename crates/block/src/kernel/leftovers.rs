@@ -9,6 +9,7 @@ use ramfold_sys::ublk::Control;
 
 use super::error::{KernelError, Tried};
 use super::nbd_device::{self, Attached};
+use super::note::{Backing, Notes};
 use super::swap::{is_swap, turn_off};
 use super::ublk_device::{AfterKill, Orphan, UblkDevice, open_control};
 use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
@@ -20,6 +21,15 @@ pub struct Leftover {
     pub path: PathBuf,
     /// What became of it.
     pub fate: Fate,
+    /// What its data lies in, where that was noted.
+    pub backing: Option<Backing>,
+}
+
+impl Leftover {
+    /// The number in `/dev/ublkbN`, of a device that waits.
+    pub fn number(&self) -> Option<u32> {
+        self.path.to_str()?.strip_prefix("/dev/ublkb")?.parse().ok()
+    }
 }
 
 /// What became of a device without a server.
@@ -35,6 +45,8 @@ pub enum Fate {
 
 /// Takes away what servers left that were killed, and says what there was. Swap on such a device is
 /// turned off first: what was in it is lost, and the programs that use it get SIGBUS.
+///
+/// A device that waits for another server stays, unless its backing is no longer at its path.
 pub fn clean_up() -> Vec<Leftover> {
     let is_alive = |process: u32| Path::new(&format!("/proc/{process}")).exists();
     let attached = Attached::all().into_iter().filter(|device| !is_alive(device.server));
@@ -42,7 +54,7 @@ pub fn clean_up() -> Vec<Leftover> {
         .map(|device| {
             let path = PathBuf::from(format!("/dev/nbd{}", device.index));
             let removed = off(&path).and_then(|()| nbd_device::detach(device.index));
-            leftover(path, removed)
+            leftover(path, removed, None)
         })
         .collect();
     found.extend(clean_up_ublk(is_alive));
@@ -51,22 +63,29 @@ pub fn clean_up() -> Vec<Leftover> {
 
 fn clean_up_ublk(is_alive: impl Fn(u32) -> bool) -> Vec<Leftover> {
     let Ok(mut control) = open_control("list ublk devices") else { return Vec::new() };
+    let notes = Notes::of_this_machine();
     let mut found = Vec::new();
     for number in ublk_numbers(Path::new("/dev")) {
         // Another process may have ended it just now.
         let Ok(info) = control.info(number) else { continue };
         let Some(orphan) = Orphan::of(&info, &is_alive) else { continue };
         let path = PathBuf::from(format!("/dev/ublkb{}", orphan.number));
+        let backing = notes.read(number, info.mark);
+        let can_come = backing.as_ref().is_none_or(Backing::is_there);
         let removed = match orphan.after_kill {
-            AfterKill::Wait => {
-                found.push(Leftover { path, fate: Fate::Waiting });
+            AfterKill::Wait if can_come => {
+                found.push(Leftover { path, fate: Fate::Waiting, backing });
                 continue;
             }
-            AfterKill::Fail => fail(&mut control, number),
-            AfterKill::Remove => off(&path)
-                .and_then(|()| control.delete(number).tried(|| format!("end {}", path.display()))),
+            AfterKill::Wait | AfterKill::Fail => fail(&mut control, number),
+            AfterKill::Remove => off(&path).and_then(|()| {
+                control.delete_without_waiting(number).tried(|| format!("end {}", path.display()))
+            }),
         };
-        found.push(leftover(path, removed));
+        if removed.is_ok() {
+            notes.remove(number);
+        }
+        found.push(leftover(path, removed, backing));
     }
     found
 }
@@ -134,8 +153,8 @@ fn off(path: &Path) -> Result<(), KernelError> {
     if is_swap(path) { turn_off(path) } else { Ok(()) }
 }
 
-fn leftover(path: PathBuf, removed: Result<(), KernelError>) -> Leftover {
-    Leftover { path, fate: removed.map_or_else(Fate::Failed, |()| Fate::Removed) }
+fn leftover(path: PathBuf, removed: Result<(), KernelError>, backing: Option<Backing>) -> Leftover {
+    Leftover { path, fate: removed.map_or_else(Fate::Failed, |()| Fate::Removed), backing }
 }
 
 /// Numbers of all ublk devices.

@@ -14,6 +14,7 @@ use ramfold_sys::ublk::{
 };
 
 use super::error::{KernelError, Tried};
+use super::note::{Backing, Notes};
 use crate::{BlockDevice, DeviceError, Durability, STACK_BYTES, Zeroing};
 
 /// Devices of ours have this in the upper half of their mark, and below it their maker's process.
@@ -25,7 +26,7 @@ const QUIESCE_TIME_MAX: Duration = Duration::from_secs(30);
 const QUIESCE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How a device is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct UblkConfig {
     /// The number in `/dev/ublkbN`; the next free one without.
     pub device: Option<u32>,
@@ -41,6 +42,8 @@ pub struct UblkConfig {
     pub read_only: bool,
     /// What becomes of it when its server is killed.
     pub after_kill: AfterKill,
+    /// What its data lies in, which is noted for the next server.
+    pub backing: Option<Backing>,
 }
 
 /// What becomes of a device when its server is killed.
@@ -68,6 +71,7 @@ impl Default for UblkConfig {
             request_bytes_max: 128 << 10,
             read_only: false,
             after_kill: AfterKill::Remove,
+            backing: None,
         }
     }
 }
@@ -116,6 +120,7 @@ impl UblkDevice {
             read_only: config.read_only,
         };
         made.control.set_features(info.device, &features).tried(described)?;
+        made.note(config).tried(described)?;
         made.serve(&device).tried(described)?;
         made.control.start(info.device).tried(described)?;
         Ok(made)
@@ -171,6 +176,17 @@ impl UblkDevice {
         self.end()
     }
 
+    /// Notes what the data lies in.
+    fn note(&self, config: &UblkConfig) -> io::Result<()> {
+        let Some(backing) = &config.backing else { return Ok(()) };
+        match Notes::of_this_machine().write(self.info.device, self.info.mark, backing) {
+            // It would wait for ever.
+            Err(why) if config.after_kill == AfterKill::Wait => Err(why),
+            // Then the next server cannot say why the device is removed.
+            _ => Ok(()),
+        }
+    }
+
     /// Starts a thread for each queue, and waits until the kernel has what it needs to send
     /// requests.
     fn serve(&mut self, device: &Arc<dyn BlockDevice>) -> io::Result<()> {
@@ -200,7 +216,10 @@ impl UblkDevice {
                 served = Err(error).tried(described);
             }
         }
-        let deleted = self.control.delete(number).tried(described);
+        let deleted = self.control.delete_without_waiting(number).tried(described);
+        if deleted.is_ok() {
+            Notes::of_this_machine().remove(number);
+        }
         stopped.and(served).and(deleted)
     }
 }
@@ -306,7 +325,8 @@ impl Orphan {
         let maker = info.mark as u32 & !(MARK_FAIL as u32);
         let server = u32::try_from(info.server).ok().filter(|&server| server != 0);
         let is_ours = info.mark >> 32 == MARK;
-        let has_server = is_alive(maker) || server.is_some_and(&is_alive);
+        // The kernel knows best; processes' numbers are used again.
+        let has_server = info.state() != State::Waiting && is_alive(server.unwrap_or(maker));
         let is_orphan = is_ours && !has_server;
         let after_kill = match info.mark & MARK_FAIL {
             // It was not started yet, or is stopped.

@@ -13,6 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use anyhow::{Context, bail};
+use ramfold_block::kernel::Leftover;
 use ramfold_block::nbd::{self, Listener, Options, Server};
 use ramfold_block::{BackedDisk, BlockDevice, Disk, DiskConfig, SpillConfig};
 use ramfold_codec::Choice;
@@ -23,7 +24,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::commands::block_backing::{self, BackingArguments};
-use crate::commands::block_device::{self, KernelDevice};
+use crate::commands::block_device::{self, KernelDevice, Wish};
 use crate::commands::run::codec_names;
 use crate::say::say;
 use crate::size::{Size, SizedPath, memory_bytes};
@@ -184,9 +185,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     }
     // Before anybody can connect, so that none is missed.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
-    if arguments.kernel_device().is_some() {
-        block_device::prepare(arguments.swap.is_some());
-    }
+    let waiting = match arguments.kernel_device() {
+        Some(_) => block_device::prepare(arguments.swap.is_some()),
+        None => Vec::new(),
+    };
     let places = Places::new(arguments)?;
     let Device { device, statistics, backed } = open_device(arguments, size_bytes)?;
     let options = Options {
@@ -204,7 +206,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         None => Ok(()),
     };
     let write_now = || write_stats(&server.statistics());
-    let served = serve(arguments, &device, &server, &uris, signals, &write_now);
+    let served = start_kernel_device(arguments, &device, &server, &waiting)
+        .and_then(|kernel_device| serve(arguments, kernel_device, &uris, signals, &write_now));
     let nbd = server.stop();
     // Also where something failed: clients may have written before.
     let status = match &backed {
@@ -215,18 +218,32 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     served.and(written).map(|()| status)
 }
 
-/// Serves the device until it is told to end, or the program has ended. Returns the exit status.
-fn serve(
+/// Makes the device of the kernel's that is asked for, or takes over one of those that wait.
+fn start_kernel_device(
     arguments: &Arguments,
     device: &Arc<dyn BlockDevice>,
     server: &Server,
+    waiting: &[Leftover],
+) -> anyhow::Result<Option<KernelDevice>> {
+    let Some(kind) = arguments.kernel_device() else { return Ok(None) };
+    let is_read_only = arguments.read_only;
+    let wish = Wish {
+        kind,
+        is_read_only,
+        swap_priority: arguments.swap,
+        backing: arguments.backing.noted(device.size_bytes(), is_read_only)?,
+    };
+    KernelDevice::start(wish, device, server, waiting).map(Some)
+}
+
+/// Serves the device until it is told to end, or the program has ended. Returns the exit status.
+fn serve(
+    arguments: &Arguments,
+    mut kernel_device: Option<KernelDevice>,
     uris: &[String],
     signals: Signals,
     write_stats: &dyn Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<i32> {
-    let start =
-        |kind| KernelDevice::start(kind, device, server, arguments.read_only, arguments.swap);
-    let mut kernel_device = arguments.kernel_device().map(start).transpose()?;
     let path = kernel_device.as_ref().map(KernelDevice::path);
     let program = match arguments.program.as_slice() {
         [] => {

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use ramfold_block::kernel::Backing;
 use ramfold_block::{BackedDisk, BackingConfig, Paths, open_backing_bytes};
 use ramfold_codec::Choice;
 
@@ -82,6 +83,16 @@ impl BackingArguments {
             tell: Some(Arc::new(|text: &str| say(format_args!("{text}")))),
             ..BackingConfig::new(std::path::absolute(path)?, memory_bytes)
         })?)
+    }
+
+    /// What the next server is told of a device of that many bytes, if this one is killed.
+    ///
+    /// # Errors
+    /// The file has just been taken away.
+    pub(crate) fn noted(&self, bytes: u64, read_only: bool) -> anyhow::Result<Option<Backing>> {
+        let Some(path) = &self.backing else { return Ok(None) };
+        let noted = Backing::of(path, bytes, self.write_through, read_only);
+        noted.map(Some).with_context(|| format!("cannot look at {}", path.display()))
     }
 
     /// Refuses what the kernel cannot have as a device.

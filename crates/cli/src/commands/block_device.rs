@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use ramfold_block::BlockDevice;
 use ramfold_block::kernel::{
-    AfterKill, Fate, KernelError, NbdConfig, NbdDevice, Protection, Swap, UblkConfig, UblkDevice,
-    clean_up, protect_server,
+    AfterKill, Backing, Fate, KernelError, Leftover, NbdConfig, NbdDevice, Protection, Swap,
+    UblkConfig, UblkDevice, clean_up, protect_server,
 };
 use ramfold_block::nbd::Server;
 
@@ -25,6 +25,14 @@ pub(crate) enum Kind {
     Nbd,
 }
 
+/// The device that is asked for.
+pub(crate) struct Wish {
+    pub(crate) kind: Kind,
+    pub(crate) is_read_only: bool,
+    pub(crate) swap_priority: Option<u16>,
+    pub(crate) backing: Option<Backing>,
+}
+
 /// A device that is there.
 pub(crate) struct KernelDevice {
     // Dropped in this order.
@@ -38,19 +46,42 @@ enum Served {
 }
 
 /// Makes this process one that can serve swap, before any of its threads is started, and takes away
-/// what servers left that were killed.
-pub(crate) fn prepare(is_swap: bool) {
-    for leftover in clean_up() {
+/// what servers left that were killed. Returns the devices that wait for another server.
+pub(crate) fn prepare(is_swap: bool) -> Vec<Leftover> {
+    let (waiting, others): (Vec<_>, Vec<_>) =
+        clean_up().into_iter().partition(|leftover| matches!(leftover.fate, Fate::Waiting));
+    for leftover in others {
         let path = leftover.path.display();
-        match leftover.fate {
-            Fate::Removed => say(format_args!("{path} was left by a killed server: removed")),
-            Fate::Waiting => say(format_args!("{path} waits for another server")),
+        match &leftover.fate {
             Fate::Failed(error) => say(format_args!("{path} was left by a killed server: {error}")),
+            _ => {
+                let why = leftover.backing.as_ref().map_or(String::new(), why_removed);
+                say(format_args!("{path} was left by a killed server: removed{why}"));
+            }
         }
     }
-    if !is_swap {
-        return;
+    if is_swap {
+        protect();
     }
+    waiting
+}
+
+/// Why nothing can go on with a device that had this backing.
+fn why_removed(backing: &Backing) -> String {
+    let path = backing.path.display();
+    if backing.outlives_its_server() {
+        format!(", as its backing is gone: {path} is missing or another file")
+    } else if backing.read_only {
+        String::new()
+    } else {
+        format!(
+            ", as writes that had not reached {path} are lost; with --write-through the next \
+             server takes the device over"
+        )
+    }
+}
+
+fn protect() {
     let Protection { memory, io_flusher, out_of_memory } = protect_server();
     let parts = [
         (memory, "its memory is not locked"),
@@ -65,24 +96,35 @@ pub(crate) fn prepare(is_swap: bool) {
 }
 
 impl KernelDevice {
-    /// Makes the device, and swaps to it with that priority.
+    /// Makes the device, and swaps to it with that priority; or takes over the one of those that
+    /// wait which has the same backing.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel says, or a device waits that has this backing and is another.
     pub(crate) fn start(
-        kind: Kind,
+        wish: Wish,
         device: &Arc<dyn BlockDevice>,
         server: &Server,
-        is_read_only: bool,
-        swap_priority: Option<u16>,
+        waiting: &[Leftover],
     ) -> anyhow::Result<KernelDevice> {
-        let after_kill = match swap_priority {
-            Some(_) => AfterKill::Fail,
-            None => AfterKill::Remove,
+        if let Some(number) = to_take_over(&wish, waiting)? {
+            let device = UblkDevice::recover(number, Arc::clone(device))?;
+            say(format_args!("took over {} of a server that was killed", device.path().display()));
+            return Ok(KernelDevice { swap: None, device: Served::Ublk(Box::new(device)) });
+        }
+        let Wish { kind, is_read_only, swap_priority, backing } = wish;
+        let after_kill = match (swap_priority, &backing) {
+            (Some(_), _) => AfterKill::Fail,
+            (None, Some(backing)) if backing.outlives_its_server() => AfterKill::Wait,
+            (None, _) => AfterKill::Remove,
         };
         let ublk = || {
-            let mut config =
-                UblkConfig { read_only: is_read_only, after_kill, ..UblkConfig::default() };
+            let mut config = UblkConfig {
+                read_only: is_read_only,
+                after_kill,
+                backing: backing.clone(),
+                ..UblkConfig::default()
+            };
             if swap_priority.is_some() {
                 // Its buffers are locked. Swap writes single pages, and reads eight at most.
                 (config.queue_depth, config.request_bytes_max) = (32, 64 << 10);
@@ -145,6 +187,45 @@ impl KernelDevice {
         }
         Ok(())
     }
+}
+
+/// The number of the device, of those that wait, that a server like this can go on with. Says what
+/// the others wait for.
+///
+/// # Errors
+/// A device waits that has the same backing, but a server like this cannot go on with it: two
+/// devices would change the file, each without the other.
+fn to_take_over(wish: &Wish, waiting: &[Leftover]) -> anyhow::Result<Option<u32>> {
+    let mut found = None;
+    for leftover in waiting {
+        let path = leftover.path.display();
+        let Some(noted) = &leftover.backing else {
+            say(format_args!("{path} waits for another server"));
+            continue;
+        };
+        let file = noted.path.display();
+        match &wish.backing {
+            Some(wished) if noted.is_same_file(wished) => {
+                let is_fit = wish.swap_priority.is_none() && wish.kind != Kind::Nbd;
+                let is_like = wished.outlives_its_server() && noted.bytes == wished.bytes;
+                if !is_fit || !is_like {
+                    bail!(
+                        "{path} of a server that was killed waits for another with {file}: take \
+                         it over by --backing {file} --size {} --write-through --device ublk; \
+                         it can be ended then",
+                        noted.bytes
+                    );
+                }
+                found = found.or(leftover.number());
+            }
+            _ => say(format_args!(
+                "{path} waits for another server: --backing {file} --size {} --write-through \
+                 --device ublk takes it over",
+                noted.bytes
+            )),
+        }
+    }
+    Ok(found)
 }
 
 /// A connection for each processor, each with a queue of its own.

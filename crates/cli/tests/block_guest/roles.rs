@@ -442,6 +442,9 @@ fn write_pattern(path: &Path, mebibytes: u64, seed: u64) {
         let (first, step) = sequence(seed, number, 0);
         fill(&mut page, first, step);
         file.write_all(&page).unwrap();
+        if (number + 1) % (MIB / PAGE as u64) == 0 {
+            file.sync_data().unwrap();
+        }
     }
     file.sync_all().unwrap();
 }

@@ -18,6 +18,9 @@ pub(super) const GET_PARAMS: u32 = command(READ, 0x09, size_of::<ControlCommand>
 pub(super) const START_USER_RECOVERY: u32 = command(READ_WRITE, 0x10, size_of::<ControlCommand>());
 pub(super) const END_USER_RECOVERY: u32 = command(READ_WRITE, 0x11, size_of::<ControlCommand>());
 
+/// Linux 6.9.
+pub(super) const DEL_DEV_ASYNC: u32 = command(READ, 0x14, size_of::<ControlCommand>());
+
 pub(super) const IO_FETCH: u32 = command(READ_WRITE, 0x20, size_of::<IoCommand>());
 pub(super) const IO_COMMIT_AND_FETCH: u32 = command(READ_WRITE, 0x21, size_of::<IoCommand>());
 
@@ -145,6 +148,7 @@ mod tests {
         // As a C compiler has them from linux/ublk_cmd.h.
         assert_eq!(GET_DEV_INFO, 0x8020_7502);
         assert_eq!(ADD_DEV, 0xc020_7504);
+        assert_eq!(DEL_DEV_ASYNC, 0x8020_7514);
         assert_eq!(SET_PARAMS, 0xc020_7508);
         assert_eq!(END_USER_RECOVERY, 0xc020_7511);
         assert_eq!(IO_FETCH, 0xc010_7520);

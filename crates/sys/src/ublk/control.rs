@@ -170,6 +170,20 @@ impl Control {
         self.command(abi::DEL_DEV, device, 0, 0, 0)
     }
 
+    /// Ends a device, and does not wait: where a file system is still mounted on it, its number is
+    /// in use until that is unmounted. Before Linux 6.9 it waits.
+    ///
+    /// # Errors
+    /// `ENODEV` where there is none of this number.
+    pub fn delete_without_waiting(&mut self, device: u32) -> io::Result<()> {
+        match self.command(abi::DEL_DEV_ASYNC, device, 0, 0, 0) {
+            Err(why) if why.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                self.delete(device)
+            }
+            done => done,
+        }
+    }
+
     /// Begins to take over a device that waits for a server: its queues may be opened and fetched.
     ///
     /// # Errors

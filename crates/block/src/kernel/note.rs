@@ -1,0 +1,247 @@
+//! Notes of what devices' data lies in, for the server that comes after one that was killed.
+//!
+//! They lie in `/run`, so that a reboot, after which no device is left, takes them away too.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, Metadata};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// Only root writes here, as only root makes devices.
+const FOLDER: &str = "/run/ramfold-block";
+/// The format of a note.
+const FORMAT: u64 = 1;
+
+/// What the data of a device lies in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backing {
+    /// The file or block device, without symbolic links.
+    pub path: PathBuf,
+    file: Identity,
+    /// Bytes of the device.
+    pub bytes: u64,
+    /// Each write is there before it is answered.
+    pub write_through: bool,
+    /// Nothing is written.
+    pub read_only: bool,
+}
+
+/// Tells a file or block device from all others since the machine was started, also from a later
+/// one with the same inode or device number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    /// Of the file system that has the file or the device's node.
+    file_system: u64,
+    inode: u64,
+    /// Nanoseconds; 0 where the file system does not say it.
+    born: u64,
+    /// Of a block device; otherwise 0.
+    device: u64,
+    /// The kernel counts disks: a loop device has another number with each file. 0 where it does
+    /// not say it.
+    disk: u64,
+}
+
+impl Backing {
+    /// Looks at a file or block device.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn of(
+        path: &Path,
+        bytes: u64,
+        write_through: bool,
+        read_only: bool,
+    ) -> io::Result<Backing> {
+        let path = fs::canonicalize(path)?;
+        let file = Identity::of(&fs::metadata(&path)?);
+        Ok(Backing { path, file, bytes, write_through, read_only })
+    }
+
+    /// Whether another server of this backing has all data that one had which was killed: then
+    /// programs may go on with its device.
+    pub fn outlives_its_server(&self) -> bool {
+        self.write_through && !self.read_only
+    }
+
+    /// Whether both lie in the same file or block device.
+    pub fn is_same_file(&self, other: &Backing) -> bool {
+        self.file == other.file
+    }
+
+    /// Whether the file or block device still is at its path.
+    pub fn is_there(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|there| Identity::of(&there) == self.file)
+    }
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Identity {
+        let born = metadata.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { 0 };
+        Identity {
+            file_system: metadata.dev(),
+            inode: metadata.ino(),
+            born: born.map_or(0, |since| since.as_nanos() as u64),
+            device,
+            disk: disk_number(device).unwrap_or(0),
+        }
+    }
+}
+
+fn disk_number(device: u64) -> Option<u64> {
+    if device == 0 {
+        return None;
+    }
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // A partition has that of its disk.
+    let places = [folder.join("diskseq"), folder.join("../diskseq")];
+    places.iter().find_map(|place| fs::read_to_string(place).ok()?.trim().parse().ok())
+}
+
+/// Notes in a folder.
+pub(super) struct Notes(PathBuf);
+
+impl Notes {
+    pub(super) fn of_this_machine() -> Notes {
+        Notes(PathBuf::from(FOLDER))
+    }
+
+    /// Notes what a device has, in place of an earlier device of this number.
+    pub(super) fn write(&self, number: u32, mark: u64, backing: &Backing) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let Backing { path, file, bytes, write_through, read_only } = backing;
+        let Identity { file_system, inode, born, device, disk } = *file;
+        let (write_through, read_only) = (u64::from(*write_through), u64::from(*read_only));
+        let numbers = [
+            FORMAT,
+            mark,
+            *bytes,
+            write_through,
+            read_only,
+            file_system,
+            inode,
+            born,
+            device,
+            disk,
+        ];
+        let mut text = numbers.map(|number| number.to_string()).join(" ").into_bytes();
+        text.push(b'\n');
+        text.extend(path.as_os_str().as_bytes());
+        let new = self.0.join(format!("new-{}", std::process::id()));
+        fs::write(&new, &text)?;
+        fs::rename(&new, self.path(number))
+    }
+
+    /// What a device with this mark has, if that was noted.
+    pub(super) fn read(&self, number: u32, mark: u64) -> Option<Backing> {
+        let text = fs::read(self.path(number)).ok()?;
+        let end = text.iter().position(|&byte| byte == b'\n')?;
+        let numbers: Vec<u64> = std::str::from_utf8(&text[..end])
+            .ok()?
+            .split(' ')
+            .map(|number| number.parse().ok())
+            .collect::<Option<_>>()?;
+        let [
+            format,
+            noted,
+            bytes,
+            write_through,
+            read_only,
+            file_system,
+            inode,
+            born,
+            device,
+            disk,
+        ] = *numbers.as_slice()
+        else {
+            return None;
+        };
+        // The device that it is about was another of this number, else.
+        (format == FORMAT && noted == mark).then(|| Backing {
+            path: PathBuf::from(OsString::from_vec(text[end + 1..].to_vec())),
+            file: Identity { file_system, inode, born, device, disk },
+            bytes,
+            write_through: write_through != 0,
+            read_only: read_only != 0,
+        })
+    }
+
+    /// Forgets a device that is gone.
+    pub(super) fn remove(&self, number: u32) {
+        // Were it still there, its mark would be another device's.
+        let _ = fs::remove_file(self.path(number));
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        self.0.join(format!("ublkb{number}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_note_says_what_a_device_had_and_no_other_of_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let notes = Notes(folder.path().join("notes"));
+        let path = folder.path().join("a\nb c");
+        File::create(&path).unwrap();
+        let backing = Backing::of(&path, 4096, true, false).unwrap();
+        assert_eq!(notes.read(3, 77), None);
+        notes.write(3, 77, &backing).unwrap();
+        assert_eq!(notes.read(3, 77), Some(backing));
+        assert_eq!(notes.read(3, 78), None, "another device's mark");
+        assert_eq!(notes.read(4, 77), None);
+        notes.remove(3);
+        assert_eq!(notes.read(3, 77), None);
+    }
+
+    #[test]
+    fn a_damaged_note_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let notes = Notes(folder.path().to_owned());
+        for text in ["", "1 77", "1 77\n/x", "1 77 x 1 1 1 1 1 1 1\n/x", "2 77 1 1 1 1 1 1 1 1\n/x"]
+        {
+            fs::write(notes.path(0), text).unwrap();
+            assert_eq!(notes.read(0, 77), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_the_same_until_another_is_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&path, "data").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let first = Backing::of(&path, 4096, true, false).unwrap();
+        fs::write(&path, "more data").unwrap();
+        let linked = Backing::of(&link, 8192, false, false).unwrap();
+        assert!(first.is_same_file(&linked) && first.is_there());
+        assert_eq!(linked.path, first.path);
+        // It keeps the first file's inode from being used again.
+        let _open = File::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(!first.is_there());
+        fs::write(&path, "data").unwrap();
+        assert!(!first.is_there());
+        assert!(!first.is_same_file(&Backing::of(&path, 4096, true, false).unwrap()));
+    }
+
+    #[test]
+    fn only_what_is_written_through_outlives_its_server() {
+        let of =
+            |write_through, read_only| Backing::of(Path::new("/"), 0, write_through, read_only);
+        let outlives =
+            |write_through, read_only| of(write_through, read_only).unwrap().outlives_its_server();
+        assert!(outlives(true, false));
+        assert!(!outlives(false, false) && !outlives(true, true));
+    }
+}
