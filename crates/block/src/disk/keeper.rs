@@ -196,7 +196,8 @@ impl Work<'_> {
         let mut longest = SLEEP;
         while let Some(is_waited_for) = self.inner.keeping.sleep(longest) {
             let has_refilled = self.inner.keep_ready();
-            if is_waited_for && has_refilled {
+            // Also who waits since the refill began.
+            if has_refilled {
                 self.inner.keeping.serve(true);
             }
             self.make_room(is_waited_for && !has_refilled);
@@ -299,7 +300,8 @@ impl Inner {
             return false;
         }
         if self.for_swap && self.store.may_grow() {
-            return self.keeping.gains_room(PATIENCE_FOR_MEMORY);
+            // The keeper may have made room before the wait began.
+            return self.keeping.gains_room(PATIENCE_FOR_MEMORY) || attempt == 0;
         }
         // At first it may be that another thread has made room.
         self.compact() || attempt == 0 || self.spill.is_some() && self.keeping.gains_room(PATIENCE)

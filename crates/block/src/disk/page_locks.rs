@@ -52,6 +52,15 @@ impl PageLocks {
         PageLock { _guard: self.0[line].0.0.lock(), line }
     }
 
+    /// Waits for everybody who has the lock of one of these pages now.
+    pub(super) fn pass(&self, blocks: &std::ops::Range<u64>) {
+        if blocks.end - blocks.start >= COUNT as u64 {
+            self.0.iter().for_each(|line| drop(line.0.0.lock()));
+        } else {
+            blocks.clone().for_each(|block| drop(self.lock(block)));
+        }
+    }
+
     /// The lock of a second page, if that is free: a thread that has a page's lock does not wait
     /// for another.
     pub(super) fn try_second(&self, first: &PageLock<'_>, block: u64) -> Option<SecondLock<'_>> {

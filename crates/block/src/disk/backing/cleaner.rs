@@ -81,16 +81,16 @@ impl Cleaner {
         inner.store.pool_claimed_bytes() + pool_bytes / FREE_PART > pool_bytes
     }
 
-    /// Writes the oldest dirty pages. Whether there were any, and all went well.
+    /// Writes the oldest dirty pages, as far as they can be. Whether any were.
     fn write_batch(&mut self) -> bool {
         let pages = self.shared.marks.pages.load(Ordering::Relaxed);
         self.list_oldest(Which::Dirty, (pages * self.batch_percent / 100).max(1));
         self.list.sort_unstable();
         let mut workspace = self.own.take();
-        let (written, result) =
-            self.shared.write_list(&mut workspace, &mut self.chunk, &self.list, AfterError::Stop);
+        let (written, _) =
+            self.shared.write_list(&mut workspace, &mut self.chunk, &self.list, AfterError::GoOn);
         self.shared.counters.batches.add(u64::from(written > 0));
-        written > 0 && result.is_ok()
+        written > 0
     }
 
     /// Lets the oldest clean pages leave. Whether any did.
@@ -178,7 +178,9 @@ impl Outlet for Cleaner {
         loop {
             let is_cleaning = self.is_dirty() && self.write_batch();
             let is_wanted = is_waited_for && !gained || self.is_full();
-            if is_wanted && (self.evict() || self.write_batch() && self.evict()) {
+            // A flush may have written what this batch wanted to.
+            let mut leave = || self.evict() || (self.write_batch(), self.evict()).1;
+            if is_wanted && leave() {
                 gained = true;
                 self.shared.inner.compact();
                 self.shared.inner.keeping.serve(true);

@@ -29,6 +29,26 @@ const AGE_PAGES_MIN: u64 = 64;
 /// Groups of 64 pages share as many hints that one of them may be dirty.
 const HINTS: usize = 1 << 14;
 
+/// Which hints there were at a moment.
+pub(super) struct Hinted(Box<[bool]>);
+
+impl Hinted {
+    pub(super) const BYTES: usize = HINTS * size_of::<bool>();
+
+    pub(super) fn new() -> Hinted {
+        Hinted(vec![false; HINTS].into())
+    }
+
+    /// Whether the group of a page may have dirty ones.
+    pub(super) fn has(&self, block: u64) -> bool {
+        self.0[hint_of(block)]
+    }
+}
+
+fn hint_of(block: u64) -> usize {
+    (block / super::GROUP) as usize % HINTS
+}
+
 pub(super) struct Marks {
     /// The number of this age.
     age: AtomicU64,
@@ -87,7 +107,11 @@ impl Marks {
 
     /// Ages since the page became what it is.
     pub(super) fn distance(&self, mark: u8) -> u8 {
-        (self.age() as u8).wrapping_sub(mark) & AGE
+        Marks::distance_at(self.age(), mark)
+    }
+
+    fn distance_at(age: u64, mark: u8) -> u8 {
+        (age as u8).wrapping_sub(mark) & AGE
     }
 
     /// The mark, with an age that does not come round.
@@ -100,7 +124,8 @@ impl Marks {
 
     /// A page with this mark leaves. To be said before it does.
     pub(super) fn leaves(&self, mark: u8) {
-        let age = self.age().saturating_sub(u64::from(self.distance(mark)));
+        let now = self.age();
+        let age = now.saturating_sub(u64::from(Marks::distance_at(now, mark)));
         self.youngest_left.fetch_max(age, Ordering::SeqCst);
     }
 
@@ -109,19 +134,28 @@ impl Marks {
         self.youngest_left.load(Ordering::SeqCst) < age
     }
 
-    fn hint(&self, block: u64) -> &AtomicBool {
-        &self.hints[(block / super::GROUP) as usize % HINTS]
-    }
-
     /// Notes where a page is dirty, for the next flush.
     pub(super) fn note_dirty(&self, block: u64) {
-        self.hint(block).store(true, Ordering::SeqCst);
+        self.hints[hint_of(block)].store(true, Ordering::SeqCst);
     }
 
-    /// Whether the group of a page may have dirty ones. `false` from now on, until one is noted.
-    pub(super) fn take_hint(&self, block: u64) -> bool {
-        let hint = self.hint(block);
-        hint.load(Ordering::SeqCst) && hint.swap(false, Ordering::SeqCst)
+    /// Notes that any page may be dirty.
+    pub(super) fn note_all(&self) {
+        self.hints.iter().for_each(|hint| hint.store(true, Ordering::SeqCst));
+    }
+
+    /// Takes all hints: there are none from now on, until a page is noted.
+    pub(super) fn take_hints(&self, hinted: &mut Hinted) {
+        for (hint, taken) in self.hints.iter().zip(&mut hinted.0) {
+            *taken = hint.load(Ordering::SeqCst) && hint.swap(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Puts hints back.
+    pub(super) fn put_back(&self, hinted: &Hinted) {
+        for (hint, _) in self.hints.iter().zip(&hinted.0).filter(|(_, taken)| **taken) {
+            hint.store(true, Ordering::SeqCst);
+        }
     }
 }
 

@@ -40,12 +40,12 @@ use super::{DiskConfig, GROUP, Inner, PAGE, Part, ZEROS, parts};
 use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 use cleaner::Cleaner;
 pub use config::{BackingConfig, BackingError, Lost, Paths, Tell};
-use marks::Marks;
+use marks::{Hinted, Marks};
 pub use place::open_backing_bytes;
 use place::{Chunk, FilePlace, Place};
 pub use statistics::BackingStatistics;
 use statistics::Counters;
-use write_back::{Flush, Regions};
+use write_back::{Flush, Regions, Syncs};
 
 /// A compressed cache before a file or a block device.
 pub struct BackedDisk {
@@ -66,6 +66,7 @@ struct Shared {
     marks: Marks,
     regions: Regions,
     flush: Mutex<Flush>,
+    syncs: Mutex<Syncs>,
     /// One for each workspace.
     buffers: Box<[Mutex<Box<Chunk>>]>,
     trouble: Trouble,
@@ -107,6 +108,7 @@ impl BackedDisk {
             + Workspaces::bytes_each(disk.codec, false)
             + 2 * list * size_of::<u64>()
             + Marks::BYTES
+            + Hinted::BYTES
             + Regions::BYTES
             + size_of::<Shared>();
         let inner = Arc::new(Inner::new(&disk, None, other_bytes)?);
@@ -121,6 +123,7 @@ impl BackedDisk {
             marks: Marks::new(),
             regions: Regions::new(),
             flush: Mutex::new(Flush::new(list)),
+            syncs: Mutex::default(),
             buffers: (0..disk.threads).map(|_| Mutex::new(chunk())).collect(),
             trouble: Trouble { now: Mutex::default(), tell: config.tell.clone() },
             counters: Counters::default(),
@@ -208,6 +211,7 @@ impl Shared {
     /// Waits until the cache has room. `evicted`: how many pages had left when it had none.
     fn wait_for_room(&self, evicted: u64) -> Result<(), DeviceError> {
         self.counters.waits.add(1);
+        let mut in_vain = 0;
         loop {
             match self.inner.keeping.wait_for_room(PATIENCE) {
                 Some(true) => return Ok(()),
@@ -215,6 +219,10 @@ impl Shared {
                 None => {}
                 // There may have been some before the wait began.
                 Some(false) if self.counters.evicted.get() != evicted => return Ok(()),
+                // As long as the backing is well, pages leave sooner or later.
+                Some(false) if self.trouble_now().is_none() && in_vain < ROUNDS_IN_VAIN => {
+                    in_vain += 1;
+                }
                 Some(false) => {
                     return Err(self.trouble_now().map_or(DeviceError::NoRoom, |errno| {
                         self.error("cannot write to", errno)
@@ -257,8 +265,11 @@ impl Shared {
 
     /// Has the pages of a range in the backing, and all durable, where that is asked for.
     fn settle(&self, offset: u64, bytes: u64, durability: Durability) -> Result<(), DeviceError> {
-        self.write_through(offset, offset + bytes, durability)?;
-        if durability == Durability::AtOnce { self.sync() } else { Ok(()) }
+        if durability == Durability::AtOnce && bytes > 0 {
+            let end = (offset + bytes).div_ceil(PAGE as u64);
+            return self.write_range_durably(offset / PAGE as u64..end);
+        }
+        self.write_through(offset, offset + bytes, durability)
     }
 
     fn write_through(&self, from: u64, to: u64, until: Durability) -> Result<(), DeviceError> {
@@ -327,6 +338,8 @@ impl Shared {
             let block = at / PAGE as u64;
             if live.0 != block / GROUP {
                 live = (block / GROUP, self.inner.store.live_of_group(block));
+                // What has left the cache since is in the backing: that is looked at afterwards.
+                known = (0..0, true);
             }
             let page_end = ((block + 1) * PAGE as u64).min(end);
             let extent = if live.1 >> (block % GROUP) & 1 != 0 {
@@ -360,6 +373,8 @@ impl Shared {
     }
 }
 
+/// So often a write waits for room that does not come though nothing has failed.
+const ROUNDS_IN_VAIN: u32 = 8;
 /// Pages that are written between two calls of the keeper.
 const PAGES_BETWEEN_CALLS: u64 = 256;
 

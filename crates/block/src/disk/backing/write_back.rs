@@ -6,12 +6,12 @@
 //! and what is trimmed does not come back. A dirty page does not leave the cache.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
-use super::marks::{DIRTY, READ, WRITING};
+use super::marks::{DIRTY, Hinted, READ, WRITING};
 use super::place::{CHUNK_BYTES, Chunk};
 use super::statistics::BackingStatistics;
 use super::{BackedDisk, GROUP, Lost, PAGE, Shared, Workspace};
@@ -58,11 +58,29 @@ impl Regions {
 pub(super) struct Flush {
     /// Blocks to be written: never more than it has room for.
     list: Vec<u64>,
+    /// Where they may be. Taken before the first group is looked at: groups share hints.
+    hinted: Hinted,
+}
+
+/// What the syncs of the backing have come to. There is one sync at a time: of those that a failed
+/// write of the system concerns it tells one alone.
+#[derive(Default)]
+pub(super) struct Syncs {
+    failed: u64,
+    /// One has failed, and no flush has said so.
+    is_unsaid: bool,
+}
+
+/// What has a sync.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SyncOf {
+    Flush,
+    Request,
 }
 
 impl Flush {
     pub(super) fn new(capacity: usize) -> Flush {
-        Flush { list: Vec::with_capacity(capacity) }
+        Flush { list: Vec::with_capacity(capacity), hinted: Hinted::new() }
     }
 }
 
@@ -191,8 +209,18 @@ impl Shared {
 
     /// Has all that was written durable in the backing.
     pub(super) fn flush(&self) -> Result<(), DeviceError> {
+        let failed = self.failed_syncs();
         self.write_dirty(AfterError::Stop, &mut |_| {})?;
-        self.sync()
+        self.sync_of(SyncOf::Flush, failed)?;
+        self.note_all_is_well();
+        Ok(())
+    }
+
+    /// Has the pages of a range in the backing, and durable.
+    pub(super) fn write_range_durably(&self, blocks: Range<u64>) -> Result<(), DeviceError> {
+        let failed = self.failed_syncs();
+        self.write_range(blocks)?;
+        self.sync_of(SyncOf::Request, failed)
     }
 
     /// Writes all pages that are dirty now. Calls `each` from time to time.
@@ -204,14 +232,15 @@ impl Shared {
         let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
         self.counters.flushes.add(1);
         let (mut place, mut result) = (0, Ok(()));
-        let list = &mut flush.list;
+        let Flush { list, hinted } = &mut *flush;
+        self.marks.take_hints(hinted);
         loop {
             list.clear();
             while list.len() + GROUP as usize <= list.capacity()
                 && let Some((group, next)) = self.inner.store.group_from(place)
             {
                 place = next;
-                if self.marks.take_hint(group) {
+                if hinted.has(group) {
                     self.list_dirty(group, list);
                 }
             }
@@ -220,8 +249,12 @@ impl Shared {
             }
             let done = self.write_listed(list, after_error);
             each(self.dirty_bytes());
-            if done.is_err() && after_error == AfterError::Stop {
-                return done;
+            if done.is_err() {
+                // Of what was not tried, or could not be written, too.
+                self.marks.put_back(hinted);
+                if after_error == AfterError::Stop {
+                    return done;
+                }
             }
             result = result.and(done);
         }
@@ -232,12 +265,7 @@ impl Shared {
         let mut workspace = self.inner.workspaces.take();
         let number = workspace.number;
         let mut chunk = self.buffers[number].lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, result) = self.write_list(&mut workspace, &mut chunk, list, after);
-        if result.is_err() {
-            // Those that were not tried have lost their hints.
-            list.iter().for_each(|&block| self.marks.note_dirty(block));
-        }
-        result
+        self.write_list(&mut workspace, &mut chunk, list, after).1
     }
 
     fn list_dirty(&self, group: u64, list: &mut Vec<u64>) {
@@ -250,32 +278,55 @@ impl Shared {
         });
     }
 
+    fn syncs(&self) -> MutexGuard<'_, Syncs> {
+        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many syncs have failed so far.
+    fn failed_syncs(&self) -> u64 {
+        self.syncs().failed
+    }
+
     /// Has what is in the backing durable.
     pub(super) fn sync(&self) -> Result<(), DeviceError> {
-        let result = self.place.sync();
+        let failed = self.failed_syncs();
+        self.sync_of(SyncOf::Request, failed)
+    }
+
+    /// `failed`: how many syncs had failed before that was written which is to be durable.
+    fn sync_of(&self, of: SyncOf, failed: u64) -> Result<(), DeviceError> {
+        let mut syncs = self.syncs();
+        let mut result = self.place.sync();
         if result.is_err() {
+            syncs.failed += 1;
+            syncs.is_unsaid = true;
             // The system forgets what it could not write: all that is still here is written again.
             self.soil_all();
         }
-        self.note("cannot make data durable in", result)?;
-        self.note_all_is_well();
-        Ok(())
+        let is_said_here = of == SyncOf::Flush && std::mem::take(&mut syncs.is_unsaid);
+        if syncs.failed != failed || is_said_here {
+            // It may have been this one's data that another sync has failed for.
+            result = result.and(Err(Errno::IO));
+        }
+        drop(syncs);
+        self.note("cannot make data durable in", result)
     }
 
-    /// Makes all pages dirty that a write brought.
+    /// Makes all pages dirty that a write brought. What is being written is so too: the system may
+    /// have forgotten it already.
     fn soil_all(&self) {
         let mut place = 0;
         while let Some((group, next)) = self.inner.store.group_from(place) {
             place = next;
             for block in group..group + GROUP {
                 let lock = self.inner.locks.lock(block);
-                if let Some(mark) = self.mark_of(&lock, block)
-                    && mark & (DIRTY | READ) == 0
-                {
-                    self.inner.store.set_mark(block, mark | DIRTY);
+                let brought = self.mark_of(&lock, block).filter(|mark| mark & READ == 0);
+                let Some(mark) = brought else { continue };
+                self.inner.store.set_mark(block, (mark | DIRTY) & !WRITING);
+                if mark & DIRTY == 0 {
                     self.marks.dirty.fetch_add(1, Ordering::Relaxed);
-                    self.marks.note_dirty(block);
                 }
+                self.marks.note_dirty(block);
             }
         }
     }
@@ -296,8 +347,10 @@ impl Shared {
                 Err(Errno::OPNOTSUPP) if zeroing.fast => return Err(DeviceError::NotFast),
                 result => self.note("cannot write zeros to", result)?,
             }
-            // Reads that came before must not put pages there any more.
+            // Reads that came before must not put pages there any more, and requests that have read
+            // a page under its lock have put it there when they give the lock up.
             self.counters.trims.add(1);
+            self.inner.locks.pass(&part);
             self.remove_pages(part.clone());
             at = part.end;
         }
@@ -338,14 +391,27 @@ impl BackedDisk {
         if self.shared.is_read_only {
             return Ok(());
         }
-        let written = self.shared.write_dirty(AfterError::GoOn, &mut left);
-        let synced = self.shared.sync();
-        let Err(error) = written.and(synced) else { return Ok(()) };
+        self.shared.marks.note_all();
+        let mut attempt = || {
+            let written = self.shared.write_dirty(AfterError::GoOn, &mut left);
+            written.and(self.shared.sync())
+        };
+        // What a failed sync forgot is dirty again.
+        let result = attempt().or_else(|_| attempt());
+        let lost = self.shared.dirty_bytes();
+        let error = match result {
+            Ok(()) if lost == 0 => {
+                self.shared.note_all_is_well();
+                return Ok(());
+            }
+            Ok(()) => DeviceError::Failed(format!("pages for {} were left", self.shared.name)),
+            Err(error) => error,
+        };
         let reason = match self.shared.trouble_now() {
             Some(errno) => format!("cannot write to {}: {errno}", self.shared.name),
             None => error.to_string(),
         };
-        Err(Lost { bytes: self.shared.dirty_bytes(), reason })
+        Err(Lost { bytes: lost, reason })
     }
 
     /// What has happened so far.

@@ -88,6 +88,24 @@ fn what_a_failed_sync_forgot_is_written_again() {
     disk.audit_at_rest();
 }
 
+/// The system tells one caller of a write that it could not make.
+#[test]
+fn a_failed_sync_is_said_by_the_next_flush_whoever_met_it() {
+    let fake = Fake::new(8 * MIB);
+    let disk = fake.cache(|_| {});
+    disk.put(0, &page(1)).unwrap();
+    disk.flush().unwrap();
+    disk.put(4 * MIB, &page(2)).unwrap();
+    fake.change(|state| state.sync_fails = true);
+    assert!(disk.write(MIB, &page(3), Durability::AtOnce).is_err());
+    assert!(disk.flush().is_err());
+    disk.flush().unwrap();
+    for (at, number) in [(0, 1), (4 * MIB, 2), (MIB, 3)] {
+        assert!(fake.lock().durable[at as usize..at as usize + PAGE] == page(number), "{number}");
+    }
+    disk.audit_at_rest();
+}
+
 #[test]
 fn what_is_in_the_cache_is_read_while_the_backing_stalls() {
     let fake = Fake::new(32 * MIB);

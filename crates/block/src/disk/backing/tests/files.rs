@@ -78,3 +78,35 @@ fn trimmed_pages_take_no_room_in_the_file() {
     }
     assert_eq!(file.as_file().metadata().unwrap().len(), 4 * MIB);
 }
+
+/// Groups of pages that lie 4 GiB apart share the hint that one of them may be dirty.
+#[test]
+fn a_flush_and_the_end_write_what_lies_far_apart() {
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = folder.path().join("backing");
+    std::fs::File::create(&path).unwrap().set_len(21 << 30).unwrap();
+    let places = || (0..5u64).map(|nth| nth << 32);
+    let is_there = |file: &std::fs::File, seed: u64| {
+        let mut found = [0; PAGE];
+        places().all(|at| {
+            file.read_exact_at(&mut found, at).unwrap();
+            found == page(at + seed)
+        })
+    };
+    let config = BackingConfig { memory_bytes: 16 * MIB, ..of(&path) };
+    let disk = BackedDisk::new(&config).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    for (seed, ends) in [(1, false), (2, true)] {
+        for at in places() {
+            disk.put(at, &page(at + seed)).unwrap();
+        }
+        if ends {
+            disk.write_out(|_| {}).unwrap()
+        } else {
+            disk.flush().unwrap()
+        }
+        assert_eq!(disk.backing_statistics().dirty_bytes, 0);
+        assert!(is_there(&file, seed), "{seed}");
+    }
+}

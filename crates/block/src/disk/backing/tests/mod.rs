@@ -294,3 +294,34 @@ fn extents_tell_of_cache_and_backing() {
         ]
     );
 }
+
+#[test]
+fn what_leaves_the_cache_while_extents_are_told_is_no_hole() {
+    let fake = Fake::new(32 * MIB);
+    let disk = fake.cache(|_| {});
+    let (first, late) = (0, 2 * MIB);
+    disk.put(first, &page(1)).unwrap();
+    disk.put(late, &page(2)).unwrap();
+    let mut found = Vec::new();
+    let mut is_first = true;
+    let each = &mut |extent: Extent| {
+        if std::mem::take(&mut is_first) {
+            // The hole behind the first page has been seen. The late page leaves.
+            disk.flush().unwrap();
+            let mut at = 16 * MIB;
+            while disk.shared.inner.store.contains(late / PAGE as u64) {
+                disk.put(at, &noise(at)).unwrap();
+                at += PAGE as u64;
+            }
+        }
+        found.push((extent.bytes, extent.is_zero));
+        ControlFlow::Continue(())
+    };
+    disk.extents(0, 4 * MIB, each).unwrap();
+    let mut at = 0;
+    for (bytes, is_zero) in found {
+        assert!(!(at..at + bytes).contains(&late) || !is_zero, "the late page is a hole");
+        at += bytes;
+    }
+    assert_eq!(at, 4 * MIB);
+}
