@@ -1,5 +1,5 @@
 # make demo      a real program in less than half of the memory it needs
-# make test      what has to pass after each change: 10 minutes on two cores, from nothing built
+# make test      what has to pass after each change: 11 minutes on two cores, from nothing built
 # make test-all  everything that has to pass: that, and what takes longer
 # make           ramfold and ramfold-bench
 # make install   installs them, manual pages and completions, into PREFIX (/usr/local)
