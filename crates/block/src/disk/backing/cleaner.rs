@@ -87,9 +87,12 @@ impl Cleaner {
         self.list_oldest(Which::Dirty, (pages * self.batch_percent / 100).max(1));
         self.list.sort_unstable();
         let mut workspace = self.own.take();
-        let (written, _) =
+        let (written, result) =
             self.shared.write_list(&mut workspace, &mut self.chunk, &self.list, AfterError::GoOn);
         self.shared.counters.batches.add(u64::from(written > 0));
+        if written > 0 && result.is_ok() {
+            self.shared.note_all_is_well();
+        }
         written > 0
     }
 

@@ -74,7 +74,7 @@ pub(super) const ALL: &[Subject] = &[
         name: "sort",
         about: "GNU sort of a text in memory",
         needs: &["sort"],
-        make: |making| from_bench(making, "gnu-sort", 320 << 20, 1.0),
+        make: |making| from_bench(making, "gnu-sort", 480 << 20, 1.0),
     },
     Subject {
         name: "python-json",
