@@ -25,6 +25,7 @@ mod pages;
 mod random;
 mod recompress;
 mod room;
+mod runs;
 mod spill;
 mod statistics;
 #[cfg(test)]
@@ -47,6 +48,7 @@ use dedup::{Dedup, PageHash};
 use keeper::{Keeper, Keeping};
 use page_locks::PageLocks;
 use room::Room;
+use runs::Runs;
 use spill::SpillFile;
 pub use statistics::DiskStatistics;
 use workspace::{Workspaces, add};
@@ -271,24 +273,16 @@ impl Inner {
         bytes: u64,
         each: &mut dyn FnMut(Extent) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let mut run: Option<Extent> = None;
+        let mut runs = Runs::new(each);
         let mut live = (u64::MAX, 0);
         for Part { block, bytes, .. } in parts(offset, bytes) {
             if live.0 != block / GROUP {
                 live = (block / GROUP, self.store.live_of_group(block));
             }
             let is_allocated = live.1 >> (block % GROUP) & 1 != 0;
-            match &mut run {
-                Some(run) if run.is_allocated == is_allocated => run.bytes += bytes as u64,
-                _ => {
-                    let next = Extent { bytes: bytes as u64, is_allocated, is_zero: !is_allocated };
-                    if let Some(run) = run.replace(next) {
-                        each(run)?;
-                    }
-                }
-            }
+            runs.add(Extent { bytes: bytes as u64, is_allocated, is_zero: !is_allocated })?;
         }
-        run.map_or(ControlFlow::Continue(()), each)
+        runs.end()
     }
 }
 

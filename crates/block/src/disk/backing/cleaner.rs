@@ -112,7 +112,7 @@ impl Cleaner {
         left > 0
     }
 
-    /// Lists the oldest pages, so many if there are, as far as the list has room.
+    /// Lists the oldest pages: `count` of them at most, and no more than the list has room for.
     fn list_oldest(&mut self, which: Which, count: u64) {
         self.list.clear();
         let count = count.min(self.list.capacity() as u64);

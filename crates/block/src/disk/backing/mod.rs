@@ -35,6 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 
 use super::keeper::{Keeper, PATIENCE};
+use super::runs::Runs;
 use super::workspace::{Workspace, Workspaces};
 use super::{DiskConfig, GROUP, Inner, PAGE, Part, ZEROS, parts};
 use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
@@ -330,7 +331,7 @@ impl Shared {
         let cached = |bytes| Extent { bytes, is_allocated: true, is_zero: false };
         // A range of the backing that has been looked at, and whether it is data.
         let mut known: (Range<u64>, bool) = (0..0, true);
-        let mut run: Option<Extent> = None;
+        let mut runs = Runs::new(each);
         let mut live = (u64::MAX, 0);
         let end = offset + bytes;
         let mut at = offset;
@@ -356,20 +357,9 @@ impl Shared {
                 Extent { bytes, is_allocated: known.1, is_zero: !known.1 }
             };
             at += extent.bytes;
-            match &mut run {
-                Some(run)
-                    if (run.is_allocated, run.is_zero) == (extent.is_allocated, extent.is_zero) =>
-                {
-                    run.bytes += extent.bytes;
-                }
-                _ => {
-                    if let Some(run) = run.replace(extent) {
-                        each(run)?;
-                    }
-                }
-            }
+            runs.add(extent)?;
         }
-        run.map_or(ControlFlow::Continue(()), each)
+        runs.end()
     }
 }
 

@@ -9,20 +9,17 @@ use ramfold_codec::{Page, same_filled};
 use ramfold_store::Loaded;
 
 use super::marks::{DIRTY, Marks, READ};
-use super::place::CHUNK_BYTES;
+use super::place::CHUNK_PAGES;
 use super::{PAGE, Shared, Workspace};
 use crate::DeviceError;
 use crate::disk::page_locks::PageLock;
 use crate::disk::pages::{compress, failed, fill_with};
 
-/// Pages that are read from the backing at once.
-const RUN_PAGES: u64 = (CHUNK_BYTES / PAGE) as u64;
-
 /// Where a page comes from that is put into the cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Write,
-    /// A read, which began in that age, with so many trims before it.
+    /// A read: the age in which it began, and the number of trims before it.
     Read {
         age: u64,
         trims: u64,
@@ -130,7 +127,7 @@ impl Shared {
 
     /// Pages that are not in the cache, from one on, as many as are read at once.
     fn missing_from(&self, first: u64, end: u64) -> Range<u64> {
-        let end = end.min(first + RUN_PAGES);
+        let end = end.min(first + CHUNK_PAGES);
         let is_there = |&block: &u64| self.inner.store.contains(block);
         first..(first + 1..end).find(is_there).unwrap_or(end)
     }

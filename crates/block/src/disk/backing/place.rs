@@ -41,6 +41,8 @@ pub(super) struct Chunk(pub(super) [u8; CHUNK_BYTES]);
 
 /// Bytes that are read or written at once.
 pub(super) const CHUNK_BYTES: usize = 128 << 10;
+/// The same in pages.
+pub(super) const CHUNK_PAGES: u64 = (CHUNK_BYTES / PAGE) as u64;
 
 static ZEROS: Chunk = Chunk([0; CHUNK_BYTES]);
 

@@ -12,7 +12,7 @@ use std::sync::{MutexGuard, PoisonError};
 use rustix::io::Errno;
 
 use super::marks::{DIRTY, Hinted, READ, WRITING};
-use super::place::{CHUNK_BYTES, Chunk};
+use super::place::{CHUNK_PAGES, Chunk};
 use super::statistics::BackingStatistics;
 use super::{BackedDisk, GROUP, Lost, PAGE, Shared, Workspace};
 use crate::disk::page_locks::PageLock;
@@ -22,8 +22,7 @@ use crate::{DeviceError, Zeroing};
 const REGION_PAGES: u64 = 256;
 /// Regions far apart share locks.
 const LOCKS: usize = 64;
-const RUN_PAGES: u64 = (CHUNK_BYTES / PAGE) as u64;
-const _: () = assert!(REGION_PAGES.is_multiple_of(RUN_PAGES));
+const _: () = assert!(REGION_PAGES.is_multiple_of(CHUNK_PAGES));
 /// Bytes that are trimmed at once.
 const TRIM_PAGES: u64 = 1 << 18;
 
@@ -99,7 +98,7 @@ impl Shared {
         let mut chunk = self.buffers[number].lock().unwrap_or_else(PoisonError::into_inner);
         let mut at = blocks.start;
         while at < blocks.end {
-            let end = ((at / RUN_PAGES + 1) * RUN_PAGES).min(blocks.end);
+            let end = ((at / CHUNK_PAGES + 1) * CHUNK_PAGES).min(blocks.end);
             self.write_run(&mut workspace, &mut chunk, at..end)?;
             at = end;
         }
@@ -118,7 +117,7 @@ impl Shared {
         let (mut written, mut result) = (0, Ok(()));
         let mut at = 0;
         while let Some(&first) = list.get(at) {
-            let end = (first / RUN_PAGES + 1) * RUN_PAGES;
+            let end = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
             let follows = |(nth, &block): (usize, &u64)| block == first + nth as u64 && block < end;
             let count = list[at..].iter().enumerate().take_while(|&pair| follows(pair)).count();
             at += count.max(1);
