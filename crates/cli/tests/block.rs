@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use support::{RAMFOLD, signal, text, wait_until};
+use support::{RAMFOLD, has, signal, succeeds, text, wait_until};
 use tempfile::TempDir;
 
 /// A server that runs until it is dropped.
@@ -106,31 +106,10 @@ fn first_line(child: &mut Child) -> String {
     line.trim_end().to_owned()
 }
 
-/// Whether the machine has the program that a test needs.
-fn has(program: &str, arguments: &[&str]) -> bool {
-    let run = Command::new(program).args(arguments).output();
-    let is_there = run.is_ok_and(|output| output.status.success());
-    if !is_there {
-        println!("SKIPPED: there is no {program} {}", arguments.join(" "));
-    }
-    is_there
-}
-
 fn has_libnbd() -> bool {
     has("nbdinfo", &["--version"])
         && has("nbdcopy", &["--version"])
         && has("/usr/bin/python3", &["-c", "import nbd"])
-}
-
-fn succeeds(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    text(&output.stdout)
 }
 
 fn fails(command: &mut Command) -> String {

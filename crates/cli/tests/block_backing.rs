@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use support::{RAMFOLD, signal, text, wait_until};
+use support::{RAMFOLD, has, signal, succeeds, text, wait_until};
 use tempfile::TempDir;
 
 const PAGE: usize = 4096;
@@ -65,25 +65,8 @@ fn folder_with(size: u64) -> (TempDir, PathBuf) {
     (folder, file)
 }
 
-/// Whether the machine has the program that a test needs.
-fn has(program: &str, arguments: &[&str]) -> bool {
-    let run = Command::new(program).args(arguments).output();
-    let is_there = run.is_ok_and(|output| output.status.success());
-    if !is_there {
-        println!("SKIPPED: there is no {program} {}", arguments.join(" "));
-    }
-    is_there
-}
-
 fn has_python() -> bool {
     has("/usr/bin/python3", &["-c", "import nbd"])
-}
-
-fn succeeds(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = text(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}{said}", text(&output.stdout));
-    text(&output.stdout)
 }
 
 fn statistics(file: &Path) -> serde_json::Value {

@@ -246,6 +246,24 @@ pub(crate) fn ramfold<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
     command
 }
 
+/// Whether the machine has the program that a test needs.
+pub(crate) fn has(program: &str, arguments: &[&str]) -> bool {
+    let run = Command::new(program).args(arguments).output();
+    let is_there = run.is_ok_and(|output| output.status.success());
+    if !is_there {
+        println!("SKIPPED: there is no {program} {}", arguments.join(" "));
+    }
+    is_there
+}
+
+/// What a program prints that must succeed.
+pub(crate) fn succeeds(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}{said}", text(&output.stdout));
+    text(&output.stdout)
+}
+
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
