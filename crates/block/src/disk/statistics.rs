@@ -75,7 +75,8 @@ impl Inner {
         DiskStatistics {
             size_bytes: self.size_bytes,
             memory_bytes: self.room.memory_bytes() as u64,
-            cost_bytes: self.room.cost_bytes(&self.store) as u64,
+            // From the same look as its parts: the keeper changes them meanwhile.
+            cost_bytes: own_bytes + store.cost_bytes(),
             pages: (store.objects + store.spilled + store.same_filled)
                 .saturating_sub(shared_objects),
             same_filled_pages: store.same_filled.saturating_sub(references),
