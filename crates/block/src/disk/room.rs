@@ -35,6 +35,7 @@ impl Room {
     }
 
     /// Bytes of the whole disk.
+    #[cfg(test)]
     pub(super) fn cost_bytes(&self, store: &Store) -> usize {
         self.own_bytes() + store.cost_bytes()
     }

@@ -5,7 +5,7 @@
 //! short meanwhile. Whoever brings it back notes that it was touched. The table here has the pages
 //! of the sample, by blocks.
 
-use ramfold_policy::memory::watch::{BLOCK_PAGES, Delay, is_sampled};
+use ramfold_policy::memory::watch::{BLOCK_PAGES, REST_NS, is_sampled};
 
 use rustix::thread::sched_yield;
 
@@ -41,7 +41,6 @@ pub(crate) struct Block {
     /// When pages of it are to be taken next, and which: it is their turn.
     pub due_ns: u64,
     pub turn: usize,
-    pub delay: Delay,
     /// When its pages were last offered to the launcher, to see how small they become.
     pub offered_ns: u64,
     pub pages: [WatchedPage; PAGES],
@@ -68,7 +67,7 @@ impl Block {
             let pages = TURN << (self.turn * TURN_PAGES) & here & !watched;
             self.turn = (self.turn + 1) % TURNS;
             if pages != 0 {
-                self.due_ns = now_ns + self.delay.ns();
+                self.due_ns = now_ns + REST_NS;
                 return put_back | pages;
             }
         }
@@ -121,14 +120,12 @@ impl Watch {
             return false;
         }
         self.blocks.copy_within(at..self.count, at + 1);
-        let delay = Delay::default();
         let none = WatchedPage { is_there: false, taken_ns: 0 };
         self.blocks[at] = Block {
             number,
             // Not all that came together are taken together.
-            due_ns: now_ns + number.wrapping_mul(0x9E37_79B9) % delay.ns(),
+            due_ns: now_ns + number.wrapping_mul(0x9E37_79B9) % REST_NS,
             turn: 0,
-            delay,
             offered_ns: 0,
             pages: [none; PAGES],
         };
@@ -189,8 +186,7 @@ impl Watch {
         }
         let now_ns = now_ns();
         let watched_ns = now_ns.saturating_sub(taken_ns);
-        block.delay = block.delay.after(watched_ns);
-        block.due_ns = block.due_ns.max(now_ns + block.delay.ns());
+        block.due_ns = block.due_ns.max(now_ns + REST_NS);
         Some(self.event(Watched::Touched, page, now_ns, watched_ns))
     }
 
@@ -302,17 +298,16 @@ mod tests {
         let mut watch = watch();
         watch.insert(2, 0);
         let block = watch.block(0).unwrap();
-        let delay = block.delay.ns();
         assert_eq!(block.due(0xFF, 0), 0);
-        assert_eq!(block.due(0xFF, delay), 0b11);
+        assert_eq!(block.due(0xFF, REST_NS), 0b11);
         // Not before its time.
-        assert_eq!(block.due(0xFF, delay + 1), 0);
-        assert_eq!(block.due(0b1111_0000, 3 * delay), 0b11_0000);
+        assert_eq!(block.due(0xFF, REST_NS + 1), 0);
+        assert_eq!(block.due(0b1111_0000, 3 * REST_NS), 0b11_0000);
         // One that was put back is watched on, and so is one that nobody has asked for.
         block.pages[4].taken_ns = 7;
         block.pages[6].taken_ns = 7;
-        assert_eq!(block.due(0b0001_0000, 3 * delay + 1), 0b1_0000);
-        assert_eq!(block.due(0b1011_0011, 5 * delay), 0b1001_0000);
-        assert_eq!(block.due(0b0000_0011, 7 * delay), 0b11);
+        assert_eq!(block.due(0b0001_0000, 3 * REST_NS + 1), 0b1_0000);
+        assert_eq!(block.due(0b1011_0011, 5 * REST_NS), 0b1001_0000);
+        assert_eq!(block.due(0b0000_0011, 7 * REST_NS), 0b11);
     }
 }

@@ -1,4 +1,4 @@
-//! Which pages are watched for accesses, and when each is watched again.
+//! Which pages are watched for accesses, when, and what that may cost.
 //!
 //! To watch a page is to take it out, uncompressed: the next access is a fault. So the pages are a
 //! sample, and what the faults cost the program is bounded.
@@ -16,11 +16,10 @@ pub const PAGES_MAX: u64 = 2048;
 /// The greatest level: one block in a million.
 pub const LEVEL_MAX: u32 = 20;
 
-/// How soon after an access a page is watched again, at first and at least, and at most.
-const DELAY_NS_MIN: u64 = 50_000_000;
-const DELAY_NS_MAX: u64 = 6_400_000_000;
-/// A page that is accessed within its delay / this is hot: the delay is doubled.
-const HOT_SHARE: u64 = 4;
+/// How soon after an access to a block more of its pages are watched. The same for all blocks,
+/// whether they are accessed often or not: each watch costs the program one fault, and pages that
+/// are accessed often are most of what a program misses where memory is short.
+pub const REST_NS: u64 = 50_000_000;
 
 /// What a program may lose before anything can be said of what it loses in a second.
 const ALLOWED_NS: u64 = 2_000_000;
@@ -50,34 +49,6 @@ fn side(group: u64, level: u32) -> u64 {
     bits = (bits ^ bits >> 31).wrapping_mul(0x7FB5_D329_728E_A185);
     bits = (bits ^ bits >> 27).wrapping_mul(0x81DA_DEF4_BC2D_D44D);
     (bits ^ bits >> 33) & 1
-}
-
-/// When a page is watched again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delay {
-    /// How often it was doubled.
-    doublings: u8,
-}
-
-impl Delay {
-    /// How long from an access to when the page is watched again.
-    pub fn ns(self) -> u64 {
-        (DELAY_NS_MIN << self.doublings).min(DELAY_NS_MAX)
-    }
-
-    /// After a page was watched for so long until it was accessed. One that is accessed all the
-    /// time costs a fault each time that it is watched, and is in memory with any cap that holds.
-    #[must_use]
-    pub fn after(self, watched_ns: u64) -> Delay {
-        let doublings = if watched_ns < self.ns() / HOT_SHARE && self.ns() < DELAY_NS_MAX {
-            self.doublings + 1
-        } else if watched_ns > self.ns() {
-            self.doublings.saturating_sub(1)
-        } else {
-            self.doublings
-        };
-        Delay { doublings }
-    }
 }
 
 /// What watching may cost the program.
@@ -154,21 +125,6 @@ mod tests {
     fn the_level_follows_the_pages() {
         let levels = [0, 2048, 2049, 4097, 1 << 20, u64::MAX].map(level_for);
         assert_eq!(levels, [0, 0, 1, 1, 9, LEVEL_MAX]);
-    }
-
-    #[test]
-    fn hot_pages_are_watched_rarely_and_cold_ones_often() {
-        let mut delay = Delay::default();
-        let first = delay.ns();
-        for _ in 0..20 {
-            delay = delay.after(1000);
-        }
-        assert_eq!(delay.ns(), DELAY_NS_MAX);
-        assert_eq!(delay.after(delay.ns() / 2), delay);
-        for _ in 0..20 {
-            delay = delay.after(delay.ns() + 1);
-        }
-        assert_eq!(delay.ns(), first);
     }
 
     #[test]
