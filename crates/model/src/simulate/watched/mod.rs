@@ -10,13 +10,14 @@
 //! | from an event to the next watch | perhaps accessed: by chance, as often as pages nearby |
 //! | from `Gone` to `Appeared` | the page does not exist |
 //!
-//! In an interval without a watch accesses are drawn: one follows another after as long as a page
-//! nearby was watched until it was touched ([`nearby`]). What is drawn depends on the page and the
-//! time alone, so it is the same in each simulation. Pages that are gone over together stay together
-//! ([`passes`]).
+//! In an interval without a watch accesses are drawn: each follows the one before after a time that
+//! is distributed exponentially, for that is what the time until a touch says of accesses that do
+//! not depend on one another. Its mean is that of watches nearby ([`rates`]). What is drawn depends
+//! on the page and the time alone, so it is the same in each simulation. Pages that are gone over
+//! together stay together ([`passes`]).
 
-mod nearby;
 mod passes;
+mod rates;
 mod timeline;
 
 #[cfg(test)]
@@ -24,9 +25,8 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
-use std::sync::Arc;
 
-use self::nearby::{Drawn, Nearby};
+use self::rates::Rates;
 use self::timeline::{Interval, Kind};
 use crate::{BLOCK_PAGES, PROCESS_SHIFT, PageNumber, hash, page_of_process};
 
@@ -117,7 +117,6 @@ pub struct Activity {
     /// Of each page of the dense address space: where its intervals are in `intervals`.
     places: HashMap<PageNumber, (u32, u32)>,
     intervals: Vec<Interval>,
-    nearby: Arc<Nearby>,
     /// Of each page of the dense address space: its number in the events.
     names: HashMap<PageNumber, PageNumber>,
     lives: Vec<Life>,
@@ -150,13 +149,12 @@ impl Activity {
             ..Activity::default()
         };
         let watches = events.iter();
-        let watches = watches.filter_map(|(page, event)| Some((*page, timeline::watch(event)?)));
-        let mut nearby = Nearby::new(watches);
+        let rates =
+            Rates::new(watches.filter_map(|(page, event)| Some((*page, timeline::watch(event)?))));
         for of_page in events.chunk_by(|one, other| one.0 == other.0) {
             let ended_us = ended.get(&(of_page[0].1.page >> PROCESS_SHIFT)).copied();
-            activity.add(of_page, ended_us, &mut nearby, last_us);
+            activity.add(of_page, ended_us, &rates, last_us);
         }
-        activity.nearby = Arc::new(nearby);
         activity.lives.sort_by_key(|life| (life.from_us, life.page));
         let mut places: Vec<passes::Place> =
             activity.places.iter().map(|(&page, &place)| (page, place)).collect();
@@ -170,16 +168,19 @@ impl Activity {
         &mut self,
         events: &[(PageNumber, Event)],
         ended_us: Option<u64>,
-        nearby: &mut Nearby,
+        rates: &Rates,
         last_us: u64,
     ) {
         let (page, first) = events[0];
         self.names.insert(page, first.page);
         let is_before = |time_us: u64| ended_us.is_none_or(|ended_us| time_us < ended_us);
+        let place =
+            rates.place(page, events.iter().filter_map(|(_, event)| timeline::watch(event)));
         let events = events.iter().map(|(_, event)| *event);
         let gone = ended_us.map(|time_us| Event { time_us, what: What::Gone, ..first });
         let events = events.filter(|event| is_before(event.time_us)).chain(gone);
-        let timeline = timeline::of_page(events, &mut |at_us| nearby.choice(page, at_us), last_us);
+        let timeline =
+            timeline::of_page(events, &|at_us| rates.mean_us(page, place, at_us), last_us);
         let start = self.intervals.len() as u32;
         self.intervals.extend(timeline.intervals);
         self.places.insert(page, (start, self.intervals.len() as u32));
@@ -222,32 +223,13 @@ impl Activity {
         let &(start, end) = self.places.get(&page)?;
         let intervals = &self.intervals[start as usize..end as usize];
         let first = intervals.partition_point(|interval| interval.to_us <= after_us);
-        // What was drawn last, which may lie beyond the interval in which it was.
-        let mut drawn = None;
-        let mut before_us = None;
         for interval in &intervals[first..] {
             let from_us = interval.from_us.max(after_us);
-            if before_us.replace(interval.to_us).is_some_and(|to_us| to_us < interval.from_us) {
-                drawn = None;
-            }
             let found = match interval.kind {
-                Kind::Watched { is_touched } => {
-                    drawn = None;
-                    is_touched.then_some(interval.to_us)
-                }
+                Kind::Watched { is_touched } => is_touched.then_some(interval.to_us),
                 Kind::Passes { period_us, phase } => interval.passed(from_us, period_us, phase),
-                Kind::Unwatched { choice } => {
-                    let draw = |from_us: u64| {
-                        let part = timeline::part(hash(page ^ from_us << 20));
-                        self.nearby.draw(choice, part, from_us)
-                    };
-                    let mut next = drawn.unwrap_or_else(|| draw(from_us));
-                    while !next.is_touched && next.at_us < interval.to_us {
-                        next = draw(next.at_us);
-                    }
-                    drawn = Some(next);
-                    let Drawn { at_us, .. } = next;
-                    (at_us < interval.to_us).then_some(at_us)
+                Kind::Unwatched { mean_us } => {
+                    interval.drawn(hash(page ^ from_us << 20), from_us, mean_us)
                 }
             };
             if found.is_some() {
@@ -311,7 +293,6 @@ impl Activity {
         let mut part = Activity {
             one_in: self.one_in * share.max(1.0),
             end_us: self.end_us,
-            nearby: Arc::clone(&self.nearby),
             ..Activity::default()
         };
         for (&page, &(start, end)) in pages {

@@ -1,10 +1,9 @@
 //! A page's events as intervals of which is known what can happen in them.
 
-use super::nearby::Choice;
 use super::{Event, What};
 
-/// Watches nearby are looked up for each so long part of an interval in which nobody watches a page,
-/// or for so many parts of it.
+/// How often a page is accessed is looked up for each so long part of an interval in which nobody
+/// watches it, or for so many parts of it.
 const PART_US: u64 = 100_000;
 const PARTS_MAX: u64 = 16;
 
@@ -24,8 +23,8 @@ pub(super) enum Kind {
         /// At the end there is one.
         is_touched: bool,
     },
-    /// Perhaps accesses, after as long as these watches lasted.
-    Unwatched { choice: Choice },
+    /// Perhaps accesses, so far apart on average.
+    Unwatched { mean_us: f64 },
     /// Accesses so far apart: see [`super::passes`]. `phase`: all that is known is when in a pass.
     /// `None`: they are counted from the beginning of the interval.
     Passes { period_us: f64, phase: Option<f64> },
@@ -42,7 +41,7 @@ pub(super) struct Timeline {
 }
 
 /// A page was watched.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Watch {
     pub end_us: u64,
     pub watched_us: u64,
@@ -56,13 +55,13 @@ impl Watch {
     }
 }
 
-/// The watches near the page at a moment.
-pub(super) type ChoiceAt<'a> = &'a mut dyn FnMut(u64) -> Option<Choice>;
+/// How far apart accesses to the page are on average, at a moment.
+pub(super) type MeanAt<'a> = &'a dyn Fn(u64) -> Option<f64>;
 
 /// From the events of one page, in the order of time. `last_us`: the last event of all pages.
 pub(super) fn of_page(
     events: impl Iterator<Item = Event>,
-    choice_at: ChoiceAt<'_>,
+    mean_at: MeanAt<'_>,
     last_us: u64,
 ) -> Timeline {
     let mut timeline = Timeline::default();
@@ -70,30 +69,24 @@ pub(super) fn of_page(
     for event in events {
         match event.what {
             What::Gone => {
-                timeline.close(&life, Some(event.time_us), last_us, choice_at);
+                timeline.close(&life, Some(event.time_us), last_us, mean_at);
                 life.clear();
             }
             What::Appeared if !life.is_empty() => {
                 // It was gone in between, unseen.
-                timeline.close(&life, Some(event.time_us), last_us, choice_at);
+                timeline.close(&life, Some(event.time_us), last_us, mean_at);
                 life = vec![event];
             }
             _ => life.push(event),
         }
     }
-    timeline.close(&life, None, last_us, choice_at);
+    timeline.close(&life, None, last_us, mean_at);
     timeline
 }
 
 impl Timeline {
     /// Adds a life of the page.
-    fn close(
-        &mut self,
-        life: &[Event],
-        gone_us: Option<u64>,
-        last_us: u64,
-        choice_at: ChoiceAt<'_>,
-    ) {
+    fn close(&mut self, life: &[Event], gone_us: Option<u64>, last_us: u64, mean_at: MeanAt<'_>) {
         let Some(first) = life.first() else { return };
         // Not before it was given back last.
         let ended_us = self.lives.last().and_then(|life| life.1).unwrap_or(0);
@@ -104,7 +97,7 @@ impl Timeline {
             let end_us = event.time_us;
             if let Some(Watch { watched_us, is_touched, .. }) = watch(event) {
                 let start_us = end_us.saturating_sub(watched_us).max(at_us);
-                self.push_unwatched(at_us, start_us, choice_at);
+                self.push_unwatched(at_us, start_us, mean_at);
                 self.push(start_us, end_us, Kind::Watched { is_touched });
             } else if matches!(event.what, What::Accessed) {
                 self.push(at_us, end_us, Kind::Watched { is_touched: true });
@@ -114,18 +107,18 @@ impl Timeline {
         // A page that is watched when its process ends has an event that says so: behind the last
         // event nobody watches. Of one whose accesses are all known there is no other.
         if life.iter().all(|event| event.what != What::Accessed) {
-            self.push_unwatched(at_us, gone_us.unwrap_or(last_us), choice_at);
+            self.push_unwatched(at_us, gone_us.unwrap_or(last_us), mean_at);
         }
     }
 
-    fn push_unwatched(&mut self, from_us: u64, to_us: u64, choice_at: ChoiceAt<'_>) {
+    fn push_unwatched(&mut self, from_us: u64, to_us: u64, mean_at: MeanAt<'_>) {
         let length_us = to_us.saturating_sub(from_us);
         let parts = (length_us / PART_US).clamp(1, PARTS_MAX);
         let border = |nth| if nth == parts { to_us } else { from_us + length_us / parts * nth };
         for nth in 0..parts {
             let (from_us, to_us) = (border(nth), border(nth + 1));
-            if let Some(choice) = choice_at(from_us.midpoint(to_us)) {
-                self.push(from_us, to_us, Kind::Unwatched { choice });
+            if let Some(mean_us) = mean_at(from_us.midpoint(to_us)) {
+                self.push(from_us, to_us, Kind::Unwatched { mean_us });
             }
         }
     }
@@ -172,9 +165,16 @@ impl Interval {
         let time_us = (time as u64).max(after_us + 1);
         (time < self.to_us as f64 && time_us < self.to_us).then_some(time_us)
     }
+
+    /// The first access after `after_us`, where there is one in this interval.
+    pub(super) fn drawn(&self, seed: u64, after_us: u64, mean_us: f64) -> Option<u64> {
+        let after = after_us as f64;
+        let time_us = (after - (1.0 - part(seed)).ln() * mean_us).ceil().max(after + 1.0);
+        (time_us < self.to_us as f64).then_some(time_us as u64)
+    }
 }
 
 /// A number from 0 to 1, without 1, from bits.
-pub(super) fn part(bits: u64) -> f64 {
+fn part(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -1,0 +1,201 @@
+//! How often pages are accessed while nobody watches them.
+//!
+//! Only a few pages of a block are watched at a time, and each block rarely: what that costs the
+//! program is bounded. So how long it takes until a page is accessed, at a moment, is put together
+//! from what is known of all pages at that moment, of those nearby around it, and of the page itself
+//! in the whole run:
+//!
+//! ```text
+//! ln time = all(moment) + nearby(block, moment) - deviation * place(page) + chance
+//! ```
+//!
+//! - `all`: the mean over the watches of all pages that began around the moment. A program has
+//!   phases, some of them of milliseconds.
+//! - `nearby`: by how much watches of the block and of its neighbours differ from that, each with a
+//!   weight by its distance in time and in place. Of few watches it is drawn towards 0.
+//! - `place`: pages are not alike. Some are used a hundred times as often as others, in the same
+//!   block too, and that decides what a program misses: pages that are used rarely stay out, and the
+//!   others take turns in what memory there is. So each page has a place among its neighbours, in
+//!   standard deviations. It is drawn, from the normal distribution that is left when the page's own
+//!   watches are known.
+//! - `chance`: the logarithm of a time that is distributed exponentially is less than that of its
+//!   mean by Euler's constant, with a variance of pi^2 / 6. What watches vary by beyond that is the
+//!   square of the deviation.
+//!
+//! The means are those of logarithms. Times until a touch differ by orders of magnitude from one
+//! part of a run to the next, and an arithmetic mean has nothing but the longest.
+
+use super::timeline::Watch;
+use crate::{BLOCK_PAGES, PageNumber, hash};
+
+/// Watches of all pages, before a moment and behind it.
+const ALL_WATCHES: usize = 12;
+/// Of the pages nearby, those that begin so far away in time count half.
+const NEAR_US: f64 = 100_000.0;
+/// Neighbouring blocks that are asked on each side.
+const NEIGHBOURS: u64 = 8;
+/// And watches of each, before the moment and behind it.
+const WATCHES: usize = 2;
+/// That blocks do not differ counts as much as so many watches of the block itself.
+const ALIKE: f64 = 2.0;
+/// A watch that no touch has ended says that the time is longer, by as much in the mean.
+const CENSORED: f64 = 1.0;
+const EULER: f64 = 0.577_215_664_901_532_9;
+const VARIANCE: f64 = 1.644_934_066_848_226_4;
+/// Watches that are looked at for the deviation, at most.
+const LOOKED_AT_MAX: usize = 4096;
+/// No accesses follow each other faster, as far as anything here is concerned: a fault takes as
+/// long.
+const MEAN_US_MIN: f64 = 20.0;
+
+/// Watches of all blocks.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    /// In the order of blocks of the dense address space, and of their beginnings.
+    watches: Vec<(u64, Watch)>,
+    /// When watches began, in order, and the sum of their logarithms before each.
+    began_us: Vec<u64>,
+    sums: Vec<f64>,
+    /// How far apart pages are that are near each other, beyond chance: a variance.
+    differ: f64,
+}
+
+/// Where a page stands among its neighbours: above 0 where it is accessed more often.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Place(f64);
+
+impl Rates {
+    /// From all watches, in any order, each with a page of the dense address space.
+    pub(super) fn new(watches: impl Iterator<Item = (PageNumber, Watch)>) -> Rates {
+        let mut watches: Vec<(u64, Watch)> =
+            watches.map(|(page, watch)| (page / BLOCK_PAGES, watch)).collect();
+        watches.sort_by_key(|(_, watch)| watch.began_us());
+        let began_us = watches.iter().map(|(_, watch)| watch.began_us()).collect();
+        let mut sums = vec![0.0];
+        for (_, watch) in &watches {
+            sums.push(sums[sums.len() - 1] + logarithm(watch));
+        }
+        watches.sort_by_key(|(block, watch)| (*block, watch.began_us(), watch.end_us));
+        let mut rates = Rates { watches, began_us, sums, differ: 0.0 };
+        let step = rates.watches.len().div_ceil(LOOKED_AT_MAX).max(1);
+        let looked_at = rates.watches.iter().step_by(step);
+        let squares: Vec<f64> =
+            looked_at.map(|(block, watch)| rates.beyond(*block, watch).powi(2)).collect();
+        let variance = squares.iter().sum::<f64>() / f64::max(squares.len() as f64, 1.0);
+        rates.differ = (variance - VARIANCE).max(0.0);
+        rates
+    }
+
+    /// Where a page stands, from its own watches.
+    pub(super) fn place(&self, page: PageNumber, own: impl Iterator<Item = Watch>) -> Place {
+        // Of a normal distribution, 1 / variance, and the mean times that.
+        let (mut precision, mut sum) = (1.0, 0.0);
+        for watch in own {
+            precision += self.differ / VARIANCE;
+            sum -= self.differ.sqrt() * self.beyond(page / BLOCK_PAGES, &watch) / VARIANCE;
+        }
+        let mut bits = hash(page);
+        let mut part = || {
+            bits = hash(bits);
+            ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64
+        };
+        let normal = (-2.0 * part().ln()).sqrt() * (std::f64::consts::TAU * part()).cos();
+        Place(sum / precision + normal / precision.sqrt())
+    }
+
+    /// The mean time until an access to a page, at a moment. `None`: nobody has watched anything.
+    pub(super) fn mean_us(&self, page: PageNumber, place: Place, at_us: u64) -> Option<f64> {
+        let nearby = self.nearby(page / BLOCK_PAGES, at_us, None);
+        let ln = self.all(at_us)? + nearby + EULER - place.0 * self.differ.sqrt();
+        Some(ln.exp().max(MEAN_US_MIN))
+    }
+
+    /// By how much a watch differs from what the others say.
+    fn beyond(&self, block: u64, watch: &Watch) -> f64 {
+        let began_us = watch.began_us();
+        let all = self.all(began_us).unwrap_or_default();
+        logarithm(watch) - all - self.nearby(block, began_us, Some(watch))
+    }
+
+    /// The mean of all watches around a moment.
+    fn all(&self, at_us: u64) -> Option<f64> {
+        let at = self.began_us.partition_point(|&began_us| began_us < at_us);
+        let from = at.saturating_sub(ALL_WATCHES);
+        let to = (at + ALL_WATCHES).min(self.began_us.len());
+        (from < to).then(|| (self.sums[to] - self.sums[from]) / (to - from) as f64)
+    }
+
+    /// By how much watches nearby differ from that in the mean, but for one.
+    fn nearby(&self, own: u64, at_us: u64, but: Option<&Watch>) -> f64 {
+        let (mut weights, mut sum) = (ALIKE, 0.0);
+        for block in own.saturating_sub(NEIGHBOURS)..=own + NEIGHBOURS {
+            let distance = own.abs_diff(block) as f64;
+            for watch in self.of_block(block, at_us) {
+                if block == own && but == Some(watch) {
+                    continue;
+                }
+                let began_us = watch.began_us();
+                let apart = began_us.abs_diff(at_us) as f64 / NEAR_US;
+                let weight = 1.0 / (1.0 + apart * apart) / (1.0 + distance);
+                weights += weight;
+                sum += weight * (logarithm(watch) - self.all(began_us).unwrap_or_default());
+            }
+        }
+        sum / weights
+    }
+
+    /// A block's watches around a moment.
+    fn of_block(&self, block: u64, at_us: u64) -> impl Iterator<Item = &Watch> {
+        let first = self.watches.partition_point(|(other, _)| *other < block);
+        let of_block = &self.watches[first..];
+        let count = of_block.partition_point(|(other, _)| *other == block);
+        let at = of_block[..count].partition_point(|(_, watch)| watch.began_us() <= at_us);
+        let near = at.saturating_sub(WATCHES)..(at + WATCHES).min(count);
+        of_block[near].iter().map(|(_, watch)| watch)
+    }
+}
+
+fn logarithm(watch: &Watch) -> f64 {
+    (watch.watched_us.max(1) as f64).ln() + if watch.is_touched { 0.0 } else { CENSORED }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(end_us: u64, watched_us: u64) -> Watch {
+        Watch { end_us, watched_us, is_touched: true }
+    }
+
+    /// Times until an access that are distributed exponentially.
+    fn drawn(nth: u64, mean_us: f64) -> u64 {
+        let part = (crate::hash(nth) >> 11) as f64 / (1u64 << 53) as f64;
+        (-(1.0 - part).ln() * mean_us) as u64 + 1
+    }
+
+    #[test]
+    fn many_watches_give_their_mean() {
+        let watches =
+            (0..4000).map(|nth| (nth % 80 * BLOCK_PAGES, watch(nth * 1000, drawn(nth, 7000.0))));
+        let rates = Rates::new(watches);
+        let means = (0..100u64).map(|nth| rates.mean_us(nth * 6, nth * 37_000 + 100_000).unwrap());
+        let mean = means.sum::<f64>() / 100.0;
+        assert!((mean / 7000.0 - 1.0).abs() < 0.15, "{mean}");
+    }
+
+    #[test]
+    fn what_neighbours_do_now_counts_more_than_what_the_page_did_long_ago() {
+        // All pages were idle for 300 ms in the first second; the neighbours are used each 5 ms in
+        // the third.
+        let watches = (0..16u64).flat_map(|block| {
+            let later = watch(3_000_000 + block, 5000);
+            let first = [(block * BLOCK_PAGES, watch(1_000_000, 300_000))];
+            first.into_iter().chain((block != 8).then_some((block * BLOCK_PAGES, later)))
+        });
+        let rates = Rates::new(watches);
+        let page = 8 * BLOCK_PAGES + 3;
+        let (early, late) = (rates.mean_us(page, 1_000_000), rates.mean_us(page, 3_000_000));
+        assert!(early.unwrap() > 300_000.0 && late.unwrap() < 30_000.0, "{early:?} {late:?}");
+        assert_eq!(rates.mean_us(1000 * BLOCK_PAGES, 1_000_000), None);
+    }
+}
