@@ -21,8 +21,11 @@ use crate::page::{self, PageNumber};
 use crate::session::{OFFERED_MAX, OfferedPages, Watched};
 use crate::take::{sweep, watch};
 
-/// Between two looks at the sample.
-pub(super) const LOOK_NS: u64 = 50_000_000;
+/// Between two looks at a part of the sample, and so many of these are the whole. A program that has
+/// lost many pages at once waits for one after the other, and what it does meanwhile takes longer
+/// than it would.
+pub(super) const LOOK_NS: u64 = 10_000_000;
+const PARTS: usize = 5;
 /// Between two looks for what the program has that is new, at least; and so many times as long as
 /// such a look takes.
 const SEARCH_NS: u64 = 200_000_000;
@@ -55,7 +58,7 @@ pub(super) struct Watching {
     /// Of the program, at the last search.
     mapped_bytes: u64,
     anonymous_bytes: u64,
-    /// Where the budget was used up at the last look.
+    /// The block that is looked at next.
     next: usize,
     unfilled: Unfilled,
 }
@@ -190,21 +193,17 @@ impl Monitor {
         self.watching.search_took_ns = time::thread_cpu_ns() - worked_ns;
     }
 
-    /// Tells what has come and gone, and takes pages that are to be watched, as far as the budget
-    /// goes.
+    /// Tells what has come and gone in a part of the sample, and takes pages that are to be watched,
+    /// as far as the budget goes.
     fn look_at_blocks(&mut self, active: &'static Active, budget: &mut Budget) {
         let agent = self.agent;
         let count = agent.lock_core().watch.count();
-        let first = self.watching.next % count.max(1);
-        let mut next = None;
-        for nth in (first..count).chain(0..first) {
+        for _ in 0..count.div_ceil(PARTS) {
+            let nth = self.watching.next % count;
             let core = &mut *agent.lock_core();
-            let looked = look_at_block(&mut Context { agent, active, core }, nth, budget);
-            if looked == Looked::Spent && next.is_none() {
-                next = Some(nth);
-            }
+            look_at_block(&mut Context { agent, active, core }, nth, budget);
+            self.watching.next = nth + 1;
         }
-        self.watching.next = next.unwrap_or(0);
     }
 
     /// Puts back the pages that have been watched the longest, where staging is full: they are
@@ -272,25 +271,14 @@ fn add_block(agent: &'static Agent, active: &'static Active, mapping: &Range<usi
     }
 }
 
-/// Whether there was something left to spend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looked {
-    All,
-    Spent,
-}
-
-fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) -> Looked {
+fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) {
     let Context { agent, active, .. } = *context;
-    let Some(block) = context.core.watch.block(nth).map(|block| *block) else {
-        return Looked::All;
-    };
+    let Some(block) = context.core.watch.block(nth).map(|block| *block) else { return };
     let first = block.number * BLOCK_PAGES;
     let start = page::address_of(first);
     let mut runs = [PageRegion::default(); BLOCK_PAGES as usize];
     let look = start..start + BLOCK_BYTES;
-    let Ok(found) = active.kernel.present(look, usize::MAX, &mut runs, Pages::All) else {
-        return Looked::All;
-    };
+    let Ok(found) = active.kernel.present(look, usize::MAX, &mut runs, Pages::All) else { return };
     let shares = agent.sharing.is_shared();
     let is_here = |core: &Core, page: PageNumber| {
         let address = page::address_of(page);
@@ -307,10 +295,9 @@ fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) -> 
         note_look(context, nth, page, is_here, now);
         here |= u8::from(is_here) << nth_page;
     }
-    let Some(block) = context.core.watch.block(nth) else { return Looked::All };
+    let Some(block) = context.core.watch.block(nth) else { return };
     let put_back = block.watched() & here;
-    let is_spent = budget.left_ns(now) == 0;
-    let mut due = if is_spent { 0 } else { block.due(here, now) };
+    let mut due = if budget.left_ns(now) == 0 { 0 } else { block.due(here, now) };
     while due != 0 {
         let at = due.trailing_zeros();
         let pages = (due >> at).trailing_ones();
@@ -319,7 +306,6 @@ fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) -> 
     }
     settle(context, first, put_back, now);
     offer(context, nth, here, now);
-    if is_spent { Looked::Spent } else { Looked::All }
 }
 
 /// What a look has found of a page.

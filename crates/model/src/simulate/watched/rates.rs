@@ -29,7 +29,7 @@ use super::timeline::Watch;
 use crate::{BLOCK_PAGES, PageNumber, hash};
 
 /// Watches of all pages, before a moment and behind it.
-const ALL_WATCHES: usize = 12;
+const ALL_WATCHES: usize = 6;
 /// Of the pages nearby, those that begin so far away in time count half.
 const NEAR_US: f64 = 100_000.0;
 /// Neighbouring blocks that are asked on each side.
