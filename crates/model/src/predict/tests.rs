@@ -27,7 +27,10 @@ fn watched(pages: u64, hot: u64, seconds: u64) -> Activity {
             nth += 1;
             let part = (hash(page << 20 | nth) >> 11) as f64 / (1u64 << 53) as f64;
             let time = from + (-(1.0 - part).ln() * mean) as u64 + 1;
-            if time > seconds * 1_000_000 {
+            let end = seconds * 1_000_000;
+            if time > end {
+                let watched_us = end.saturating_sub(from);
+                events.push(event(end, What::Untouched { watched_us }));
                 break;
             }
             events.push(event(time, What::Touched { watched_us: time - from }));

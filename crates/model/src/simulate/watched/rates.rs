@@ -12,7 +12,8 @@
 //! - `all`: the mean over the watches of all pages that began around the moment. A program has
 //!   phases, some of them of milliseconds.
 //! - `nearby`: by how much watches of the block and of its neighbours differ from that, each with a
-//!   weight by its distance in time and in place. Of few watches it is drawn towards 0.
+//!   weight by its distance in time and in place. Of few watches it is drawn towards 0, the more the
+//!   less watches vary beyond chance.
 //! - `place`: pages are not alike. Some are used a hundred times as often as others, in the same
 //!   block too, and that decides what a program misses: pages that are used rarely stay out, and the
 //!   others take turns in what memory there is. So each page has a place among its neighbours, in
@@ -36,8 +37,9 @@ const NEAR_US: f64 = 100_000.0;
 const NEIGHBOURS: u64 = 8;
 /// And watches of each, before the moment and behind it.
 const WATCHES: usize = 2;
-/// That blocks do not differ counts as much as so many watches of the block itself.
-const ALIKE: f64 = 2.0;
+/// That blocks do not differ counts as much as so many watches of the block itself, at least and at
+/// most.
+const ALIKE: std::ops::RangeInclusive<f64> = 0.05..=100.0;
 /// A watch that no touch has ended says that the time is longer, by as much in the mean.
 const CENSORED: f64 = 1.0;
 const EULER: f64 = 0.577_215_664_901_532_9;
@@ -56,8 +58,18 @@ pub(super) struct Rates {
     /// When watches began, in order, and the sum of their logarithms before each.
     began_us: Vec<u64>,
     sums: Vec<f64>,
+    /// That blocks do not differ counts as much as so many watches: the more watches vary, the less.
+    alike: f64,
     /// How far apart pages are that are near each other, beyond chance: a variance.
     differ: f64,
+}
+
+/// By how much watches nearby differ from all in the mean.
+#[derive(Clone, Copy, Debug)]
+struct Nearby {
+    differ: f64,
+    /// The variance of that mean, as a part of the variance of a watch.
+    noise: f64,
 }
 
 /// Where a page stands among its neighbours: above 0 where it is accessed more often.
@@ -76,13 +88,20 @@ impl Rates {
             sums.push(sums[sums.len() - 1] + logarithm(watch));
         }
         watches.sort_by_key(|(block, watch)| (*block, watch.began_us(), watch.end_us));
-        let mut rates = Rates { watches, began_us, sums, differ: 0.0 };
+        let mut rates = Rates { watches, began_us, sums, alike: 1.0, differ: 0.0 };
         let step = rates.watches.len().div_ceil(LOOKED_AT_MAX).max(1);
-        let looked_at = rates.watches.iter().step_by(step);
-        let squares: Vec<f64> =
-            looked_at.map(|(block, watch)| rates.beyond(*block, watch).powi(2)).collect();
-        let variance = squares.iter().sum::<f64>() / f64::max(squares.len() as f64, 1.0);
-        rates.differ = (variance - VARIANCE).max(0.0);
+        // Of each watch, by how much it differs from something.
+        let beyond_chance = |rates: &Rates, differs: &dyn Fn(&(u64, Watch)) -> f64| {
+            let looked_at = rates.watches.iter().step_by(step);
+            let squares: Vec<f64> = looked_at.map(|watch| differs(watch).powi(2)).collect();
+            squares.iter().sum::<f64>() / f64::max(squares.len() as f64, 1.0) - VARIANCE
+        };
+        let of_all = beyond_chance(&rates, &|(_, watch)| {
+            logarithm(watch) - rates.all(watch.began_us()).unwrap_or_default()
+        });
+        rates.alike = (VARIANCE / of_all.max(0.0)).clamp(*ALIKE.start(), *ALIKE.end());
+        let nearby = beyond_chance(&rates, &|(block, watch)| rates.beyond(*block, watch));
+        rates.differ = nearby.max(0.0);
         rates
     }
 
@@ -106,7 +125,11 @@ impl Rates {
     /// The mean time until an access to a page, at a moment. `None`: nobody has watched anything.
     pub(super) fn mean_us(&self, page: PageNumber, place: Place, at_us: u64) -> Option<f64> {
         let nearby = self.nearby(page / BLOCK_PAGES, at_us, None);
-        let ln = self.all(at_us)? + nearby + EULER - place.0 * self.differ.sqrt();
+        // The inverse of the mean is how often pages are accessed: of few watches it would be too
+        // great on average.
+        let few = VARIANCE / 2.0 * (nearby.noise + 0.5 / ALL_WATCHES as f64);
+        let more_often = place.0 * self.differ.sqrt();
+        let ln = self.all(at_us)? + nearby.differ + EULER + few - more_often;
         Some(ln.exp().max(MEAN_US_MIN))
     }
 
@@ -114,7 +137,7 @@ impl Rates {
     fn beyond(&self, block: u64, watch: &Watch) -> f64 {
         let began_us = watch.began_us();
         let all = self.all(began_us).unwrap_or_default();
-        logarithm(watch) - all - self.nearby(block, began_us, Some(watch))
+        logarithm(watch) - all - self.nearby(block, began_us, Some(watch)).differ
     }
 
     /// The mean of all watches around a moment.
@@ -126,8 +149,8 @@ impl Rates {
     }
 
     /// By how much watches nearby differ from that in the mean, but for one.
-    fn nearby(&self, own: u64, at_us: u64, but: Option<&Watch>) -> f64 {
-        let (mut weights, mut sum) = (ALIKE, 0.0);
+    fn nearby(&self, own: u64, at_us: u64, but: Option<&Watch>) -> Nearby {
+        let (mut weights, mut squares, mut sum) = (self.alike, 0.0, 0.0);
         for block in own.saturating_sub(NEIGHBOURS)..=own + NEIGHBOURS {
             let distance = own.abs_diff(block) as f64;
             for watch in self.of_block(block, at_us) {
@@ -137,11 +160,13 @@ impl Rates {
                 let began_us = watch.began_us();
                 let apart = began_us.abs_diff(at_us) as f64 / NEAR_US;
                 let weight = 1.0 / (1.0 + apart * apart) / (1.0 + distance);
+                let all = self.all(began_us).unwrap_or_default();
                 weights += weight;
-                sum += weight * (logarithm(watch) - self.all(began_us).unwrap_or_default());
+                squares += weight * weight;
+                sum += weight * (logarithm(watch) - all);
             }
         }
-        sum / weights
+        Nearby { differ: sum / weights, noise: squares / (weights * weights) }
     }
 
     /// A block's watches around a moment.
@@ -178,8 +203,9 @@ mod tests {
         let watches =
             (0..4000).map(|nth| (nth % 80 * BLOCK_PAGES, watch(nth * 1000, drawn(nth, 7000.0))));
         let rates = Rates::new(watches);
-        let means = (0..100u64).map(|nth| rates.mean_us(nth * 6, nth * 37_000 + 100_000).unwrap());
-        let mean = means.sum::<f64>() / 100.0;
+        assert!(rates.differ < 0.3, "{}", rates.differ);
+        let mean = |nth: u64| rates.mean_us(nth * 6, Place(0.0), nth * 37_000 + 100_000).unwrap();
+        let mean = (0..100).map(mean).sum::<f64>() / 100.0;
         assert!((mean / 7000.0 - 1.0).abs() < 0.15, "{mean}");
     }
 
@@ -193,9 +219,57 @@ mod tests {
             first.into_iter().chain((block != 8).then_some((block * BLOCK_PAGES, later)))
         });
         let rates = Rates::new(watches);
-        let page = 8 * BLOCK_PAGES + 3;
-        let (early, late) = (rates.mean_us(page, 1_000_000), rates.mean_us(page, 3_000_000));
-        assert!(early.unwrap() > 300_000.0 && late.unwrap() < 30_000.0, "{early:?} {late:?}");
-        assert_eq!(rates.mean_us(1000 * BLOCK_PAGES, 1_000_000), None);
+        let mean = |at_us| rates.mean_us(8 * BLOCK_PAGES + 3, Place(0.0), at_us).unwrap();
+        let (early, late) = (mean(700_000), mean(3_000_000));
+        assert!(early > 300_000.0 && late < 30_000.0, "{early:?} {late:?}");
+        assert_eq!(Rates::new([].into_iter()).mean_us(3, Place(0.0), 1_000_000), None);
+    }
+
+    #[test]
+    fn phases_are_told_apart() {
+        // Each page is accessed within 2 ms or 400 ms, in turns of a fifth of a second.
+        let watches = (0..2000u64).map(|nth| {
+            let began_us = nth * 1000;
+            let is_busy = began_us / 200_000 % 2 == 0;
+            let watched_us = drawn(nth, if is_busy { 2000.0 } else { 400_000.0 });
+            (nth * 7 % 640, watch(began_us + watched_us, watched_us))
+        });
+        let rates = Rates::new(watches);
+        for turn in 0..10u64 {
+            let mean = rates.mean_us(turn * 50, Place(0.0), turn * 200_000 + 100_000).unwrap();
+            let expected = if turn % 2 == 0 { 2000.0 } else { 400_000.0 };
+            assert!((0.3..3.0).contains(&(mean / expected)), "{turn}: {mean}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_its_place_among_neighbours_that_are_not_like_it() {
+        // In each block one page in two is used a hundred times as often as the other.
+        let watches: Vec<(PageNumber, Watch)> = (0..8000u64)
+            .map(|nth| {
+                let page = nth * 7 % 320;
+                let mean_us = if page % 2 == 0 { 1000.0 } else { 100_000.0 };
+                let watched_us = drawn(nth, mean_us);
+                (page, watch(nth * 500 + watched_us, watched_us))
+            })
+            .collect();
+        let rates = Rates::new(watches.iter().copied());
+        // The variance of two values that are ln 100 apart.
+        let expected = (100f64.ln() / 2.0).powi(2);
+        assert!((0.7..1.4).contains(&(rates.differ / expected)), "{}", rates.differ);
+        let place = |page: PageNumber| {
+            let own = watches.iter().filter(|(other, _)| *other == page);
+            rates.place(page, own.map(|(_, watch)| *watch)).0
+        };
+        for page in 0..100 {
+            let place = place(page);
+            assert_eq!(place > 0.0, page % 2 == 0, "{page}: {place}");
+            let mean = rates.mean_us(page, Place(place), 2_000_000).unwrap();
+            let expected = if page % 2 == 0 { 1000.0 } else { 100_000.0 };
+            assert!((0.15..7.0).contains(&(mean / expected)), "{page}: {mean}");
+        }
+        // Of pages that nobody has watched as many stand above as below.
+        let above = (1000..1400).filter(|&page| place(page) > 0.0).count();
+        assert!((160..240).contains(&above), "{above}");
     }
 }
