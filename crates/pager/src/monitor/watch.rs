@@ -21,10 +21,10 @@ use crate::page::{self, PageNumber};
 use crate::session::{OFFERED_MAX, OfferedPages, Watched};
 use crate::take::{sweep, watch};
 
-/// Between two looks at a part of the sample, and so many of these are the whole. A program that has
-/// lost many pages at once waits for one after the other, and what it does meanwhile takes longer
-/// than it would.
+/// Between two looks, each at a part of the sample.
 pub(super) const LOOK_NS: u64 = 10_000_000;
+/// Parts of the sample. A program that loses many pages at once waits for one after the other, and
+/// what it does meanwhile takes longer than it would.
 const PARTS: usize = 5;
 /// Between two looks for what the program has that is new, at least; and so many times as long as
 /// such a look takes.
@@ -193,8 +193,8 @@ impl Monitor {
         self.watching.search_took_ns = time::thread_cpu_ns() - worked_ns;
     }
 
-    /// Tells what has come and gone in a part of the sample, and takes pages that are to be watched,
-    /// as far as the budget goes.
+    /// Tells what has come and gone in a part of the sample. Takes pages that are to be watched, as
+    /// far as the budget goes.
     fn look_at_blocks(&mut self, active: &'static Active, budget: &mut Budget) {
         let agent = self.agent;
         let count = agent.lock_core().watch.count();

@@ -1,9 +1,9 @@
 //! How often pages are accessed while nobody watches them.
 //!
 //! Only a few pages of a block are watched at a time, and each block rarely: what that costs the
-//! program is bounded. So how long it takes until a page is accessed, at a moment, is put together
-//! from what is known of all pages at that moment, of those nearby around it, and of the page itself
-//! in the whole run:
+//! program is bounded. So the time until a page is accessed, at a moment, is put together from what
+//! is known of all pages at that moment, of those nearby around it, and of the page itself in the
+//! whole run:
 //!
 //! ```text
 //! ln time = all(moment) + nearby(block, moment) - deviation * place(page) + chance
@@ -12,13 +12,13 @@
 //! - `all`: the mean over the watches of all pages that began around the moment. A program has
 //!   phases, some of them of milliseconds.
 //! - `nearby`: by how much watches of the block and of its neighbours differ from that, each with a
-//!   weight by its distance in time and in place. Of few watches it is drawn towards 0, the more the
-//!   less watches vary beyond chance.
+//!   weight by its distance in time and in place. Of few watches it is drawn towards 0, the more
+//!   the less watches vary beyond chance.
 //! - `place`: pages are not alike. Some are used a hundred times as often as others, in the same
-//!   block too, and that decides what a program misses: pages that are used rarely stay out, and the
-//!   others take turns in what memory there is. So each page has a place among its neighbours, in
-//!   standard deviations. It is drawn, from the normal distribution that is left when the page's own
-//!   watches are known.
+//!   block too, and that decides what a program misses: pages that are used rarely stay out, and
+//!   the others take turns in what memory there is. So each page has a place among its neighbours,
+//!   in standard deviations. It is drawn, from the normal distribution that is left when the page's
+//!   own watches are known.
 //! - `chance`: the logarithm of a time that is distributed exponentially is less than that of its
 //!   mean by Euler's constant, with a variance of pi^2 / 6. What watches vary by beyond that is the
 //!   square of the deviation.
@@ -58,7 +58,7 @@ pub(super) struct Rates {
     /// When watches began, in order, and the sum of their logarithms before each.
     began_us: Vec<u64>,
     sums: Vec<f64>,
-    /// That blocks do not differ counts as much as so many watches: the more watches vary, the less.
+    /// That blocks do not differ counts as much as so many watches: the more these vary, the less.
     alike: f64,
     /// How far apart pages are that are near each other, beyond chance: a variance.
     differ: f64,

@@ -145,23 +145,22 @@ fn pages_of_a_process_end_with_it() {
     assert_eq!(activity.next_access(other | 1, 5), None);
 }
 
-/// A loop over pages as the agent watches it: a look each 50 ms, a delay of 50 ms and more.
+/// A loop over pages as the agent watches it: a look each 50 ms, and 50 ms from a touch to the next
+/// watch.
 fn watched_loop(pages: u64, period_us: u64, passes: u64) -> Vec<Event> {
     const LOOK_US: u64 = 50_000;
+    const REST_US: u64 = 50_000;
     let mut events = Vec::new();
     for page in 0..pages {
         let first = page * period_us / pages;
         events.push(event(first, page, What::Appeared));
-        let mut delay = LOOK_US;
-        let mut from = (first + delay + page % 7 * 9000).next_multiple_of(LOOK_US);
+        let mut from = (first + REST_US + page % 7 * 9000).next_multiple_of(LOOK_US);
         for time in (1..passes).map(|pass| first + pass * period_us) {
             if time < from {
                 continue;
             }
-            let watched = time - from;
-            events.push(touched(time, page, watched));
-            delay = if watched < delay / 4 { 2 * delay } else { delay };
-            from = (time + delay).next_multiple_of(LOOK_US);
+            events.push(touched(time, page, time - from));
+            from = (time + REST_US).next_multiple_of(LOOK_US);
         }
     }
     events
