@@ -310,4 +310,20 @@ mod tests {
         assert_eq!(block.due(0b1011_0011, 5 * REST_NS), 0b1001_0000);
         assert_eq!(block.due(0b0000_0011, 7 * REST_NS), 0b11);
     }
+
+    #[test]
+    fn a_block_that_is_accessed_at_once_is_watched_as_often_as_others() {
+        let mut watch = watch();
+        watch.begin(3);
+        watch.insert(2, 0);
+        let page = 2 * BLOCK_PAGES;
+        let mut now_ns = watch.block(0).unwrap().due_ns;
+        for _ in 0..20 {
+            assert_eq!(watch.block(0).unwrap().due(0b11, now_ns), 0b11);
+            watch.note_taken(page, || now_ns);
+            watch.note_touched(page, || now_ns + 1000).unwrap();
+            now_ns += 1000 + REST_NS;
+            assert_eq!(watch.block(0).unwrap().due_ns, now_ns);
+        }
+    }
 }
