@@ -230,6 +230,54 @@ h.pwrite(b'x' * 10000, 5000)";
     }
 }
 
+/// A client that has written and not flushed, and does not read the reply to its last request.
+const DEAF: &str = "
+import nbd, sys
+h = nbd.NBD()
+# Zeros would be holes.
+h.set_request_structured_replies(False)
+h.connect_uri(sys.argv[1])
+h.pwrite(b'x' * 8192, 4096)
+h.aio_pread(nbd.Buffer(16 << 20), 0)
+print('asked', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_says_what_is_lost() {
+    if !has_python() {
+        return;
+    }
+    let (folder, file) = folder_with(16 << 20);
+    let said = folder.path().join("said");
+    let socket = file.with_extension("sock");
+    let mut command = backing(&file, &["--socket", socket.to_str().unwrap()]);
+    command.stdout(Stdio::piped()).stderr(fs::File::create(&said).unwrap());
+    let mut child = command.spawn().unwrap();
+    let mut uri = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut uri).unwrap();
+    let mut server = Server { child, uri: uri.trim_end().to_owned() };
+    let mut client = Command::new("/usr/bin/python3")
+        .args(["-c", DEAF, &server.uri])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut asked = String::new();
+    BufReader::new(client.stdout.take().unwrap()).read_line(&mut asked).unwrap();
+    assert_eq!(asked, "asked\n");
+    // The first lets the request end, which takes five seconds; more that come with it do nothing.
+    wait_until("a second signal ends it", || {
+        signal(server.child.id(), "-TERM");
+        server.child.try_wait().unwrap().is_some()
+    });
+    let said = fs::read_to_string(said).unwrap();
+    assert_eq!(server.child.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("second signal; 8192 bytes that had been written were lost"), "{said}");
+    drop(client.stdin.take());
+    client.wait().unwrap();
+}
+
 fn fails(command: &mut Command) -> String {
     let Output { status, stderr, .. } = command.output().unwrap();
     assert_eq!(status.code(), Some(125), "{command:?}");

@@ -28,6 +28,7 @@ mod statistics;
 mod tests;
 mod write_back;
 
+use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,11 +39,11 @@ use super::keeper::{Keeper, PATIENCE};
 use super::runs::Runs;
 use super::workspace::{Workspace, Workspaces};
 use super::{DiskConfig, GROUP, Inner, PAGE, Part, ZEROS, parts};
+use crate::kernel::Backing;
 use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 use cleaner::Cleaner;
 pub use config::{BackingConfig, BackingError, Lost, Paths, Tell};
 use marks::{Hinted, Marks};
-pub use place::open_backing_bytes;
 use place::{Chunk, FilePlace, Place};
 pub use statistics::BackingStatistics;
 use statistics::Counters;
@@ -132,6 +133,16 @@ impl BackedDisk {
         let cleaner = Cleaner::new(&shared, config, list)?;
         let keeper = Keeper::start(&inner, disk.recompress_after, Some(Box::new(cleaner)))?;
         Ok(BackedDisk { shared, _keeper: keeper })
+    }
+
+    /// What its data lies in.
+    ///
+    /// # Errors
+    /// What the system says of the file.
+    pub fn backing(&self) -> io::Result<Backing> {
+        let Shared { place, size_bytes, write_through, is_read_only, .. } = &*self.shared;
+        let file = place.file().ok_or(io::ErrorKind::Unsupported)?;
+        Backing::of(file, *size_bytes, *write_through, *is_read_only)
     }
 }
 

@@ -38,15 +38,17 @@ impl Shared {
         let loaded = self.inner.store.load_marked(block, |loaded, mark| match loaded {
             Loaded::SameFilled(word) => {
                 fill_with(page, word);
-                (mark, None)
+                Ok((mark, None))
             }
             Loaded::Object { encoding, bytes } => {
                 found[..bytes.len()].copy_from_slice(bytes);
-                (mark, Some((encoding, bytes.len())))
+                Ok((mark, Some((encoding, bytes.len()))))
             }
-            Loaded::Spilled(_) => (mark, Some((0, 0))),
+            Loaded::Spilled(_) => {
+                Err(failed(format_args!("page {block} is in a spill file, and there is none")))
+            }
         });
-        match loaded.map_err(failed)? {
+        match loaded.map_err(failed)?.transpose()? {
             None => Ok(None),
             Some((mark, None)) => Ok(Some(mark)),
             Some((mark, Some((encoding, len)))) => {
