@@ -176,6 +176,9 @@ fn open_device(arguments: &Arguments, size_bytes: Option<u64>) -> anyhow::Result
 /// When there can be no such device, or nobody could connect to it.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     let size_bytes = arguments.size.map(device_bytes).transpose()?;
+    if arguments.swap.is_some() {
+        block_backing::check_for_swap(&arguments.backing)?;
+    }
     // It may go to another folder.
     let stats = arguments.stats.as_ref().map(std::path::absolute).transpose()?;
     if let Some(file) = &stats {

@@ -85,6 +85,21 @@ impl BackingArguments {
     }
 }
 
+/// Refuses swap that goes to a disk by this process.
+///
+/// # Errors
+/// When there is a backing.
+pub(crate) fn check_for_swap(arguments: &BackingArguments) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.backing {
+        bail!(
+            "--swap cannot have --backing {}: where memory is short, a write to it would wait for \
+             memory that waits for that write; leave --backing out, and the data stays in RAM",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Refuses what the kernel cannot have as a device.
 ///
 /// # Errors
