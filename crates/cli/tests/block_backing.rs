@@ -230,6 +230,29 @@ h.pwrite(b'x' * 10000, 5000)";
     }
 }
 
+#[test]
+fn what_a_client_asks_to_cache_is_not_read_from_the_file_again() {
+    if !has_python() {
+        return;
+    }
+    let (_folder, file) = folder_with(2 << 20);
+    fs::write(&file, image(2 << 20)).unwrap();
+    let server = Server::start(&file, &[]);
+    let script = "
+import nbd, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+assert h.can_cache()
+h.cache(1 << 20, 4096)
+h.pread(1 << 20, 4096)";
+    succeeds(Command::new("/usr/bin/python3").args(["-c", script, &server.uri]));
+    server.end();
+    let told = statistics(&file);
+    let device = |name: &str| told["device"][name].as_u64().unwrap();
+    assert!(device("prefetched_pages") >= 200, "{told}");
+    assert_eq!((device("hits_of_reads"), device("misses")), (256, 0), "{told}");
+}
+
 /// A client that has written and not flushed, and does not read the reply to its last request.
 const DEAF: &str = "
 import nbd, sys

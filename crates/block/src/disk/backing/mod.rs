@@ -11,7 +11,7 @@
 //! | `config`, `statistics` | what is asked for; what has happened |
 //! | `place` | the file or block device |
 //! | `marks` | what is known of a page: whether it is dirty, how old it is |
-//! | `pages` | how pages are read and changed |
+//! | `pages`, `prefetch` | how pages are read and changed; how they come before they are read |
 //! | `write_back` | how pages get into the backing |
 //! | `cleaner` | which pages are written back and leave when the memory runs short |
 //!
@@ -23,6 +23,7 @@ mod config;
 mod marks;
 mod pages;
 mod place;
+mod prefetch;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -410,6 +411,11 @@ impl BlockDevice for BackedDisk {
     /// Writes all to the backing that is not there, and has it durable.
     fn flush(&self) -> Result<(), DeviceError> {
         if self.shared.is_read_only { Ok(()) } else { self.shared.flush() }
+    }
+
+    /// Brings pages of the range into the cache, no more than fill a quarter of its pool.
+    fn prefetch(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.shared.prefetch(offset, bytes)
     }
 
     fn extents(
