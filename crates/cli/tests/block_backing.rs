@@ -296,7 +296,7 @@ fn a_second_signal_ends_it_at_once_and_says_what_is_lost() {
     });
     let said = fs::read_to_string(said).unwrap();
     assert_eq!(server.child.wait().unwrap().code(), Some(1), "{said}");
-    assert!(said.contains("second signal; 8192 bytes that had been written were lost"), "{said}");
+    assert!(said.contains("second signal: 8192 bytes that had been written are lost"), "{said}");
     drop(client.stdin.take());
     client.wait().unwrap();
 }

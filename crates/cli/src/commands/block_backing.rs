@@ -123,10 +123,7 @@ pub(crate) fn write_out(disk: &BackedDisk, status: i32) -> i32 {
     let written = disk.write_out(|left| {
         if said.elapsed() >= PROGRESS_INTERVAL && left > 0 {
             said = Instant::now();
-            say(format_args!(
-                "writing back: {} MiB are left; a second signal ends this, and they are lost",
-                left.div_ceil(1 << 20)
-            ));
+            say(format_args!("writing back: {} MiB are left", left.div_ceil(1 << 20)));
         }
     });
     match written {

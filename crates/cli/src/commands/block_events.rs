@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,9 @@ enum Event {
 /// What the main thread waits for, and the program while it runs.
 pub(crate) struct Waiting {
     events: mpsc::Receiver<Event>,
+    /// While it runs.
     program: Option<Pid>,
+    had_program: bool,
     ending: Arc<Ending>,
 }
 
@@ -51,7 +53,7 @@ impl Waiting {
         if let Some(mut child) = program {
             thread::spawn(move || send.send(Event::ProgramEnded(child.wait())));
         }
-        Waiting { events, program: pid, ending }
+        Waiting { events, program: pid, had_program: pid.is_some(), ending }
     }
 
     /// Waits until the program ends, or without one for a signal to end. Returns the exit status.
@@ -80,7 +82,7 @@ impl Waiting {
     /// From now on the process does nothing but end, and a second signal ends it at once. Not
     /// before swap is off: swapoff(2) could not be left while nobody answers it.
     pub(crate) fn begin_to_end(&self) {
-        self.ending.asked().is_ending = true;
+        self.ending.asked().begin_to_end(self.had_program);
     }
 }
 
@@ -91,15 +93,8 @@ struct Ending {
     backed: Option<Arc<BackedDisk>>,
 }
 
-#[derive(Default)]
-struct Asked {
-    is_ending: bool,
-    /// When the first signal asked for the end.
-    first: Option<Instant>,
-}
-
 impl Ending {
-    fn asked(&self) -> std::sync::MutexGuard<'_, Asked> {
+    fn asked(&self) -> MutexGuard<'_, Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,22 +103,57 @@ impl Ending {
         if signal != SIGINT && signal != SIGTERM {
             return;
         }
-        let mut asked = self.asked();
-        let first = *asked.first.get_or_insert_with(Instant::now);
-        let is_forced = asked.is_ending && first.elapsed() >= SECOND_SIGNAL_AFTER;
-        drop(asked);
-        if is_forced {
-            let lost = self.backed.as_ref().map_or(0, |disk| disk.dirty_bytes());
-            say(format_args!("ended at once by a second signal; {}", what_is_lost(lost)));
-            std::process::exit(if lost > 0 { EXIT_LOST } else { 128 + signal });
+        let answer = self.asked().answer(Instant::now());
+        let dirty_bytes = self.backed.as_ref().map_or(0, |disk| disk.dirty_bytes());
+        let lost = match dirty_bytes {
+            0 => "requests under way may not be answered".to_owned(),
+            bytes => format!("{bytes} bytes that had been written are lost"),
+        };
+        match answer {
+            Answer::Usual => {}
+            Answer::Warn => say(format_args!("ending; a second signal ends it at once: {lost}")),
+            Answer::End => {
+                say(format_args!("ended at once by a second signal: {lost}"));
+                std::process::exit(if dirty_bytes > 0 { EXIT_LOST } else { 128 + signal });
+            }
         }
     }
 }
 
-fn what_is_lost(bytes: u64) -> String {
-    match bytes {
-        0 => "requests that were under way may not be answered".to_owned(),
-        bytes => format!("{bytes} bytes that had been written were lost"),
+/// What signals have asked for.
+#[derive(Default)]
+struct Asked {
+    is_ending: bool,
+    /// When the first signal asked for the end.
+    first: Option<Instant>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Usual,
+    /// It ends already, and no signal was the cause.
+    Warn,
+    End,
+}
+
+impl Asked {
+    fn begin_to_end(&mut self, had_program: bool) {
+        self.is_ending = true;
+        if had_program {
+            // Signals before were the program's.
+            self.first = None;
+        }
+    }
+
+    fn answer(&mut self, now: Instant) -> Answer {
+        match self.first {
+            None => {
+                self.first = Some(now);
+                if self.is_ending { Answer::Warn } else { Answer::Usual }
+            }
+            Some(first) if self.is_ending && now - first >= SECOND_SIGNAL_AFTER => Answer::End,
+            Some(_) => Answer::Usual,
+        }
     }
 }
 
@@ -148,5 +178,36 @@ fn pass_on(program: Pid, signal: i32) {
     {
         // It may have ended by itself.
         let _ = kill_process(program, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_signal_ends_it_when_nothing_else_is_left() {
+        let start = Instant::now();
+        let after = |tenths: u64| start + Duration::from_millis(100 * tenths);
+        let mut asked = Asked::default();
+        let answers = [(0, Answer::Usual), (50, Answer::Usual)];
+        for (tenths, answer) in answers {
+            assert_eq!(asked.answer(after(tenths)), answer, "swap is on, or the program goes on");
+        }
+        asked.begin_to_end(false);
+        assert_eq!(asked.answer(after(60)), Answer::End);
+
+        let mut asked = Asked::default();
+        assert_eq!(asked.answer(after(0)), Answer::Usual);
+        asked.begin_to_end(false);
+        assert_eq!(asked.answer(after(9)), Answer::Usual, "the first once more");
+        assert_eq!(asked.answer(after(10)), Answer::End);
+
+        let mut asked = Asked::default();
+        assert_eq!(asked.answer(after(0)), Answer::Usual, "the program's");
+        asked.begin_to_end(true);
+        assert_eq!(asked.answer(after(50)), Answer::Warn);
+        assert_eq!(asked.answer(after(55)), Answer::Usual);
+        assert_eq!(asked.answer(after(60)), Answer::End);
     }
 }
