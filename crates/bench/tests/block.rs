@@ -43,13 +43,14 @@ fn every_device_is_measured() {
     }
     let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("plot.svg");
-    let options = ["--connections", "1,2", "--depth", "4", "--json", "--plot"];
+    let peers = "nbdkit,nbdkit-zstd,ramfold,ramfold-backing,file,zram";
+    let options = ["--peer", peers, "--connections", "1,2", "--depth", "4", "--json", "--plot"];
     let output = block(&[&options[..], &[plot.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let memory = report["memory"].as_array().unwrap();
     let skipped = report["skipped"].as_array().unwrap();
-    assert_eq!(memory.len() + skipped.len(), 4, "{report}");
+    assert_eq!(memory.len() + skipped.len(), 6, "{report}");
     let share = |peer: &str| {
         let row = memory.iter().find(|row| row["peer"] == peer)?;
         row["share"].as_f64()

@@ -22,7 +22,7 @@ mod plain;
 pub use device::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 pub use disk::{
     BackedDisk, BackingConfig, BackingError, BackingStatistics, Disk, DiskConfig, DiskError,
-    DiskStatistics, Lost, Paths, SpillConfig, Tell, open_backing_bytes,
+    DiskStatistics, Lost, Paths, SpillConfig, Tell,
 };
 pub use plain::PlainDevice;
 

@@ -600,6 +600,27 @@ fn bad_arguments_are_named() {
 }
 
 #[test]
+fn every_statistic_is_in_the_reference() {
+    let reference = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/statistics.md");
+    let reference = fs::read_to_string(reference).unwrap();
+    let (_, of_block) = reference.split_once("## `ramfold block`").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, backing) = (folder.path().join("stats.json"), folder.path().join("disk.img"));
+    fs::File::create(&backing).unwrap().set_len(1 << 20).unwrap();
+    for options in [&["--size", "1M"][..], &["--backing", backing.to_str().unwrap()]] {
+        let mut command = Command::new(RAMFOLD);
+        command.args(["block", "--memory", "8M"]).args(options).arg("--stats").arg(&file);
+        succeeds(command.args(["--", "true"]));
+        let told: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        for part in ["device", "nbd"] {
+            for name in told[part].as_object().unwrap().keys() {
+                assert!(of_block.contains(&format!("`{name}`")), "{part}: {name} is not there");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_program_gets_the_uri_and_its_status_counts() {
     let status = |program: &[&str]| {
         let folder = tempfile::tempdir().unwrap();

@@ -230,6 +230,77 @@ h.pwrite(b'x' * 10000, 5000)";
     }
 }
 
+#[test]
+fn what_a_client_asks_to_cache_is_not_read_from_the_file_again() {
+    if !has_python() {
+        return;
+    }
+    let (_folder, file) = folder_with(2 << 20);
+    fs::write(&file, image(2 << 20)).unwrap();
+    let server = Server::start(&file, &[]);
+    let script = "
+import nbd, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+assert h.can_cache()
+h.cache(1 << 20, 4096)
+h.pread(1 << 20, 4096)";
+    succeeds(Command::new("/usr/bin/python3").args(["-c", script, &server.uri]));
+    server.end();
+    let told = statistics(&file);
+    let device = |name: &str| told["device"][name].as_u64().unwrap();
+    assert!(device("prefetched_pages") >= 200, "{told}");
+    assert_eq!((device("hits_of_reads"), device("misses")), (256, 0), "{told}");
+}
+
+/// A client that has written and not flushed, and does not read the reply to its last request.
+const DEAF: &str = "
+import nbd, sys
+h = nbd.NBD()
+# Zeros would be holes.
+h.set_request_structured_replies(False)
+h.connect_uri(sys.argv[1])
+h.pwrite(b'x' * 8192, 4096)
+h.aio_pread(nbd.Buffer(16 << 20), 0)
+print('asked', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_says_what_is_lost() {
+    if !has_python() {
+        return;
+    }
+    let (folder, file) = folder_with(16 << 20);
+    let said = folder.path().join("said");
+    let socket = file.with_extension("sock");
+    let mut command = backing(&file, &["--socket", socket.to_str().unwrap()]);
+    command.stdout(Stdio::piped()).stderr(fs::File::create(&said).unwrap());
+    let mut child = command.spawn().unwrap();
+    let mut uri = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut uri).unwrap();
+    let mut server = Server { child, uri: uri.trim_end().to_owned() };
+    let mut client = Command::new("/usr/bin/python3")
+        .args(["-c", DEAF, &server.uri])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut asked = String::new();
+    BufReader::new(client.stdout.take().unwrap()).read_line(&mut asked).unwrap();
+    assert_eq!(asked, "asked\n");
+    // The first lets the request end, which takes five seconds; more that come with it do nothing.
+    wait_until("a second signal ends it", || {
+        signal(server.child.id(), "-TERM");
+        server.child.try_wait().unwrap().is_some()
+    });
+    let said = fs::read_to_string(said).unwrap();
+    assert_eq!(server.child.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("second signal: 8192 bytes that had been written are lost"), "{said}");
+    drop(client.stdin.take());
+    client.wait().unwrap();
+}
+
 fn fails(command: &mut Command) -> String {
     let Output { status, stderr, .. } = command.output().unwrap();
     assert_eq!(status.code(), Some(125), "{command:?}");
@@ -246,6 +317,7 @@ fn what_cannot_be_a_backing_is_named() {
         (&folder.path().join("none"), &[], "truncate -s SIZE FILE"),
         (&folder.path().to_owned(), &[], "neither a file nor a block device"),
         (&odd, &["--device", "nbd"], "--size 4096 leaves the rest out"),
+        (&file, &["--swap"], "--swap cannot have --backing"),
     ] {
         let said = fails(backing(path, &[]).args(options).args(["--", "true"]));
         assert!(said.contains(what), "{options:?}: {said}");

@@ -4,6 +4,10 @@
 //! `scripts/guest` starts a guest with a script and this test program itself, which serves devices
 //! and checks memory in there.
 
+#[path = "block_guest/exercise.rs"]
+mod exercise;
+#[path = "block_guest/mapped.rs"]
+mod mapped;
 #[path = "block_guest/roles.rs"]
 mod roles;
 
@@ -21,7 +25,7 @@ const LACKING: i32 = 77;
 fn run_in_guest(options: &[&str], script: &str, tools: &[&str]) {
     let found: Vec<_> = tools.iter().filter_map(|tool| path_of(tool)).collect();
     if found.len() < tools.len() {
-        return eprintln!("SKIPPED: not all of {tools:?} are here (package e2fsprogs)");
+        return eprintln!("SKIPPED: not all of {tools:?} are here (scripts/setup test-all)");
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("script");
@@ -86,4 +90,26 @@ fn a_killed_server_of_nbd_costs_no_byte_that_was_synced() {
 #[ignore = "slow: make test-all runs it"]
 fn a_killed_server_that_writes_through_is_followed_by_another() {
     run_in_guest(&[], include_str!("block_guest/takeover.sh"), &["mke2fs", "e2fsck"]);
+}
+
+#[test]
+fn an_exercise_knows_a_wrong_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    exercise::exercise(&path, 3, 100);
+    exercise::check(&path, 3, 100);
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    assert!(std::panic::catch_unwind(|| exercise::check(&path, 3, 100)).is_err());
+}
+
+/// Programs that change files at random on xfs, whose server is killed, and on btrfs.
+#[test]
+#[ignore = "slow: make test-all runs it"]
+fn file_systems_have_what_programs_wrote() {
+    let tools = ["mkfs.xfs", "xfs_repair", "mkfs.btrfs", "btrfs"];
+    let modules = ["--modules", "nbd,ublk_drv,xfs,btrfs"];
+    run_in_guest(&modules, include_str!("block_guest/file_systems.sh"), &tools);
 }

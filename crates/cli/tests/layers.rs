@@ -170,7 +170,7 @@ const CRATES: &[Rules] = &[
             "ramfold-sys",
             "ramfold-trace",
         ],
-        has_unsafe: &["tests/failing_disk.rs", "tests/spill.rs"],
+        has_unsafe: &["tests/block_guest/mapped.rs", "tests/failing_disk.rs", "tests/spill.rs"],
     },
     Rules {
         name: "ramfold-bench",

@@ -39,10 +39,7 @@ use std::sync::atomic::AtomicU64;
 use ramfold_codec::{PAGE_SIZE as PAGE, Page};
 use ramfold_store::{Config, Store};
 
-pub use backing::{
-    BackedDisk, BackingConfig, BackingError, BackingStatistics, Lost, Paths, Tell,
-    open_backing_bytes,
-};
+pub use backing::{BackedDisk, BackingConfig, BackingError, BackingStatistics, Lost, Paths, Tell};
 pub use config::{DiskConfig, DiskError, SpillConfig};
 use dedup::{Dedup, PageHash};
 use keeper::{Keeper, Keeping};

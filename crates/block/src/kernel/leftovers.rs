@@ -48,7 +48,6 @@ pub enum Fate {
 ///
 /// A device that waits for another server stays, unless its backing is no longer at its path.
 pub fn clean_up() -> Vec<Leftover> {
-    let is_alive = |process: u32| Path::new(&format!("/proc/{process}")).exists();
     let attached = Attached::all().into_iter().filter(|device| !is_alive(device.server));
     let mut found: Vec<Leftover> = attached
         .map(|device| {
@@ -57,26 +56,63 @@ pub fn clean_up() -> Vec<Leftover> {
             leftover(path, removed, None)
         })
         .collect();
-    found.extend(clean_up_ublk(is_alive));
+    found.extend(clean_up_ublk());
     found
 }
 
-fn clean_up_ublk(is_alive: impl Fn(u32) -> bool) -> Vec<Leftover> {
+/// The ublk devices that wait for another server. Changes nothing, and finds none where this user
+/// may not ask the kernel.
+pub fn waiting() -> Vec<Leftover> {
+    let Ok(mut control) = open_control("list ublk devices") else { return Vec::new() };
+    let orphans = Orphaned::all(&mut control, &Notes::of_this_machine());
+    orphans.into_iter().filter(Orphaned::waits).map(Orphaned::waiting).collect()
+}
+
+fn is_alive(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
+/// A ublk device without a server.
+struct Orphaned {
+    orphan: Orphan,
+    path: PathBuf,
+    backing: Option<Backing>,
+}
+
+impl Orphaned {
+    fn all(control: &mut Control, notes: &Notes) -> Vec<Orphaned> {
+        let look = |number| {
+            // Another process may have ended it just now.
+            let info = control.info(number).ok()?;
+            let orphan = Orphan::of(&info, is_alive)?;
+            let path = PathBuf::from(format!("/dev/ublkb{number}"));
+            Some(Orphaned { orphan, path, backing: notes.read(number, info.mark) })
+        };
+        ublk_numbers(Path::new("/dev")).into_iter().filter_map(look).collect()
+    }
+
+    /// Whether another server can take it over.
+    fn waits(&self) -> bool {
+        let can_come = || self.backing.as_ref().is_none_or(Backing::is_there);
+        self.orphan.after_kill == AfterKill::Wait && can_come()
+    }
+
+    fn waiting(self) -> Leftover {
+        Leftover { path: self.path, fate: Fate::Waiting, backing: self.backing }
+    }
+}
+
+fn clean_up_ublk() -> Vec<Leftover> {
     let Ok(mut control) = open_control("list ublk devices") else { return Vec::new() };
     let notes = Notes::of_this_machine();
     let mut found = Vec::new();
-    for number in ublk_numbers(Path::new("/dev")) {
-        // Another process may have ended it just now.
-        let Ok(info) = control.info(number) else { continue };
-        let Some(orphan) = Orphan::of(&info, &is_alive) else { continue };
-        let path = PathBuf::from(format!("/dev/ublkb{}", orphan.number));
-        let backing = notes.read(number, info.mark);
-        let can_come = backing.as_ref().is_none_or(Backing::is_there);
-        let removed = match orphan.after_kill {
-            AfterKill::Wait if can_come => {
-                found.push(Leftover { path, fate: Fate::Waiting, backing });
-                continue;
-            }
+    for orphaned in Orphaned::all(&mut control, &notes) {
+        if orphaned.waits() {
+            found.push(orphaned.waiting());
+            continue;
+        }
+        let Orphaned { orphan: Orphan { number, after_kill }, path, backing } = orphaned;
+        let removed = match after_kill {
             AfterKill::Wait | AfterKill::Fail => fail(&mut control, number),
             AfterKill::Remove => off(&path).and_then(|()| {
                 control.delete_without_waiting(number).tried(|| format!("end {}", path.display()))

@@ -18,7 +18,7 @@ mod swap;
 mod ublk_device;
 
 pub use error::KernelError;
-pub use leftovers::{Fate, Leftover, clean_up};
+pub use leftovers::{Fate, Leftover, clean_up, waiting};
 pub use nbd_device::{NbdConfig, NbdDevice};
 pub use note::Backing;
 pub use swap::{Protection, Swap, protect_server};

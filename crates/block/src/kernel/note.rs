@@ -3,17 +3,21 @@
 //! They lie in `/run`, so that a reboot, after which no device is left, takes them away too.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, Metadata};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 /// Only root writes here, as only root makes devices.
 const FOLDER: &str = "/run/ramfold-block";
 /// The format of a note.
 const FORMAT: u64 = 1;
+/// Flags of a note.
+const WRITE_THROUGH: u64 = 1;
+const READ_ONLY: u64 = 2;
 
 /// What the data of a device lies in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +35,7 @@ pub struct Backing {
 
 /// Tells a file or block device from all others since the machine was started, also from a later
 /// one with the same inode or device number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Identity {
     /// Of the file system that has the file or the device's node.
     file_system: u64,
@@ -46,19 +50,26 @@ struct Identity {
 }
 
 impl Backing {
-    /// Looks at a file or block device.
+    /// Looks at an open file or block device: its path may mean another by now.
     ///
     /// # Errors
-    /// There is none.
+    /// What the system says.
     pub fn of(
-        path: &Path,
+        file: impl AsFd,
         bytes: u64,
         write_through: bool,
         read_only: bool,
     ) -> io::Result<Backing> {
-        let path = fs::canonicalize(path)?;
-        let file = Identity::of(&fs::metadata(&path)?);
+        let file = File::from(file.as_fd().try_clone_to_owned()?);
+        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let file = Identity::of(&file.metadata()?);
         Ok(Backing { path, file, bytes, write_through, read_only })
+    }
+
+    /// The numbers of a note, in their order there, after those of its head.
+    fn numbers(&mut self) -> [&mut u64; 6] {
+        let Identity { file_system, inode, born, device, disk } = &mut self.file;
+        [&mut self.bytes, file_system, inode, born, device, disk]
     }
 
     /// Whether another server of this backing has all data that one had which was killed: then
@@ -114,24 +125,15 @@ impl Notes {
     /// Notes what a device has, in place of an earlier device of this number.
     pub(super) fn write(&self, number: u32, mark: u64, backing: &Backing) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        let Backing { path, file, bytes, write_through, read_only } = backing;
-        let Identity { file_system, inode, born, device, disk } = *file;
-        let (write_through, read_only) = (u64::from(*write_through), u64::from(*read_only));
-        let numbers = [
-            FORMAT,
-            mark,
-            *bytes,
-            write_through,
-            read_only,
-            file_system,
-            inode,
-            born,
-            device,
-            disk,
-        ];
-        let mut text = numbers.map(|number| number.to_string()).join(" ").into_bytes();
+        let flags = if backing.write_through { WRITE_THROUGH } else { 0 }
+            | if backing.read_only { READ_ONLY } else { 0 };
+        let mut backing = backing.clone();
+        let numbers = backing.numbers().map(|number| *number);
+        let all = [FORMAT, mark, flags].into_iter().chain(numbers);
+        let words: Vec<String> = all.map(|number| number.to_string()).collect();
+        let mut text = words.join(" ").into_bytes();
         text.push(b'\n');
-        text.extend(path.as_os_str().as_bytes());
+        text.extend(backing.path.as_os_str().as_bytes());
         let new = self.0.join(format!("new-{}", std::process::id()));
         fs::write(&new, &text)?;
         fs::rename(&new, self.path(number))
@@ -146,29 +148,23 @@ impl Notes {
             .split(' ')
             .map(|number| number.parse().ok())
             .collect::<Option<_>>()?;
-        let [
-            format,
-            noted,
-            bytes,
-            write_through,
-            read_only,
-            file_system,
-            inode,
-            born,
-            device,
-            disk,
-        ] = *numbers.as_slice()
-        else {
-            return None;
-        };
-        // The device that it is about was another of this number, else.
-        (format == FORMAT && noted == mark).then(|| Backing {
+        let [format, noted, flags, rest @ ..] = numbers.as_slice() else { return None };
+        let mut backing = Backing {
             path: PathBuf::from(OsString::from_vec(text[end + 1..].to_vec())),
-            file: Identity { file_system, inode, born, device, disk },
-            bytes,
-            write_through: write_through != 0,
-            read_only: read_only != 0,
-        })
+            file: Identity::default(),
+            bytes: 0,
+            write_through: flags & WRITE_THROUGH != 0,
+            read_only: flags & READ_ONLY != 0,
+        };
+        let places = backing.numbers();
+        // The device that it is about was another of this number, else.
+        if *format != FORMAT || *noted != mark || rest.len() != places.len() {
+            return None;
+        }
+        for (place, number) in places.into_iter().zip(rest) {
+            *place = *number;
+        }
+        Some(backing)
     }
 
     /// Forgets a device that is gone.
@@ -184,9 +180,13 @@ impl Notes {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::path::Path;
 
     use super::*;
+
+    fn backing(path: &Path, write_through: bool, read_only: bool) -> Backing {
+        Backing::of(File::open(path).unwrap(), 4096, write_through, read_only).unwrap()
+    }
 
     #[test]
     fn a_note_says_what_a_device_had_and_no_other_of_its_number() {
@@ -194,10 +194,12 @@ mod tests {
         let notes = Notes(folder.path().join("notes"));
         let path = folder.path().join("a\nb c");
         File::create(&path).unwrap();
-        let backing = Backing::of(&path, 4096, true, false).unwrap();
         assert_eq!(notes.read(3, 77), None);
-        notes.write(3, 77, &backing).unwrap();
-        assert_eq!(notes.read(3, 77), Some(backing));
+        for (write_through, read_only) in [(false, true), (true, false)] {
+            let backing = backing(&path, write_through, read_only);
+            notes.write(3, 77, &backing).unwrap();
+            assert_eq!(notes.read(3, 77), Some(backing));
+        }
         assert_eq!(notes.read(3, 78), None, "another device's mark");
         assert_eq!(notes.read(4, 77), None);
         notes.remove(3);
@@ -208,10 +210,13 @@ mod tests {
     fn a_damaged_note_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let notes = Notes(folder.path().to_owned());
-        for text in ["", "1 77", "1 77\n/x", "1 77 x 1 1 1 1 1 1 1\n/x", "2 77 1 1 1 1 1 1 1 1\n/x"]
-        {
+        for text in ["", "1 77", "1 77\n/x", "1 77 1 x 1 1 1 1 1\n/x", "2 77 1 1 1 1 1 1 1\n/x"] {
             fs::write(notes.path(0), text).unwrap();
             assert_eq!(notes.read(0, 77), None, "{text:?}");
+        }
+        for (numbers, is_right) in [(8, false), (9, true), (10, false)] {
+            fs::write(notes.path(0), format!("1 77{}\n/x", " 1".repeat(numbers - 2))).unwrap();
+            assert_eq!(notes.read(0, 77).is_some(), is_right, "{numbers} numbers");
         }
     }
 
@@ -221,26 +226,28 @@ mod tests {
         let (path, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&path, "data").unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        let first = Backing::of(&path, 4096, true, false).unwrap();
+        let first = backing(&path, true, false);
         fs::write(&path, "more data").unwrap();
-        let linked = Backing::of(&link, 8192, false, false).unwrap();
+        let linked = backing(&link, false, false);
         assert!(first.is_same_file(&linked) && first.is_there());
         assert_eq!(linked.path, first.path);
         // It keeps the first file's inode from being used again.
-        let _open = File::open(&path).unwrap();
+        let open = File::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         assert!(!first.is_there());
         fs::write(&path, "data").unwrap();
         assert!(!first.is_there());
-        assert!(!first.is_same_file(&Backing::of(&path, 4096, true, false).unwrap()));
+        assert!(!first.is_same_file(&backing(&path, true, false)));
+        // What is open counts, and not what its path means now.
+        let opened = Backing::of(&open, 4096, true, false).unwrap();
+        assert!(opened.is_same_file(&first) && !opened.is_there());
     }
 
     #[test]
     fn only_what_is_written_through_outlives_its_server() {
-        let of =
-            |write_through, read_only| Backing::of(Path::new("/"), 0, write_through, read_only);
-        let outlives =
-            |write_through, read_only| of(write_through, read_only).unwrap().outlives_its_server();
+        let outlives = |write_through, read_only| {
+            backing(Path::new("/"), write_through, read_only).outlives_its_server()
+        };
         assert!(outlives(true, false));
         assert!(!outlives(false, false) && !outlives(true, true));
     }

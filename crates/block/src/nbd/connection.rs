@@ -217,6 +217,8 @@ impl Reader<'_> {
                 shared.pace.note(command, started.elapsed());
                 self.answer(asked, result)
             }
+            // It may wait for a disk.
+            Command::Cache => self.hand_over(asked, command, span, 0),
             _ if !is_quick || span.bytes > QUICK_BYTES_MAX => {
                 self.hand_over(asked, command, span, 0)
             }

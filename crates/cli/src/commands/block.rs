@@ -6,25 +6,24 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::process::{Child, Command};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use ramfold_block::kernel::Leftover;
+use ramfold_block::kernel::{self, Leftover};
 use ramfold_block::nbd::{self, Listener, Options, Server};
 use ramfold_block::{BackedDisk, BlockDevice, Disk, DiskConfig, SpillConfig};
 use ramfold_codec::Choice;
 use ramfold_launch::output_file;
 use ramfold_sys::inherited;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::geteuid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::commands::block_backing::{self, BackingArguments};
 use crate::commands::block_device::{self, KernelDevice, Wish};
+use crate::commands::block_events::Waiting;
 use crate::commands::run::codec_names;
 use crate::say::say;
 use crate::size::{Size, SizedPath, memory_bytes};
@@ -51,8 +50,8 @@ const SIZE_BYTES_MAX: u64 = 1 << 62;
   ramfold block --backing disk.img --memory 1G           a compressed cache before a file or a disk
   sudo ramfold block --size 4G --device auto             /dev/ublkbN or /dev/nbdN, for a file system
 
-Signals: SIGINT and SIGTERM let the requests end that came before, and then the server; SIGUSR2
-writes --stats. With --backing everything is written out at the end.
+Signals: SIGINT and SIGTERM let the requests end that came before, and then the server; a second one
+ends it at once. SIGUSR2 writes --stats. With --backing everything is written out at the end.
 
 Exit status: 0; with PROGRAM its own, 128 + N when signal N ended it; 125 when ramfold itself
 failed, 126 when PROGRAM cannot be executed, 127 when it was not found; 1 when data could not be
@@ -134,11 +133,11 @@ fn open_device(arguments: &Arguments, size_bytes: Option<u64>) -> anyhow::Result
     let codec = arguments.codec.parse::<Choice>()?;
     let backing = &arguments.backing;
     if let Some(path) = &backing.backing {
-        if arguments.kernel_device().is_some() {
-            backing.check_for_kernel(size_bytes)?;
-        }
         let is_read_only = arguments.read_only;
         let disk = backing.open(path, size_bytes, memory_bytes, codec, is_read_only)?;
+        if arguments.kernel_device().is_some() {
+            block_backing::check_for_kernel(path, disk.size_bytes())?;
+        }
         let device = Arc::new(disk);
         let shown = Arc::clone(&device);
         let statistics = Box::new(move || serde_json::json!(shown.backing_statistics()));
@@ -177,6 +176,9 @@ fn open_device(arguments: &Arguments, size_bytes: Option<u64>) -> anyhow::Result
 /// When there can be no such device, or nobody could connect to it.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     let size_bytes = arguments.size.map(device_bytes).transpose()?;
+    if arguments.swap.is_some() {
+        block_backing::check_for_swap(&arguments.backing)?;
+    }
     // It may go to another folder.
     let stats = arguments.stats.as_ref().map(std::path::absolute).transpose()?;
     if let Some(file) = &stats {
@@ -187,7 +189,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
     let waiting = match arguments.kernel_device() {
         Some(_) => block_device::prepare(arguments.swap.is_some()),
-        None => Vec::new(),
+        None => kernel::waiting(),
     };
     let places = Places::new(arguments)?;
     let Device { device, statistics, backed } = open_device(arguments, size_bytes)?;
@@ -206,9 +208,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         None => Ok(()),
     };
     let write_now = || write_stats(&server.statistics());
-    let served = start_kernel_device(arguments, &device, &server, &waiting)
-        .and_then(|kernel_device| serve(arguments, kernel_device, &uris, signals, &write_now));
+    let served = start_kernel_device(arguments, &device, backed.as_ref(), &server, &waiting)
+        .and_then(|kernel_device| {
+            let signals = (signals, backed.clone());
+            serve(arguments, kernel_device, &uris, signals, &write_now)
+        });
     let nbd = server.stop();
+    // What follows may take long, or be ended.
+    drop(_folder);
     // Also where something failed: clients may have written before.
     let status = match &backed {
         Some(disk) => block_backing::write_out(disk, served.as_ref().map_or(0, |&status| status)),
@@ -222,17 +229,22 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
 fn start_kernel_device(
     arguments: &Arguments,
     device: &Arc<dyn BlockDevice>,
+    backed: Option<&Arc<BackedDisk>>,
     server: &Server,
     waiting: &[Leftover],
 ) -> anyhow::Result<Option<KernelDevice>> {
-    let Some(kind) = arguments.kernel_device() else { return Ok(None) };
+    let kind = arguments.kernel_device();
+    if kind.is_none() && waiting.is_empty() {
+        return Ok(None);
+    }
     let is_read_only = arguments.read_only;
-    let wish = Wish {
-        kind,
-        is_read_only,
-        swap_priority: arguments.swap,
-        backing: arguments.backing.noted(device.size_bytes(), is_read_only)?,
+    let backing = backed.map(|disk| disk.backing()).transpose();
+    let backing = backing.context("cannot look at the backing")?;
+    let Some(kind) = kind else {
+        block_device::leave_alone(waiting, backing.as_ref(), is_read_only)?;
+        return Ok(None);
     };
+    let wish = Wish { kind, is_read_only, swap_priority: arguments.swap, backing };
     KernelDevice::start(wish, device, server, waiting).map(Some)
 }
 
@@ -241,7 +253,7 @@ fn serve(
     arguments: &Arguments,
     mut kernel_device: Option<KernelDevice>,
     uris: &[String],
-    signals: Signals,
+    (signals, backed): (Signals, Option<Arc<BackedDisk>>),
     write_stats: &dyn Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<i32> {
     let path = kernel_device.as_ref().map(KernelDevice::path);
@@ -254,13 +266,14 @@ fn serve(
     };
     let status = match program {
         Ok(program) => {
-            let mut waiting = Waiting::begin(signals, program);
+            let mut waiting = Waiting::begin(signals, program, backed);
             let status = waiting.wait(write_stats);
             // What is swapped out must come back before the device may go.
             while let Some(Err(error)) = kernel_device.as_mut().map(KernelDevice::swap_off) {
                 say(format_args!("{error}; it is served on: the next signal tries again"));
                 waiting.wait(write_stats);
             }
+            waiting.begin_to_end();
             status
         }
         Err(failed) => failed,
@@ -423,83 +436,6 @@ fn start_program(
         say(format_args!("cannot run {}: {error}", program[0].display()));
         if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
     })
-}
-
-/// What the main thread waits for.
-enum Event {
-    Signal(i32),
-    ProgramEnded(io::Result<ExitStatus>),
-}
-
-/// What the main thread waits for, and the program while it runs.
-struct Waiting {
-    events: mpsc::Receiver<Event>,
-    program: Option<Pid>,
-}
-
-impl Waiting {
-    fn begin(mut signals: Signals, program: Option<Child>) -> Waiting {
-        let (send, events) = mpsc::channel();
-        let of_signals = send.clone();
-        thread::spawn(move || {
-            for signal in signals.forever() {
-                // The main thread ends the process when it listens no longer.
-                let _ = of_signals.send(Event::Signal(signal));
-            }
-        });
-        let pid = program.as_ref().and_then(|child| Pid::from_raw(child.id() as i32));
-        if let Some(mut child) = program {
-            thread::spawn(move || send.send(Event::ProgramEnded(child.wait())));
-        }
-        Waiting { events, program: pid }
-    }
-
-    /// Waits until the program ends, or without one for a signal to end. Returns the exit status.
-    fn wait(&mut self, write_stats: &dyn Fn() -> anyhow::Result<()>) -> i32 {
-        while let Ok(event) = self.events.recv() {
-            match event {
-                Event::Signal(SIGUSR2) => {
-                    if let Err(error) = write_stats() {
-                        say(format_args!("{error:#}"));
-                    }
-                }
-                Event::Signal(signal) => match self.program {
-                    // It has not been waited for: the number is still its own.
-                    Some(pid) => pass_on(pid, signal),
-                    None => return 0,
-                },
-                Event::ProgramEnded(ended) => {
-                    self.program = None;
-                    return exit_status(ended);
-                }
-            }
-        }
-        0
-    }
-}
-
-/// That of a program that has ended.
-fn exit_status(ended: io::Result<ExitStatus>) -> i32 {
-    match ended {
-        Ok(status) => {
-            let signal = status.signal().map_or(0, |signal| 128 + signal);
-            status.code().unwrap_or(signal)
-        }
-        Err(error) => {
-            say(format_args!("waiting for the program: {error}"));
-            crate::EXIT_FAILED
-        }
-    }
-}
-
-/// The terminal sends SIGINT to the program too.
-fn pass_on(program: Pid, signal: i32) {
-    if let Some(signal) = Signal::from_named_raw(signal)
-        && signal != Signal::INT
-    {
-        // It may have ended by itself.
-        let _ = kill_process(program, signal);
-    }
 }
 
 fn write_statistics(

@@ -1,12 +1,11 @@
 //! `ramfold block --backing`: a compressed cache before a file or a block device.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use ramfold_block::kernel::Backing;
-use ramfold_block::{BackedDisk, BackingConfig, Paths, open_backing_bytes};
+use anyhow::bail;
+use ramfold_block::{BackedDisk, BackingConfig, Paths};
 use ramfold_codec::Choice;
 
 use crate::say::say;
@@ -63,7 +62,7 @@ impl BackingArguments {
     /// Why it cannot be one.
     pub(crate) fn open(
         &self,
-        path: &std::path::Path,
+        path: &Path,
         size_bytes: Option<u64>,
         memory_bytes: u64,
         codec: Choice,
@@ -84,36 +83,37 @@ impl BackingArguments {
             ..BackingConfig::new(std::path::absolute(path)?, memory_bytes)
         })?)
     }
+}
 
-    /// What the next server is told of a device of that many bytes, if this one is killed.
-    ///
-    /// # Errors
-    /// The file has just been taken away.
-    pub(crate) fn noted(&self, bytes: u64, read_only: bool) -> anyhow::Result<Option<Backing>> {
-        let Some(path) = &self.backing else { return Ok(None) };
-        let noted = Backing::of(path, bytes, self.write_through, read_only);
-        noted.map(Some).with_context(|| format!("cannot look at {}", path.display()))
+/// Refuses swap that goes to a disk by this process.
+///
+/// # Errors
+/// When there is a backing.
+pub(crate) fn check_for_swap(arguments: &BackingArguments) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.backing {
+        bail!(
+            "--swap cannot have --backing {}: where memory is short, a write to it would wait for \
+             memory that waits for that write; leave --backing out, and the data stays in RAM",
+            path.display()
+        );
     }
+    Ok(())
+}
 
-    /// Refuses what the kernel cannot have as a device.
-    ///
-    /// # Errors
-    /// When the size is no multiple of a block.
-    pub(crate) fn check_for_kernel(&self, size_bytes: Option<u64>) -> anyhow::Result<()> {
-        let Some(path) = self.backing.as_deref().filter(|_| size_bytes.is_none()) else {
-            return Ok(());
-        };
-        let bytes = open_backing_bytes(path)?;
-        if !bytes.is_multiple_of(KERNEL_BLOCK_BYTES) {
-            bail!(
-                "{} has {bytes} bytes, no multiple of {KERNEL_BLOCK_BYTES}, which the kernel's \
-                 devices need: --size {} leaves the rest out",
-                path.display(),
-                bytes / KERNEL_BLOCK_BYTES * KERNEL_BLOCK_BYTES
-            );
-        }
-        Ok(())
+/// Refuses what the kernel cannot have as a device.
+///
+/// # Errors
+/// When the size is no multiple of a block.
+pub(crate) fn check_for_kernel(path: &Path, bytes: u64) -> anyhow::Result<()> {
+    if !bytes.is_multiple_of(KERNEL_BLOCK_BYTES) {
+        bail!(
+            "{} has {bytes} bytes, no multiple of {KERNEL_BLOCK_BYTES}, which the kernel's devices \
+             need: --size {} leaves the rest out",
+            path.display(),
+            bytes / KERNEL_BLOCK_BYTES * KERNEL_BLOCK_BYTES
+        );
     }
+    Ok(())
 }
 
 /// Writes out what is only in memory, at the end. Returns the exit status: `status`, unless data

@@ -198,34 +198,61 @@ impl KernelDevice {
 fn to_take_over(wish: &Wish, waiting: &[Leftover]) -> anyhow::Result<Option<u32>> {
     let mut found = None;
     for leftover in waiting {
-        let path = leftover.path.display();
-        let Some(noted) = &leftover.backing else {
-            say(format_args!("{path} waits for another server"));
-            continue;
-        };
-        let file = noted.path.display();
-        match &wish.backing {
-            Some(wished) if noted.is_same_file(wished) => {
+        match (&leftover.backing, &wish.backing) {
+            (Some(noted), Some(wished)) if noted.is_same_file(wished) => {
                 let is_fit = wish.swap_priority.is_none() && wish.kind != Kind::Nbd;
                 let is_like = wished.outlives_its_server() && noted.bytes == wished.bytes;
                 if !is_fit || !is_like {
-                    bail!(
-                        "{path} of a server that was killed waits for another with {file}: take \
-                         it over by --backing {file} --size {} --write-through --device ublk; \
-                         it can be ended then",
-                        noted.bytes
-                    );
+                    bail!(in_the_way(leftover, noted));
                 }
                 found = found.or(leftover.number());
             }
-            _ => say(format_args!(
-                "{path} waits for another server: --backing {file} --size {} --write-through \
-                 --device ublk takes it over",
-                noted.bytes
-            )),
+            _ => say(format_args!("{}", waits(leftover))),
         }
     }
     Ok(found)
+}
+
+/// Says what devices wait for, which a server without a device of the kernel's leaves alone.
+///
+/// # Errors
+/// A device waits that has the same backing: both would change the file.
+pub(crate) fn leave_alone(
+    waiting: &[Leftover],
+    backing: Option<&Backing>,
+    is_read_only: bool,
+) -> anyhow::Result<()> {
+    for leftover in waiting {
+        match &leftover.backing {
+            Some(noted) if !is_read_only && backing.is_some_and(|own| noted.is_same_file(own)) => {
+                bail!(in_the_way(leftover, noted))
+            }
+            _ => say(format_args!("{}", waits(leftover))),
+        }
+    }
+    Ok(())
+}
+
+/// That a device waits, and for what.
+fn waits(leftover: &Leftover) -> String {
+    let path = leftover.path.display();
+    let Some(noted) = &leftover.backing else { return format!("{path} waits for another server") };
+    format!(
+        "{path} waits for another server: --backing {} --size {} --write-through --device ublk \
+         takes it over",
+        noted.path.display(),
+        noted.bytes
+    )
+}
+
+/// Why there can be no other server of a backing.
+fn in_the_way(leftover: &Leftover, noted: &Backing) -> String {
+    let (path, file) = (leftover.path.display(), noted.path.display());
+    format!(
+        "{path} of a server that was killed waits for another with {file}: take it over by \
+         --backing {file} --size {} --write-through --device ublk; it can be ended then",
+        noted.bytes
+    )
 }
 
 /// A connection for each processor, each with a queue of its own.

@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod block;
 pub(crate) mod block_backing;
 pub(crate) mod block_device;
+pub(crate) mod block_events;
 pub(crate) mod calibrate_workload;
 pub(crate) mod doctor;
 pub(crate) mod dump;

@@ -45,5 +45,15 @@ kill_while_written() {
     kill -9 "$server"
     wait "$server"
 }
+# Checks what kill_while_written has written, and ends the file system.
+nothing_is_missing() {
+    echo 3 > /proc/sys/vm/drop_caches
+    play "check /mnt/before 24 1" | tee /tmp/said
+    grep -q "check: 6144 right 0 unreadable" /tmp/said || fail "what was there before"
+    play "check /mnt/during 32 2" | tee /tmp/said
+    grep -q "check: 8192 right 0 unreadable" /tmp/said || fail "what was written meanwhile"
+    umount /mnt || fail umount
+    ./e2fsck -fn "$device" || fail "e2fsck finds errors"
+}
 # Data that outlives a server, in memory that is never swapped out.
 mkdir -p /disk && mount -t ramfs disk /disk

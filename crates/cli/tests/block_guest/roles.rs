@@ -15,6 +15,8 @@ use ramfold_block::kernel::{
 };
 use ramfold_block::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 
+use crate::exercise::{check as check_exercised, exercise};
+
 const PAGE: usize = 4096;
 const MIB: u64 = 1 << 20;
 /// When this file is there, a server ends.
@@ -33,6 +35,8 @@ pub(crate) fn play(words: &str) {
         "hog" => hog(number(1) * MIB, number(2), number(3)),
         "write" => write_pattern(Path::new(words[1]), number(2), number(3)),
         "check" => check_pattern(Path::new(words[1]), number(2), number(3)),
+        "exercise" => exercise(Path::new(words[1]), number(2), number(3)),
+        "exercised" => check_exercised(Path::new(words[1]), number(2), number(3)),
         "clean-up" => {
             for leftover in clean_up() {
                 println!("{} {:?}", leftover.path.display(), leftover.fate);
@@ -362,10 +366,10 @@ impl BlockDevice for Filed {
 }
 
 /// A small generator of numbers (xorshift).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -14,6 +14,13 @@ $serve --write-through --size 64M -- true 2> /tmp/said && fail "a smaller server
 # One that has nothing to do with it leaves it alone.
 ./ramfold block --size 4M --device ublk -- true 2> /tmp/said || fail "another server"
 grep -q "^ramfold: $device waits" /tmp/said || fail "not said what waits"
+# So does one without a device, unless it would change the file.
+./ramfold block --size 4M -- true 2> /tmp/said || fail "a server without a device"
+grep -q "^ramfold: $device waits .*--write-through" /tmp/said || fail "not said what waits"
+cached="./ramfold block --backing /disk/data --memory 16M"
+$cached --write-through -- true 2> /tmp/said && fail "a server without a device took the file"
+grep -q "^ramfold: $device of a server .* waits" /tmp/said || fail "not said what waits"
+$cached --read-only -- true || fail "a server that only reads"
 kill -0 "$writer" || fail "the writer has ended without a server"
 for round in 1 2; do
     forget_device
@@ -26,13 +33,7 @@ for round in 1 2; do
     [ $round = 2 ] || { kill -9 $server; wait $server; }
 done
 wait "$writer" || fail "the writer's exit status"
-echo 3 > /proc/sys/vm/drop_caches
-play "check /mnt/before 24 1" | tee /tmp/said
-grep -q "check: 6144 right 0 unreadable" /tmp/said || fail "what was there before"
-play "check /mnt/during 32 2" | tee /tmp/said
-grep -q "check: 8192 right 0 unreadable" /tmp/said || fail "what was written meanwhile"
-umount /mnt || fail umount
-./e2fsck -fn "$device" || fail "e2fsck finds errors"
+nothing_is_missing
 kill $server
 wait $server || fail "the server's exit status"
 no_ghosts

@@ -55,8 +55,9 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     /// Devices; the first is what the others are compared with. nbdkit is its memory plugin,
-    /// nbdkit-zstd the same with allocator=zstd, zram:CODEC the kernel's. ramfold:OPTION=VALUE
-    /// passes an option on
+    /// nbdkit-zstd the same with allocator=zstd, zram:CODEC the kernel's. file is a file in
+    /// --scratch, ramfold-backing ramfold block --backing before one, with a quarter of its size as
+    /// --memory. ramfold:OPTION=VALUE passes an option on
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
           default_values = ["nbdkit", "nbdkit-zstd", "ramfold", "zram"])]
     peer: Vec<String>,

@@ -1,8 +1,9 @@
 //! The block devices in RAM: peers of `ramfold block`.
 //!
 //! To add a device, add a file with a type that implements [`Device`], and a line in [`ALL`].
-//! `server` has those that are a process with a socket, `zram` the kernel's.
+//! `server` has those that are a process with a socket, `zram` the kernel's, `file` the disk.
 
+mod file;
 mod server;
 mod zram;
 
@@ -67,6 +68,8 @@ const ALL: &[(&str, Make)] = &[
     ("nbdkit", server::nbdkit),
     ("nbdkit-zstd", server::nbdkit_zstd),
     ("ramfold", server::ramfold),
+    ("ramfold-backing", server::ramfold_backing),
+    ("file", file::named),
     ("zram", zram::named),
 ];
 
@@ -98,13 +101,22 @@ mod tests {
 
     #[test]
     fn names_say_what_keeps_the_data() {
-        for name in ["nbdkit", "nbdkit-zstd", "ramfold", "ramfold:codec=zstd-1", "zram", "zram:lz4"]
-        {
+        for name in [
+            "nbdkit",
+            "nbdkit-zstd",
+            "ramfold",
+            "ramfold:codec=zstd-1",
+            "ramfold-backing:paths=shared",
+            "file",
+            "zram",
+            "zram:lz4",
+        ] {
             assert_eq!(named(name).unwrap().name(), name);
         }
         for (name, said) in [
             ("disk", "there are nbdkit"),
             ("nbdkit:1", "no settings"),
+            ("file:1", "no settings"),
             ("ramfold:codec", "OPTION=VALUE"),
         ] {
             let error = named(name).err().unwrap().to_string();

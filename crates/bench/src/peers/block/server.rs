@@ -1,4 +1,4 @@
-//! Devices that are a process with a socket: ramfold and nbdkit.
+//! Devices that are a process with a socket: ramfold, in RAM or before a file, and nbdkit.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::file::{self, is_no_disk};
 use super::{Active, Device, Place, Target};
 use crate::machine::host::Host;
 use crate::machine::journal::{Setting, Undertaking};
@@ -20,10 +21,15 @@ use crate::machine::wait;
 const READY: Duration = Duration::from_secs(30);
 /// What `ramfold block` may take beyond the size of the device, so that nothing is refused.
 const MEMORY_MORE: u64 = 128 << 20;
+/// The cache before a file takes this part of the device, unless it is told how much.
+const CACHE_PART: u64 = 4;
+const CACHE_MIN: u64 = 8 << 20;
 
 enum Server {
     Nbdkit(&'static [&'static str]),
     Ramfold(Vec<String>),
+    /// Before a file.
+    Backing(Vec<String>),
 }
 
 struct Kind {
@@ -52,14 +58,25 @@ pub(super) fn nbdkit_zstd(name: &str, settings: Option<&str>) -> Result<Box<dyn 
 
 /// `ramfold block`, with settings like `codec=lz4`.
 pub(super) fn ramfold(name: &str, settings: Option<&str>) -> Result<Box<dyn Device>> {
+    let server = Server::Ramfold(options(name, settings)?);
+    Ok(Box::new(Kind { name: name.to_owned(), server }))
+}
+
+/// `ramfold block --backing` before a file, with such settings.
+pub(super) fn ramfold_backing(name: &str, settings: Option<&str>) -> Result<Box<dyn Device>> {
+    let server = Server::Backing(options(name, settings)?);
+    Ok(Box::new(Kind { name: name.to_owned(), server }))
+}
+
+fn options(name: &str, settings: Option<&str>) -> Result<Vec<String>> {
     let mut options = Vec::new();
     for setting in settings.unwrap_or("").split(':').filter(|setting| !setting.is_empty()) {
         match setting.split_once('=') {
             Some((option, value)) => options.push(format!("--{option}={value}")),
-            None => bail!("'{name}': write ramfold:OPTION=VALUE with options of ramfold block"),
+            None => bail!("'{name}': write NAME:OPTION=VALUE with options of ramfold block"),
         }
     }
-    Ok(Box::new(Kind { name: name.to_owned(), server: Server::Ramfold(options) }))
+    Ok(options)
 }
 
 impl Device for Kind {
@@ -67,10 +84,14 @@ impl Device for Kind {
         &self.name
     }
 
-    fn missing(&self, _host: &Host) -> Option<String> {
-        let is_missing =
-            matches!(self.server, Server::Nbdkit(_)) && found_in_path("nbdkit").is_none();
-        is_missing.then(|| "there is no nbdkit in PATH (apt-get install nbdkit)".to_owned())
+    fn missing(&self, host: &Host) -> Option<String> {
+        match self.server {
+            Server::Nbdkit(_) if found_in_path("nbdkit").is_none() => {
+                Some("there is no nbdkit in PATH (apt-get install nbdkit)".to_owned())
+            }
+            Server::Backing(_) => is_no_disk(host),
+            Server::Nbdkit(_) | Server::Ramfold(_) => None,
+        }
     }
 
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Active>> {
@@ -78,7 +99,7 @@ impl Device for Kind {
         let undertaking = place.host.journal.undertake(Setting::Folder { path: folder.clone() })?;
         fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let socket = folder.join("socket");
-        let command = self.command(place, &socket);
+        let command = self.command(place, &socket)?;
         let program = Program { command, environment: Vec::new() };
         let process = enter_command(place.host, None, &program)
             .stdin(Stdio::null())
@@ -100,14 +121,14 @@ impl Device for Kind {
 }
 
 impl Kind {
-    fn command(&self, place: &Place<'_>, socket: &std::path::Path) -> Vec<OsString> {
+    fn command(&self, place: &Place<'_>, socket: &std::path::Path) -> Result<Vec<OsString>> {
         let bytes = place.bytes.to_string();
         match &self.server {
             Server::Nbdkit(arguments) => {
                 let mut command: Vec<OsString> = vec!["nbdkit".into(), "--foreground".into()];
                 command.extend(["--unix".into(), socket.into(), "memory".into(), bytes.into()]);
                 command.extend(arguments.iter().map(Into::into));
-                command
+                Ok(command)
             }
             Server::Ramfold(options) => {
                 let memory = (place.bytes + MEMORY_MORE).to_string();
@@ -115,7 +136,20 @@ impl Kind {
                 command.extend(["--size".into(), bytes.into(), "--memory".into(), memory.into()]);
                 command.extend(["--socket".into(), socket.into()]);
                 command.extend(options.iter().map(Into::into));
-                command
+                Ok(command)
+            }
+            Server::Backing(options) => {
+                let disk = socket.with_file_name("disk");
+                file::make(&disk, place.bytes)?;
+                let mut command: Vec<OsString> = vec![place.ramfold.into(), "block".into()];
+                command.extend(["--backing".into(), disk.into()]);
+                command.extend(["--socket".into(), socket.into()]);
+                if !options.iter().any(|option| option.starts_with("--memory=")) {
+                    let memory = (place.bytes / CACHE_PART).max(CACHE_MIN);
+                    command.push(format!("--memory={memory}").into());
+                }
+                command.extend(options.iter().map(Into::into));
+                Ok(command)
             }
         }
     }

@@ -11,7 +11,7 @@
 //! | `config`, `statistics` | what is asked for; what has happened |
 //! | `place` | the file or block device |
 //! | `marks` | what is known of a page: whether it is dirty, how old it is |
-//! | `pages` | how pages are read and changed |
+//! | `pages`, `prefetch` | how pages are read and changed; how they come before they are read |
 //! | `write_back` | how pages get into the backing |
 //! | `cleaner` | which pages are written back and leave when the memory runs short |
 //!
@@ -23,11 +23,13 @@ mod config;
 mod marks;
 mod pages;
 mod place;
+mod prefetch;
 mod statistics;
 #[cfg(test)]
 mod tests;
 mod write_back;
 
+use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,11 +40,11 @@ use super::keeper::{Keeper, PATIENCE};
 use super::runs::Runs;
 use super::workspace::{Workspace, Workspaces};
 use super::{DiskConfig, GROUP, Inner, PAGE, Part, ZEROS, parts};
+use crate::kernel::Backing;
 use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 use cleaner::Cleaner;
 pub use config::{BackingConfig, BackingError, Lost, Paths, Tell};
 use marks::{Hinted, Marks};
-pub use place::open_backing_bytes;
 use place::{Chunk, FilePlace, Place};
 pub use statistics::BackingStatistics;
 use statistics::Counters;
@@ -132,6 +134,16 @@ impl BackedDisk {
         let cleaner = Cleaner::new(&shared, config, list)?;
         let keeper = Keeper::start(&inner, disk.recompress_after, Some(Box::new(cleaner)))?;
         Ok(BackedDisk { shared, _keeper: keeper })
+    }
+
+    /// What its data lies in.
+    ///
+    /// # Errors
+    /// What the system says of the file.
+    pub fn backing(&self) -> io::Result<Backing> {
+        let Shared { place, size_bytes, write_through, is_read_only, .. } = &*self.shared;
+        let file = place.file().ok_or(io::ErrorKind::Unsupported)?;
+        Backing::of(file, *size_bytes, *write_through, *is_read_only)
     }
 }
 
@@ -399,6 +411,11 @@ impl BlockDevice for BackedDisk {
     /// Writes all to the backing that is not there, and has it durable.
     fn flush(&self) -> Result<(), DeviceError> {
         if self.shared.is_read_only { Ok(()) } else { self.shared.flush() }
+    }
+
+    /// Brings pages of the range into the cache, no more than fill a quarter of its pool.
+    fn prefetch(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.shared.prefetch(offset, bytes)
     }
 
     fn extents(

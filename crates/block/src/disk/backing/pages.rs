@@ -19,11 +19,15 @@ use crate::disk::pages::{compress, failed, fill_with};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Write,
-    /// A read: the age in which it began, and the number of trims before it.
-    Read {
-        age: u64,
-        trims: u64,
-    },
+    Read(Begun),
+}
+
+/// When a read began: what has changed since is not put into the cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Begun {
+    age: u64,
+    /// Trims before it.
+    trims: u64,
 }
 
 impl Shared {
@@ -38,15 +42,17 @@ impl Shared {
         let loaded = self.inner.store.load_marked(block, |loaded, mark| match loaded {
             Loaded::SameFilled(word) => {
                 fill_with(page, word);
-                (mark, None)
+                Ok((mark, None))
             }
             Loaded::Object { encoding, bytes } => {
                 found[..bytes.len()].copy_from_slice(bytes);
-                (mark, Some((encoding, bytes.len())))
+                Ok((mark, Some((encoding, bytes.len()))))
             }
-            Loaded::Spilled(_) => (mark, Some((0, 0))),
+            Loaded::Spilled(_) => {
+                Err(failed(format_args!("page {block} is in a spill file, and there is none")))
+            }
         });
-        match loaded.map_err(failed)? {
+        match loaded.map_err(failed)?.transpose()? {
             None => Ok(None),
             Some((mark, None)) => Ok(Some(mark)),
             Some((mark, Some((encoding, len)))) => {
@@ -79,8 +85,7 @@ impl Shared {
         let mut at = offset;
         while at < end {
             let block = at / PAGE as u64;
-            let age = self.marks.age();
-            let trims = self.counters.trims.get();
+            let begun = self.begin_reading();
             let there = place_of(offset, end, block);
             let mut mark = None;
             self.lend_page(workspace, &mut buffer[there.1.clone()], there.0.start, |ws, page| {
@@ -96,14 +101,23 @@ impl Shared {
                 None => {
                     let blocks = self.missing_from(block, end.div_ceil(PAGE as u64));
                     at = blocks.end * PAGE as u64;
-                    let range = (offset, end);
-                    self.read_missing(workspace, blocks, range, buffer, From::Read { age, trims })?;
+                    self.counters.misses.add(blocks.end - blocks.start);
+                    let fills = self.reads_fill;
+                    self.read_missing(workspace, blocks, begun, fills, |block, page| {
+                        let (part, there) = place_of(offset, end, block);
+                        buffer[there].copy_from_slice(&page[part]);
+                    })?;
                 }
             }
         }
         self.counters.reads.add(1);
         self.counters.bytes_read.add(buffer.len() as u64);
         Ok(())
+    }
+
+    /// To be asked before the cache is looked at.
+    pub(super) fn begin_reading(&self) -> Begun {
+        Begun { age: self.marks.age(), trims: self.counters.trims.get() }
     }
 
     /// Lends the page that a part of a request lies in: the part itself if it is whole.
@@ -126,44 +140,44 @@ impl Shared {
     }
 
     /// Pages that are not in the cache, from one on, as many as are read at once.
-    fn missing_from(&self, first: u64, end: u64) -> Range<u64> {
+    pub(super) fn missing_from(&self, first: u64, end: u64) -> Range<u64> {
         let end = end.min(first + CHUNK_PAGES);
         let is_there = |&block: &u64| self.inner.store.contains(block);
         first..(first + 1..end).find(is_there).unwrap_or(end)
     }
 
-    /// Reads pages of the backing into a request's buffer, and into the cache if reads fill it.
-    fn read_missing(
+    /// Reads pages of the backing, hands them to `each`, and puts them into the cache if `fills`.
+    /// Whether that had room for them.
+    pub(super) fn read_missing(
         &self,
         workspace: &mut Workspace,
         blocks: Range<u64>,
-        (offset, end): (u64, u64),
-        buffer: &mut [u8],
-        from: From,
-    ) -> Result<(), DeviceError> {
-        let From::Read { age, .. } = from else { return Ok(()) };
+        begun: Begun,
+        fills: bool,
+        mut each: impl FnMut(u64, &Page),
+    ) -> Result<bool, DeviceError> {
         let mut chunk =
             self.buffers[workspace.number].lock().unwrap_or_else(PoisonError::into_inner);
         let (pages, _) = chunk.0.as_chunks_mut::<PAGE>();
         let pages = &mut pages[..(blocks.end - blocks.start) as usize];
-        self.counters.misses.add(pages.len() as u64);
         self.read_place(blocks.start, pages.as_flattened_mut())?;
+        let mut has_room = true;
         for (block, page) in blocks.zip(pages) {
             // It may have been written meanwhile, and a write of the backing been under way.
-            if !self.cached(workspace, block, page)? && !self.marks.none_left_since(age) {
+            if !self.cached(workspace, block, page)? && !self.marks.none_left_since(begun.age) {
                 let _lock = self.inner.locks.lock(block);
                 if !self.cached(workspace, block, page)? {
                     self.read_place(block, page)?;
                 }
             }
-            let (part, there) = place_of(offset, end, block);
-            buffer[there].copy_from_slice(&page[part]);
-            if self.reads_fill && self.put_page(workspace, block, page, from).is_err() {
-                // The cache has no room at present; the read is done.
+            each(block, page);
+            if fills && self.put_page(workspace, block, page, From::Read(begun)).is_err() {
+                // At present; the read is done.
                 self.inner.keeping.call();
+                has_room = false;
             }
         }
-        Ok(())
+        Ok(has_room)
     }
 
     fn read_place(&self, block: u64, pages: &mut [u8]) -> Result<(), DeviceError> {
@@ -231,7 +245,7 @@ impl Shared {
         let before = self.mark_of(lock, block);
         let age = self.marks.age();
         let mark = match (from, before) {
-            (From::Read { age, trims }, before) => {
+            (From::Read(Begun { age, trims }), before) => {
                 let is_old = !self.marks.none_left_since(age) || self.counters.trims.get() != trims;
                 if before.is_some() || is_old {
                     return Ok(());

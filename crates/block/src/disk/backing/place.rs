@@ -1,7 +1,7 @@
 //! The place behind the cache: a file or a block device.
 
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -33,6 +33,11 @@ pub(super) trait Place: Send + Sync {
 
     /// The next bytes from `offset` on that are no hole; `None` where there are none.
     fn next_data(&self, offset: u64) -> Option<std::ops::Range<u64>>;
+
+    /// The file or block device itself, if it is one.
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Memory that begins at a page, as files that are read past the page cache need it.
@@ -55,16 +60,7 @@ pub(super) struct FilePlace {
     bytes: u64,
 }
 
-/// Bytes of a file or block device.
-///
-/// # Errors
-/// There is none, or it has no size.
-pub fn open_backing_bytes(path: &Path) -> Result<u64, BackingError> {
-    let file = std::fs::File::open(path).map_err(|error| BackingError::open(path, error))?;
-    bytes_of(path, &file)
-}
-
-fn bytes_of(path: &Path, file: impl std::os::fd::AsFd) -> Result<u64, BackingError> {
+fn bytes_of(path: &Path, file: impl AsFd) -> Result<u64, BackingError> {
     let stat = fstat(&file).map_err(|errno| BackingError::open(path, errno.into()))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(stat.st_size as u64),
@@ -80,14 +76,16 @@ impl FilePlace {
         let path = &config.path;
         let failed = |errno: Errno| BackingError::open(path, errno.into());
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| failed(Errno::INVAL))?;
-        let stat = rustix::fs::stat(name.as_c_str()).map_err(failed)?;
+        // What is looked at is what is opened, even if its path comes to mean another.
+        let found = open(&name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+        let stat = fstat(&found).map_err(failed)?;
         let access = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::BlockDevice if config.read_only => Access::Read,
             FileType::RegularFile => Access::Write,
             FileType::BlockDevice => Access::WriteAlone,
             _ => return Err(BackingError::Kind { path: path.clone() }),
         };
-        let file = DirectFile::open_for(&name, access).map_err(|errno| match errno {
+        let file = DirectFile::open_for(&again(&found), access).map_err(|errno| match errno {
             Errno::BUSY => BackingError::InUse { path: path.clone() },
             errno => failed(errno),
         })?;
@@ -108,9 +106,8 @@ impl FilePlace {
         let tail = if bytes.is_multiple_of(PAGE as u64) || config.read_only {
             None
         } else {
-            // The file itself, whatever its name means by now. A device is open already.
-            let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&as_fd(&file)));
-            Some(open(own, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?)
+            let flags = OFlags::RDWR | OFlags::CLOEXEC;
+            Some(open(again(&file), flags, Mode::empty()).map_err(failed)?)
         };
         Ok(FilePlace { file, tail, bytes })
     }
@@ -142,8 +139,10 @@ impl FilePlace {
     }
 }
 
-fn as_fd(file: &DirectFile) -> std::os::fd::BorrowedFd<'_> {
-    std::os::fd::AsFd::as_fd(file)
+/// A path by which this process opens the same file again, whatever other paths mean by now.
+fn again(file: impl AsFd) -> CString {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    CString::new(path).unwrap_or_default()
 }
 
 impl Place for FilePlace {
@@ -185,5 +184,9 @@ impl Place for FilePlace {
     fn next_data(&self, offset: u64) -> Option<std::ops::Range<u64>> {
         // Where it cannot be told, all is data.
         next_data(&self.file, offset).unwrap_or(Some(offset..self.bytes))
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
     }
 }

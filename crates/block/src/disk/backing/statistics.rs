@@ -36,10 +36,12 @@ pub struct BackingStatistics {
     pub buffer_bytes: u64,
     /// Pages read that were in the cache, due to a write.
     pub hits_of_writes: u64,
-    /// Pages read that were in the cache, due to another read.
+    /// Pages read that were in the cache, due to another read or to a prefetch.
     pub hits_of_reads: u64,
     /// Pages read that were not in the cache.
     pub misses: u64,
+    /// Pages that a client had brought into the cache before it read them.
+    pub prefetched_pages: u64,
     /// Reads of the backing.
     pub backing_reads: u64,
     /// Contiguous writes of the backing.
@@ -92,6 +94,7 @@ pub(super) struct Counters {
     pub(super) hits_of_writes: Counter,
     pub(super) hits_of_reads: Counter,
     pub(super) misses: Counter,
+    pub(super) prefetched: Counter,
     pub(super) backing_reads: Counter,
     pub(super) backing_writes: Counter,
     pub(super) written_back: Counter,
@@ -132,6 +135,7 @@ impl Shared {
             hits_of_writes: counters.hits_of_writes.get(),
             hits_of_reads: counters.hits_of_reads.get(),
             misses: counters.misses.get(),
+            prefetched_pages: counters.prefetched.get(),
             backing_reads: counters.backing_reads.get(),
             backing_writes: counters.backing_writes.get(),
             written_back_pages: counters.written_back.get(),

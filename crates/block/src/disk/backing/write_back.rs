@@ -413,6 +413,11 @@ impl BackedDisk {
         Err(Lost { bytes: lost, reason })
     }
 
+    /// Bytes that are in the cache and not in the backing.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.shared.dirty_bytes()
+    }
+
     /// What has happened so far.
     pub fn backing_statistics(&self) -> BackingStatistics {
         self.shared.statistics()

@@ -244,6 +244,54 @@ fn a_page_costs_at_most_one_read_of_the_disk() {
 }
 
 #[test]
+fn what_is_prefetched_is_read_from_the_cache() {
+    let fake = Fake::new(4 * MIB);
+    let mut random = Random::new(1);
+    // A hole in front.
+    fake.change(|state| random.fill(&mut state.bytes[MIB as usize..]));
+    let expected = fake.lock().bytes.clone();
+    let disk = fake.cache(|config| config.memory_bytes = 16 * MIB);
+    disk.prefetch(1000, 2 * MIB).unwrap();
+    let s = disk.backing_statistics();
+    assert_eq!((s.pages, s.prefetched_pages, s.dirty_pages), (257, 257, 0));
+    assert!(s.backing_reads <= 9, "{s:#?}");
+    let before = s.backing_reads;
+    assert!(disk.get(MIB, MIB as usize + 1000) == expected[MIB as usize..][..MIB as usize + 1000]);
+    let s = disk.backing_statistics();
+    assert_eq!((s.backing_reads, s.hits_of_reads, s.misses), (before, 257, 0));
+    // Once more is no work.
+    disk.prefetch(1000, 2 * MIB).unwrap();
+    assert_eq!(disk.backing_statistics().backing_reads, before);
+    disk.audit_at_rest();
+}
+
+#[test]
+fn what_is_prefetched_replaces_no_more_than_a_part_of_the_cache() {
+    let fake = Fake::new(64 * MIB);
+    let mut random = Random::new(1);
+    fake.change(|state| random.fill(&mut state.bytes[32 * MIB as usize..]));
+    let expected = fake.lock().bytes[32 * MIB as usize..].to_vec();
+    let disk = fake.cache(|config| config.memory_bytes = 16 * MIB);
+    // Full of what was written, which has to leave for that.
+    let count = 6000;
+    for block in 0..count {
+        disk.put(block * PAGE as u64, &noise(block)).unwrap();
+    }
+    disk.flush().unwrap();
+    disk.prefetch(32 * MIB, 32 * MIB).unwrap();
+    let s = disk.backing_statistics();
+    assert!((500..1024).contains(&s.prefetched_pages), "{s:#?}");
+    let pages = s.prefetched_pages as usize;
+    assert!(disk.get(32 * MIB, pages * PAGE) == expected[..pages * PAGE]);
+    let hits = disk.backing_statistics().hits_of_reads;
+    assert!(hits * 8 > s.prefetched_pages * 7, "{hits} are there of {s:#?}");
+    for block in 0..count {
+        assert_eq!(disk.get(block * PAGE as u64, PAGE), noise(block));
+    }
+    disk.audit_at_rest();
+}
+
+#[test]
 fn the_oldest_leave_in_contiguous_batches() {
     let fake = Fake::new(64 * MIB);
     let disk = fake.cache(|_| {});

@@ -60,6 +60,7 @@ impl Run {
                     disk.flush().unwrap();
                     check(model, true);
                 }
+                10 => disk.prefetch(offset, bytes).unwrap(),
                 _ => assert!(disk.get(offset, to - from) == model[from..to], "{}", context()),
             }
             disk.audit();

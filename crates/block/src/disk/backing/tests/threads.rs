@@ -37,6 +37,7 @@ fn run(paths: Paths, write_through: bool) {
                                 assert!(state.durable[at..at + part] == *own, "{thread} {step}");
                             }
                         }
+                        7 => disk.prefetch(offset, 20 * PAGE as u64).unwrap(),
                         _ => assert!(disk.get(offset, part) == own, "{thread} {step} {nth}"),
                     }
                 }
@@ -90,6 +91,9 @@ fn pages_are_whole_and_do_not_go_back() {
                     let mut seen = vec![0u64; pages as usize];
                     for _ in 0..8000 {
                         let block = random.below(pages);
+                        if random.below(16) == 0 {
+                            disk.prefetch(block * PAGE as u64, 9 * PAGE as u64).unwrap();
+                        }
                         let page = disk.get(block * PAGE as u64, PAGE);
                         let word =
                             |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());

@@ -1,0 +1,59 @@
+//! Pages that a client will read soon come into the cache.
+
+use super::{PAGE, Shared};
+use crate::DeviceError;
+
+/// A request brings no more pages than fill this part of the memory for objects, uncompressed: a
+/// half may be dirty, and what leaves for them is clean.
+const POOL_PART: usize = 4;
+/// Pages for which the cache is not ready are tried so often.
+const TRIES_MAX: u32 = 4;
+
+impl Shared {
+    /// Brings pages of a range into the cache: those that are there already stay, and holes of the
+    /// backing are left out.
+    pub(super) fn prefetch(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        let end = (offset + bytes).div_ceil(PAGE as u64);
+        let pool_bytes = self.inner.room.pool_bytes(&self.inner.store);
+        let mut left = (pool_bytes / POOL_PART / PAGE) as u64;
+        let mut block = offset / PAGE as u64;
+        // Of the backing, as far as it is known to be data.
+        let mut data_end = block;
+        let mut tries = 0;
+        while block < end && left > 0 {
+            let begun = self.begin_reading();
+            if self.inner.store.contains(block) {
+                block += 1;
+                continue;
+            }
+            if block >= data_end {
+                let Some(data) = self.place.next_data(block * PAGE as u64) else { break };
+                data_end = data.end.div_ceil(PAGE as u64).max(block + 1);
+                let start = data.start / PAGE as u64;
+                if start > block {
+                    block = start;
+                    continue;
+                }
+            }
+            let blocks = self.missing_from(block, end.min(data_end).min(block + left));
+            let evicted = self.counters.evicted.get();
+            let has_room = {
+                let mut workspace = self.inner.workspaces.take();
+                self.read_missing(&mut workspace, blocks.clone(), begun, true, |_, _| {})?
+            };
+            tries += 1;
+            if !has_room && (tries > TRIES_MAX || self.wait_for_room(evicted).is_err()) {
+                break;
+            }
+            // What has left the cache meanwhile keeps pages out that were read before.
+            let missing = blocks.clone().find(|&block| !self.inner.store.contains(block));
+            let next = missing.filter(|_| tries < TRIES_MAX).unwrap_or(blocks.end);
+            self.counters.prefetched.add(next - block);
+            left -= next - block;
+            if next > block {
+                (block, tries) = (next, 0);
+            }
+        }
+        Ok(())
+    }
+}
