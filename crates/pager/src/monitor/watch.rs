@@ -19,7 +19,8 @@ use crate::cost;
 use crate::kernel::{Kernel, maps, time};
 use crate::page::{self, PageNumber};
 use crate::session::{OFFERED_MAX, OfferedPages, Watched};
-use crate::take::{sweep, watch};
+use crate::take::sweep;
+use crate::take::watch::{self, Block};
 
 /// Between two looks, each at a part of the sample.
 pub(super) const LOOK_NS: u64 = 10_000_000;
@@ -193,16 +194,28 @@ impl Monitor {
         self.watching.search_took_ns = time::thread_cpu_ns() - worked_ns;
     }
 
-    /// Tells what has come and gone in a part of the sample. Takes pages that are to be watched, as
-    /// far as the budget goes.
+    /// Tells what has come and gone in a part of the sample. Takes pages that are to be watched, of
+    /// as many blocks at most, as far as the budget goes.
     fn look_at_blocks(&mut self, active: &'static Active, budget: &mut Budget) {
         let agent = self.agent;
         let count = agent.lock_core().watch.count();
-        for _ in 0..count.div_ceil(PARTS) {
+        let part = count.div_ceil(PARTS);
+        for _ in 0..part {
             let nth = self.watching.next % count;
-            let core = &mut *agent.lock_core();
-            look_at_block(&mut Context { agent, active, core }, nth, budget);
             self.watching.next = nth + 1;
+            let core = &mut *agent.lock_core();
+            let wanted = |block: &mut Block, here| block.put_back(here);
+            look_at_block(&mut Context { agent, active, core }, nth, budget, wanted);
+        }
+        for _ in 0..part {
+            let now = time::monotonic_ns();
+            if budget.left_ns(now) == 0 {
+                break;
+            }
+            let core = &mut *agent.lock_core();
+            let Some(nth) = core.watch.next_due(now) else { break };
+            let context = &mut Context { agent, active, core };
+            look_at_block(context, nth, budget, |block, here| block.due(here, now));
         }
     }
 
@@ -271,7 +284,13 @@ fn add_block(agent: &'static Agent, active: &'static Active, mapping: &Range<usi
     }
 }
 
-fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) {
+/// `wanted`: which pages of the block are to be taken, of those that are there, a bit each.
+fn look_at_block(
+    context: &mut Context<'_>,
+    nth: usize,
+    budget: &mut Budget,
+    wanted: impl FnOnce(&mut Block, u8) -> u8,
+) {
     let Context { agent, active, .. } = *context;
     let Some(block) = context.core.watch.block(nth).map(|block| *block) else { return };
     let first = block.number * BLOCK_PAGES;
@@ -296,8 +315,8 @@ fn look_at_block(context: &mut Context<'_>, nth: usize, budget: &mut Budget) {
         here |= u8::from(is_here) << nth_page;
     }
     let Some(block) = context.core.watch.block(nth) else { return };
-    let put_back = block.watched() & here;
-    let mut due = if budget.left_ns(now) == 0 { 0 } else { block.due(here, now) };
+    let put_back = block.put_back(here);
+    let mut due = if budget.left_ns(now) == 0 { 0 } else { wanted(block, here) };
     while due != 0 {
         let at = due.trailing_zeros();
         let pages = (due >> at).trailing_ones();

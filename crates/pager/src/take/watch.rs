@@ -53,6 +53,11 @@ impl Block {
         bits.map(|(nth, page)| u8::from(page.taken_ns > 0) << nth).sum()
     }
 
+    /// Those pages of `here`, a bit each, that were watched and were put back.
+    pub(crate) fn put_back(&self, here: u8) -> u8 {
+        here & self.watched()
+    }
+
     /// Which pages are to be taken now, of those that are `here`, a bit each: those that were
     /// watched and were put back, and where it is time those whose turn it is. Neighbours are
     /// alike, so a few of them at a time say how the block is used; and two of them that they are
@@ -63,11 +68,11 @@ impl Block {
         if now_ns < self.due_ns {
             return put_back;
         }
+        self.due_ns = now_ns + REST_NS;
         for _ in 0..TURNS {
             let pages = TURN << (self.turn * TURN_PAGES) & here & !watched;
             self.turn = (self.turn + 1) % TURNS;
             if pages != 0 {
-                self.due_ns = now_ns + REST_NS;
                 return put_back | pages;
             }
         }
@@ -81,6 +86,8 @@ pub(crate) struct Watch {
     /// The number of this process among those that watch; 0: it does not.
     process: u32,
     count: usize,
+    /// The block that is asked next whether it is due.
+    next: usize,
     /// Sorted by their numbers.
     blocks: [Block; BLOCKS_MAX],
 }
@@ -103,6 +110,16 @@ impl Watch {
 
     pub(crate) fn block(&mut self, nth: usize) -> Option<&mut Block> {
         self.blocks[..self.count].get_mut(nth)
+    }
+
+    /// The next block of which pages are to be taken. Each has its turn: when what a program may
+    /// lose is used up it goes on with the one behind the last that was told.
+    pub(crate) fn next_due(&mut self, now_ns: u64) -> Option<usize> {
+        let first = self.next.min(self.count);
+        let is_due = |nth: &usize| self.blocks[*nth].due_ns <= now_ns;
+        let found = (first..self.count).chain(0..first).find(is_due)?;
+        self.next = found + 1;
+        Some(found)
     }
 
     fn position(&self, number: u64) -> Result<usize, usize> {
@@ -309,6 +326,25 @@ mod tests {
         assert_eq!(block.due(0b0001_0000, 3 * REST_NS + 1), 0b1_0000);
         assert_eq!(block.due(0b1011_0011, 5 * REST_NS), 0b1001_0000);
         assert_eq!(block.due(0b0000_0011, 7 * REST_NS), 0b11);
+    }
+
+    #[test]
+    fn each_block_has_its_turn_where_few_can_be_watched() {
+        for blocks in [3, 250, 255, 256] {
+            let mut watch = watch();
+            watch.begin(3);
+            (0..blocks).for_each(|number| assert!(watch.insert(number, 0)));
+            let mut taken = vec![0u32; blocks as usize];
+            // One each 10 ms, which is accessed at once.
+            for tick in 1..20 * blocks {
+                let now_ns = tick * 10_000_000;
+                let Some(nth) = watch.next_due(now_ns) else { continue };
+                assert_ne!(watch.block(nth).unwrap().due(0xFF, now_ns), 0);
+                taken[nth] += 1;
+            }
+            let (least, most) = (taken.iter().min().unwrap(), taken.iter().max().unwrap());
+            assert!(*least > 0 && most - least <= 2, "{blocks}: {least} to {most}");
+        }
     }
 
     #[test]

@@ -7,14 +7,14 @@
 //! | interval | what is known |
 //! |---|---|
 //! | from the beginning of a watch to the event that ends it | not accessed; a touch ends it |
-//! | from an event to the next watch | perhaps accessed: by chance, as often as pages nearby |
+//! | from an event to the next watch | perhaps accessed: by chance, as watches say |
 //! | from `Gone` to `Appeared` | the page does not exist |
 //!
 //! In an interval without a watch accesses are drawn: each follows the one before after a time that
 //! is distributed exponentially, for that is what the time until a touch says of accesses that do
-//! not depend on one another. Its mean is that of watches nearby ([`rates`]). What is drawn depends
-//! on the page and the time alone, so it is the same in each simulation. Pages that are gone over
-//! together stay together ([`passes`]).
+//! not depend on one another. Its mean is put together from watches of all pages, of those nearby
+//! and of the page ([`rates`]). What is drawn depends on the page and the time alone, so it is the
+//! same in each simulation. Pages that are gone over together stay together ([`passes`]).
 
 mod passes;
 mod rates;
@@ -27,7 +27,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use self::rates::Rates;
-use self::timeline::{Interval, Kind};
+use self::timeline::{Interval, Kind, MeanAt};
 use crate::{BLOCK_PAGES, PROCESS_SHIFT, PageNumber, hash, page_of_process};
 
 /// In the number of a page that was given back and has come again.
@@ -151,9 +151,11 @@ impl Activity {
         let watches = events.iter();
         let rates =
             Rates::new(watches.filter_map(|(page, event)| Some((*page, timeline::watch(event)?))));
+        let pages = events.chunk_by(|one, other| one.0 == other.0).count();
+        let part_us = timeline::part_us(pages, activity.end_us);
         for of_page in events.chunk_by(|one, other| one.0 == other.0) {
             let ended_us = ended.get(&(of_page[0].1.page >> PROCESS_SHIFT)).copied();
-            activity.add(of_page, ended_us, &rates, last_us);
+            activity.add(of_page, ended_us, (&rates, part_us), last_us);
         }
         activity.lives.sort_by_key(|life| (life.from_us, life.page));
         let mut places: Vec<passes::Place> =
@@ -168,7 +170,7 @@ impl Activity {
         &mut self,
         events: &[(PageNumber, Event)],
         ended_us: Option<u64>,
-        rates: &Rates,
+        (rates, part_us): (&Rates, u64),
         last_us: u64,
     ) {
         let (page, first) = events[0];
@@ -179,8 +181,9 @@ impl Activity {
         let events = events.iter().map(|(_, event)| *event);
         let gone = ended_us.map(|time_us| Event { time_us, what: What::Gone, ..first });
         let events = events.filter(|event| is_before(event.time_us)).chain(gone);
-        let timeline =
-            timeline::of_page(events, &|at_us| rates.mean_us(page, place, at_us), last_us);
+        let mean_us = |at_us| rates.mean_us(page, place, at_us);
+        let mean_at = MeanAt { mean_us: &mean_us, part_us };
+        let timeline = timeline::of_page(events, mean_at, last_us);
         let start = self.intervals.len() as u32;
         self.intervals.extend(timeline.intervals);
         self.places.insert(page, (start, self.intervals.len() as u32));

@@ -21,8 +21,8 @@ use super::timeline::{Interval, Kind};
 use crate::{BLOCK_PAGES, PageNumber};
 
 /// Neighbours are touched together when the one follows the other within this part of the time for
-/// which it was watched. Of pages that are accessed at random that is one pair in eight, however
-/// often they are accessed at the moment.
+/// which it was watched. Of two pages that were taken together and are accessed at random
+/// that is one pair in fifteen, however often they are accessed at the moment.
 const TOGETHER_SHARE: f64 = 1.0 / 8.0;
 /// So many touches of a block at least must show whether a watched neighbour follows, and in so
 /// large a part of them it must.

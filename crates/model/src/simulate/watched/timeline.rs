@@ -3,9 +3,16 @@
 use super::{Event, What};
 
 /// How often a page is accessed is looked up for each so long part of an interval in which nobody
-/// watches it, or for so many parts of it.
+/// watches it, at least.
 const PART_US: u64 = 100_000;
-const PARTS_MAX: u64 = 16;
+/// For so many parts of all pages' intervals at most, beside one for each interval.
+const PARTS_MAX: u128 = 1 << 20;
+
+/// How long such a part is in a run of so many pages.
+pub(super) fn part_us(pages: usize, end_us: u64) -> u64 {
+    let most = u128::from(end_us) * pages as u128 / PARTS_MAX;
+    PART_US.max(u64::try_from(most).unwrap_or(u64::MAX))
+}
 
 /// A time for which one thing is known of a page. Begins after `from_us`, ends with `to_us`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,8 +62,12 @@ impl Watch {
     }
 }
 
-/// How far apart accesses to the page are on average, at a moment.
-pub(super) type MeanAt<'a> = &'a dyn Fn(u64) -> Option<f64>;
+/// How far apart accesses to the page are on average, at a moment; and for how long that is said.
+#[derive(Clone, Copy)]
+pub(super) struct MeanAt<'a> {
+    pub(super) mean_us: &'a dyn Fn(u64) -> Option<f64>,
+    pub(super) part_us: u64,
+}
 
 /// From the events of one page, in the order of time. `last_us`: the last event of all pages.
 pub(super) fn of_page(
@@ -113,11 +124,11 @@ impl Timeline {
 
     fn push_unwatched(&mut self, from_us: u64, to_us: u64, mean_at: MeanAt<'_>) {
         let length_us = to_us.saturating_sub(from_us);
-        let parts = (length_us / PART_US).clamp(1, PARTS_MAX);
+        let parts = (length_us / mean_at.part_us).max(1);
         let border = |nth| if nth == parts { to_us } else { from_us + length_us / parts * nth };
         for nth in 0..parts {
             let (from_us, to_us) = (border(nth), border(nth + 1));
-            if let Some(mean_us) = mean_at(from_us.midpoint(to_us)) {
+            if let Some(mean_us) = (mean_at.mean_us)(from_us.midpoint(to_us)) {
                 self.push(from_us, to_us, Kind::Unwatched { mean_us });
             }
         }
