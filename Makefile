@@ -50,7 +50,11 @@ test-all: test
 	@echo "== examples in documentation"
 	$(CARGO) test --workspace --exclude ramfold-bench --doc --quiet
 	@echo "== tests of $(PROGRAMS), optimised, the slow ones too, one at a time"
-	$(CARGO) test --profile tested $(patsubst %,-p %,$(PROGRAMS)) -- --include-ignored --test-threads=1
+	$(CARGO) test --profile tested $(patsubst %,-p %,$(PROGRAMS)) -- \
+		--include-ignored --test-threads=1 --skip in_guests::
+	@echo "== programs in guests, two at a time"
+	$(CARGO) test --profile tested -p ramfold --test block_guest in_guests:: -- \
+		--include-ignored --test-threads=2
 	@echo "== codecs on AArch64"
 	scripts/cross
 	@echo "== codecs under Miri"

@@ -64,34 +64,6 @@ fn plays_its_role() {
     }
 }
 
-/// `ramfold block --swap` where memory is short: programs have 100 MiB of this guest, beside what
-/// the server keeps of them.
-#[test]
-#[ignore = "slow: make test-all runs it"]
-fn swap_holds_a_program_that_memory_does_not() {
-    let script = ["HOG_MIB=112\n", include_str!("block_guest/swap.sh")].concat();
-    run_in_guest(&["--memory", "176M"], &script, &[]);
-}
-
-#[test]
-#[ignore = "slow: make test-all runs it"]
-fn a_file_system_on_ublk_survives_its_killed_server() {
-    run_in_guest(&[], include_str!("block_guest/killed_ublk.sh"), &["mke2fs", "e2fsck"]);
-}
-
-#[test]
-#[ignore = "slow: make test-all runs it"]
-fn a_killed_server_of_nbd_costs_no_byte_that_was_synced() {
-    run_in_guest(&[], include_str!("block_guest/killed_nbd.sh"), &["mke2fs", "e2fsck"]);
-}
-
-/// `ramfold block --backing --device ublk` under ext4.
-#[test]
-#[ignore = "slow: make test-all runs it"]
-fn a_killed_server_that_writes_through_is_followed_by_another() {
-    run_in_guest(&[], include_str!("block_guest/takeover.sh"), &["mke2fs", "e2fsck"]);
-}
-
 #[test]
 fn an_exercise_knows_a_wrong_byte() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,11 +77,45 @@ fn an_exercise_knows_a_wrong_byte() {
     assert!(std::panic::catch_unwind(|| exercise::check(&path, 3, 100)).is_err());
 }
 
-/// Programs that change files at random on xfs, whose server is killed, and on btrfs.
-#[test]
-#[ignore = "slow: make test-all runs it"]
-fn file_systems_have_what_programs_wrote() {
-    let tools = ["mkfs.xfs", "xfs_repair", "mkfs.btrfs", "btrfs"];
-    let modules = ["--modules", "nbd,ublk_drv,xfs,btrfs"];
-    run_in_guest(&modules, include_str!("block_guest/file_systems.sh"), &tools);
+/// Each takes one processor: `make test-all` runs two at a time, and leaves them out of those that
+/// are run one at a time.
+mod in_guests {
+    use super::run_in_guest;
+
+    /// `ramfold block --swap` where memory is short: programs have 100 MiB of this guest, beside
+    /// what the server keeps of them.
+    #[test]
+    #[ignore = "slow: make test-all runs it"]
+    fn swap_holds_a_program_that_memory_does_not() {
+        let script = ["HOG_MIB=112\n", include_str!("block_guest/swap.sh")].concat();
+        run_in_guest(&["--memory", "176M"], &script, &[]);
+    }
+
+    #[test]
+    #[ignore = "slow: make test-all runs it"]
+    fn a_file_system_on_ublk_survives_its_killed_server() {
+        run_in_guest(&[], include_str!("block_guest/killed_ublk.sh"), &["mke2fs", "e2fsck"]);
+    }
+
+    #[test]
+    #[ignore = "slow: make test-all runs it"]
+    fn a_killed_server_of_nbd_costs_no_byte_that_was_synced() {
+        run_in_guest(&[], include_str!("block_guest/killed_nbd.sh"), &["mke2fs", "e2fsck"]);
+    }
+
+    /// `ramfold block --backing --device ublk` under ext4.
+    #[test]
+    #[ignore = "slow: make test-all runs it"]
+    fn a_killed_server_that_writes_through_is_followed_by_another() {
+        run_in_guest(&[], include_str!("block_guest/takeover.sh"), &["mke2fs", "e2fsck"]);
+    }
+
+    /// Programs that change files at random on xfs, whose server is killed, and on btrfs.
+    #[test]
+    #[ignore = "slow: make test-all runs it"]
+    fn file_systems_have_what_programs_wrote() {
+        let tools = ["mkfs.xfs", "xfs_repair", "mkfs.btrfs", "btrfs"];
+        let modules = ["--modules", "nbd,ublk_drv,xfs,btrfs"];
+        run_in_guest(&modules, include_str!("block_guest/file_systems.sh"), &tools);
+    }
 }
