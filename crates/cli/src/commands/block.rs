@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use ramfold_block::kernel::{self, Leftover};
+use ramfold_block::kernel;
 use ramfold_block::nbd::{self, Listener, Options, Server};
 use ramfold_block::{BackedDisk, BlockDevice, Disk, DiskConfig, SpillConfig};
 use ramfold_codec::Choice;
@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::commands::block_backing::{self, BackingArguments};
-use crate::commands::block_device::{self, KernelDevice, Wish};
+use crate::commands::block_device::{self, KernelDevice, Plan, Wish};
 use crate::commands::block_events::Waiting;
 use crate::commands::run::codec_names;
 use crate::say::say;
@@ -187,12 +187,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     }
     // Before anybody can connect, so that none is missed.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
-    let waiting = match arguments.kernel_device() {
-        Some(_) => block_device::prepare(arguments.swap.is_some()),
-        None => kernel::waiting(),
-    };
+    if arguments.kernel_device().is_some() {
+        block_device::prepare(arguments.swap.is_some());
+    }
     let places = Places::new(arguments)?;
     let Device { device, statistics, backed } = open_device(arguments, size_bytes)?;
+    // The backing is this server's by now, and no client can write yet.
+    let plan = plan_kernel_device(arguments, backed.as_ref())?;
     let options = Options {
         export: arguments.export.clone(),
         description: "ramfold block".into(),
@@ -208,11 +209,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         None => Ok(()),
     };
     let write_now = || write_stats(&server.statistics());
-    let served = start_kernel_device(arguments, &device, backed.as_ref(), &server, &waiting)
-        .and_then(|kernel_device| {
-            let signals = (signals, backed.clone());
-            serve(arguments, kernel_device, &uris, signals, &write_now)
-        });
+    let kernel_device = plan.map(|plan| KernelDevice::start(plan, &device, &server)).transpose();
+    let served = kernel_device.and_then(|kernel_device| {
+        let signals = (signals, backed.clone());
+        serve(arguments, kernel_device, &uris, signals, &write_now)
+    });
     let nbd = server.stop();
     // What follows may take long, or be ended.
     drop(_folder);
@@ -225,15 +226,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     served.and(written).map(|()| status)
 }
 
-/// Makes the device of the kernel's that is asked for, or takes over one of those that wait.
-fn start_kernel_device(
+/// Decides on the device of the kernel's that is asked for, or that no device is in the way of this
+/// server.
+fn plan_kernel_device(
     arguments: &Arguments,
-    device: &Arc<dyn BlockDevice>,
     backed: Option<&Arc<BackedDisk>>,
-    server: &Server,
-    waiting: &[Leftover],
-) -> anyhow::Result<Option<KernelDevice>> {
-    let kind = arguments.kernel_device();
+) -> anyhow::Result<Option<Plan>> {
+    let (kind, waiting) = (arguments.kernel_device(), kernel::waiting());
     if kind.is_none() && waiting.is_empty() {
         return Ok(None);
     }
@@ -241,11 +240,11 @@ fn start_kernel_device(
     let backing = backed.map(|disk| disk.backing()).transpose();
     let backing = backing.context("cannot look at the backing")?;
     let Some(kind) = kind else {
-        block_device::leave_alone(waiting, backing.as_ref(), is_read_only)?;
+        block_device::leave_alone(&waiting, backing.as_ref(), is_read_only)?;
         return Ok(None);
     };
     let wish = Wish { kind, is_read_only, swap_priority: arguments.swap, backing };
-    KernelDevice::start(wish, device, server, waiting).map(Some)
+    Plan::new(wish, &waiting).map(Some)
 }
 
 /// Serves the device until it is told to end, or the program has ended. Returns the exit status.
