@@ -37,21 +37,23 @@ impl Shared {
             }
             let blocks = self.missing_from(block, end.min(data_end).min(block + left));
             let evicted = self.counters.evicted.get();
-            let has_room = {
+            let brought = {
                 let mut workspace = self.inner.workspaces.take();
                 self.read_missing(&mut workspace, blocks.clone(), begun, true, |_, _| {})?
             };
+            self.counters.prefetched.add(brought.pages);
             tries += 1;
-            if !has_room && (tries > TRIES_MAX || self.wait_for_room(evicted).is_err()) {
+            if !brought.has_room && (tries >= TRIES_MAX || self.wait_for_room(evicted).is_err()) {
+                // It would not have room for the rest either.
                 break;
             }
             // What has left the cache meanwhile keeps pages out that were read before.
             let missing = blocks.clone().find(|&block| !self.inner.store.contains(block));
             let next = missing.filter(|_| tries < TRIES_MAX).unwrap_or(blocks.end);
-            self.counters.prefetched.add(next - block);
             left -= next - block;
-            if next > block {
-                (block, tries) = (next, 0);
+            block = next;
+            if next == blocks.end {
+                tries = 0;
             }
         }
         Ok(())
