@@ -121,7 +121,7 @@ fn a_prefetch_gives_up_where_no_page_can_leave_the_cache() {
     let disk = fake.cache(|config| config.memory_bytes = 16 * MIB);
     fill(&disk);
     let before = disk.backing_statistics();
-    disk.prefetch(32 * MIB, 16 * MIB).unwrap();
+    disk.prefetch(32 * MIB, 16 * MIB, &|| true).unwrap();
     let s = disk.backing_statistics();
     // Nothing else could leave.
     let evicted = s.evicted_pages - before.evicted_pages;
