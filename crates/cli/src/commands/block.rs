@@ -55,7 +55,8 @@ ends it at once. SIGUSR2 writes --stats. With --backing everything is written ou
 
 Exit status: 0; with PROGRAM its own, 128 + N when signal N ended it; 125 when ramfold itself
 failed, 126 when PROGRAM cannot be executed, 127 when it was not found; 1 when data could not be
-written to the backing at the end.")]
+written to the backing at the end; 128 + N when a second signal N ended it, or 1 when data is lost
+by that.")]
 pub(crate) struct Arguments {
     /// How large the device is: 4G, 512M; a multiple of 4096 bytes [with --backing, default: as
     /// large as that]
@@ -190,8 +191,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     if arguments.kernel_device().is_some() {
         block_device::prepare(arguments.swap.is_some());
     }
+    // Its thread must come after that, and before anything that may fail and leave much to do.
+    let mut waiting = Waiting::begin(signals);
     let places = Places::new(arguments)?;
     let Device { device, statistics, backed } = open_device(arguments, size_bytes)?;
+    if let Some(disk) = &backed {
+        waiting.look_after(disk);
+    }
     // The backing is this server's by now, and no client can write yet.
     let plan = plan_kernel_device(arguments, backed.as_ref())?;
     let options = Options {
@@ -210,10 +216,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     };
     let write_now = || write_stats(&server.statistics());
     let kernel_device = plan.map(|plan| KernelDevice::start(plan, &device, &server)).transpose();
-    let served = kernel_device.and_then(|kernel_device| {
-        let signals = (signals, backed.clone());
-        serve(arguments, kernel_device, &uris, signals, &write_now)
-    });
+    let served = kernel_device
+        .and_then(|kernel_device| serve(arguments, kernel_device, &uris, &mut waiting, &write_now));
+    // Also where something failed.
+    waiting.begin_to_end();
     let nbd = server.stop();
     // What follows may take long, or be ended.
     drop(_folder);
@@ -252,36 +258,38 @@ fn serve(
     arguments: &Arguments,
     mut kernel_device: Option<KernelDevice>,
     uris: &[String],
-    (signals, backed): (Signals, Option<Arc<BackedDisk>>),
+    waiting: &mut Waiting,
     write_stats: &dyn Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<i32> {
     let path = kernel_device.as_ref().map(KernelDevice::path);
-    let program = match arguments.program.as_slice() {
-        [] => {
-            print_places(uris, path.as_deref())?;
-            Ok(None)
-        }
-        program => start_program(program, uris.first(), path.as_deref()).map(Some),
+    let started = match arguments.program.as_slice() {
+        [] => print_places(uris, path.as_deref()).map(|()| Started::Nothing),
+        program => Ok(start_program(program, uris.first(), path.as_deref())),
     };
-    let status = match program {
-        Ok(program) => {
-            let mut waiting = Waiting::begin(signals, program, backed);
-            let status = waiting.wait(write_stats);
-            // What is swapped out must come back before the device may go.
-            while let Some(Err(error)) = kernel_device.as_mut().map(KernelDevice::swap_off) {
-                say(format_args!("{error}; it is served on: the next signal tries again"));
-                waiting.wait(write_stats);
-            }
-            waiting.begin_to_end();
-            status
+    let status = started.map(|started| match started {
+        Started::Nothing => waiting.wait(write_stats),
+        Started::Program(program) => {
+            waiting.begin_program(program);
+            waiting.wait(write_stats)
         }
-        Err(failed) => failed,
-    };
-    if let Some(mut device) = kernel_device {
-        device.swap_off()?;
-        device.end()?;
+        Started::Failed(status) => status,
+    });
+    // What is swapped out must come back before the device may go.
+    while let Some(Err(error)) = kernel_device.as_mut().map(KernelDevice::swap_off) {
+        say(format_args!("{error}; it is served on: the next signal tries again"));
+        waiting.wait(write_stats);
     }
-    Ok(status)
+    waiting.begin_to_end();
+    let ended = kernel_device.map_or(Ok(()), KernelDevice::end);
+    status.and_then(|status| ended.map(|()| status))
+}
+
+/// What runs while the device is served.
+enum Started {
+    Nothing,
+    Program(Child),
+    /// It does not run; the exit status.
+    Failed(i32),
 }
 
 impl Arguments {
@@ -414,12 +422,7 @@ fn print_places(uris: &[String], device: Option<&Path>) -> anyhow::Result<()> {
     out.flush().context("printing where the device is")
 }
 
-/// Starts the program; or the exit status where that fails.
-fn start_program(
-    program: &[OsString],
-    uri: Option<&String>,
-    device: Option<&Path>,
-) -> Result<Child, i32> {
+fn start_program(program: &[OsString], uri: Option<&String>, device: Option<&Path>) -> Started {
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]);
     for variable in inherited::VARIABLES {
@@ -431,10 +434,14 @@ fn start_program(
     if let Some(device) = device {
         command.env("device", device);
     }
-    command.spawn().map_err(|error| {
-        say(format_args!("cannot run {}: {error}", program[0].display()));
-        if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
-    })
+    match command.spawn() {
+        Ok(child) => Started::Program(child),
+        Err(error) => {
+            say(format_args!("cannot run {}: {error}", program[0].display()));
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            Started::Failed(if is_missing { 127 } else { 126 })
+        }
+    }
 }
 
 fn write_statistics(
