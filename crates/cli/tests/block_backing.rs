@@ -375,6 +375,19 @@ fn what_cannot_be_a_backing_is_named() {
     succeeds(backing(&odd, &["--read-only"]).args(["--", "true"]));
 }
 
+#[test]
+fn a_file_is_not_called_missing_where_proc_is() {
+    if !has("unshare", &["-rm", "mount", "-t", "tmpfs", "none", "/proc"]) {
+        return;
+    }
+    let (_folder, file) = folder_with(1 << 20);
+    let script = r#"mount -t tmpfs none /proc && exec "$0" block --memory 8M --backing "$1""#;
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", script, RAMFOLD]).arg(&file).stdin(Stdio::null());
+    let said = fails(&mut command);
+    assert!(said.contains("/proc is not mounted") && !said.contains("truncate"), "{said}");
+}
+
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
