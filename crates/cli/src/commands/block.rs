@@ -54,9 +54,9 @@ Signals: SIGINT and SIGTERM let the requests end that came before, and then the 
 ends it at once. SIGUSR2 writes --stats. With --backing everything is written out at the end.
 
 Exit status: 0; with PROGRAM its own, 128 + N when signal N ended it; 125 when ramfold itself
-failed, 126 when PROGRAM cannot be executed, 127 when it was not found; 1 when data could not be
-written to the backing at the end; 128 + N when a second signal N ended it, or 1 when data is lost
-by that.")]
+failed, 126 when PROGRAM cannot be executed, 127 when it was not found; 128 + N when a second signal
+N ended ramfold and nothing was lost; 1 when data is lost: it could not be written to the backing at
+the end, or a second signal came before it was.")]
 pub(crate) struct Arguments {
     /// How large the device is: 4G, 512M; a multiple of 4096 bytes [with --backing, default: as
     /// large as that]
