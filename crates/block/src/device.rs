@@ -48,12 +48,18 @@ pub trait BlockDevice: Send + Sync {
     /// Some write could not be made durable.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// The range will be read soon.
+    /// The range will be read soon. A device that takes long for that asks `goes_on` from time to
+    /// time, and ends where it says no.
     ///
     /// # Errors
     /// What a read of the range would say, as far as it is tried.
-    fn prefetch(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        let _ = (offset, bytes);
+    fn prefetch(
+        &self,
+        offset: u64,
+        bytes: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), DeviceError> {
+        let _ = (offset, bytes, goes_on);
         Ok(())
     }
 

@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Strange<F> {
     plain: PlainDevice,
     before_read: F,
+    /// How many have begun.
+    prefetches: Arc<AtomicU64>,
 }
 
 impl<F: Fn(u64) -> Result<(), DeviceError> + Send + Sync> BlockDevice for Strange<F> {
@@ -47,6 +49,12 @@ impl<F: Fn(u64) -> Result<(), DeviceError> + Send + Sync> BlockDevice for Strang
     fn flush(&self) -> Result<(), DeviceError> {
         self.plain.flush()
     }
+    /// Goes on for as long as it may.
+    fn prefetch(&self, _: u64, _: u64, goes_on: &dyn Fn() -> bool) -> Result<(), DeviceError> {
+        self.prefetches.fetch_add(1, Ordering::SeqCst);
+        wait_until("the prefetch is to end", || !goes_on());
+        Ok(())
+    }
     fn extents(
         &self,
         offset: u64,
@@ -60,10 +68,25 @@ impl<F: Fn(u64) -> Result<(), DeviceError> + Send + Sync> BlockDevice for Strang
 fn server_of(
     before_read: impl Fn(u64) -> Result<(), DeviceError> + Send + Sync + 'static,
 ) -> Server {
+    counting_server_of(before_read, Arc::default())
+}
+
+fn counting_server_of(
+    before_read: impl Fn(u64) -> Result<(), DeviceError> + Send + Sync + 'static,
+    prefetches: Arc<AtomicU64>,
+) -> Server {
     let plain = PlainDevice::new(DEVICE_BYTES);
     plain.write(0, &vec![7; DEVICE_BYTES as usize], Durability::AtFlush).unwrap();
-    let device = Arc::new(Strange { plain, before_read });
+    let device = Arc::new(Strange { plain, before_read, prefetches });
     Server::start(device, &Options::default(), Vec::new()).unwrap()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
+        thread::yield_now();
+    }
 }
 
 /// A client as the kernel is one: requests from the first byte on, simple replies.
@@ -75,8 +98,17 @@ fn connect(server: &Server) -> UnixStream {
 }
 
 fn read_request(cookie: u64, offset: u64, length: u32) -> Vec<u8> {
+    request(0, cookie, offset, length)
+}
+
+fn cache_request(cookie: u64) -> Vec<u8> {
+    request(5, cookie, 0, 1 << 20)
+}
+
+fn request(command: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
     let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-    bytes.extend([0; 4]);
+    bytes.extend([0; 2]);
+    bytes.extend(command.to_be_bytes());
     bytes.extend(cookie.to_be_bytes());
     bytes.extend(offset.to_be_bytes());
     bytes.extend(length.to_be_bytes());
@@ -151,11 +183,7 @@ fn a_server_that_stops_answers_what_came_before() {
     });
     let mut client = connect(&server);
     client.write_all(&read_request(1, 0, 64 << 10)).unwrap();
-    let started = Instant::now();
-    while server.statistics().reads == 0 {
-        assert!(started.elapsed() < PATIENCE, "the request does not come");
-        thread::yield_now();
-    }
+    wait_until("the request is there", || server.statistics().reads > 0);
     let stopping = thread::spawn(move || server.stop());
     gate.open();
     assert_eq!(reply(&mut client), (1, 0));
@@ -212,4 +240,33 @@ fn an_error_of_the_device_reaches_the_client() {
     data(&mut client, 1 << 20);
     assert_eq!(client.read(&mut [0; 8]).unwrap(), 0, "the connection ends");
     assert_eq!(server.statistics().requests_failed, 5);
+}
+
+#[test]
+fn advice_is_followed_one_at_a_time_and_no_longer_than_the_client_is_there() {
+    let prefetches = Arc::new(AtomicU64::new(0));
+    let server = counting_server_of(|_| Ok(()), Arc::clone(&prefetches));
+    let begun = |count| {
+        wait_until("a prefetch begins", || prefetches.load(Ordering::SeqCst) == count);
+    };
+    let mut client = connect(&server);
+    client.write_all(&cache_request(1)).unwrap();
+    begun(1);
+    // The others are answered at once, also another client's.
+    let mut other = connect(&server);
+    for cookie in 2..100 {
+        let client = if cookie % 2 == 0 { &mut client } else { &mut other };
+        client.write_all(&cache_request(cookie)).unwrap();
+        assert_eq!(reply(client), (cookie, 0));
+    }
+    begun(1);
+    // The first ends as its client goes, and then it is another's turn.
+    drop(client);
+    wait_until("one client is left", || server.statistics().connections_now == 1);
+    other.write_all(&cache_request(100)).unwrap();
+    begun(2);
+    // A server that stops does not wait for it.
+    server.stop();
+    assert_eq!(reply(&mut other), (100, 0));
+    begun(2);
 }

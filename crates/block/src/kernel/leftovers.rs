@@ -1,5 +1,6 @@
 //! Devices whose server was killed.
 
+use std::cell::RefCell;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -50,14 +51,32 @@ pub enum Fate {
 pub fn clean_up() -> Vec<Leftover> {
     let attached = Attached::all().into_iter().filter(|device| !is_alive(device.server));
     let mut found: Vec<Leftover> = attached
-        .map(|device| {
+        .filter_map(|device| {
             let path = PathBuf::from(format!("/dev/nbd{}", device.index));
-            let removed = off(&path).and_then(|()| nbd_device::detach(device.index));
-            leftover(path, removed, None)
+            let is_still = || device.is_still_there() && !is_alive(device.server);
+            let removed = take_away(is_still, || off(&path), || nbd_device::detach(device.index));
+            removed.map(|removed| leftover(path, removed, None))
         })
         .collect();
     found.extend(clean_up_ublk());
     found
+}
+
+/// Turns swap off and removes a device, each only where it is still what was found: another server
+/// may have ended it since, and have a device of its own with this number. `None` where it is not.
+fn take_away(
+    mut is_still: impl FnMut() -> bool,
+    off: impl FnOnce() -> Result<(), KernelError>,
+    remove: impl FnOnce() -> Result<(), KernelError>,
+) -> Option<Result<(), KernelError>> {
+    if !is_still() {
+        return None;
+    }
+    if let Err(why) = off() {
+        return Some(Err(why));
+    }
+    // Turning swap off may have taken long.
+    is_still().then(remove)
 }
 
 /// The ublk devices that wait for another server. Changes nothing, and finds none where this user
@@ -111,15 +130,28 @@ fn clean_up_ublk() -> Vec<Leftover> {
             found.push(orphaned.waiting());
             continue;
         }
-        let Orphaned { orphan: Orphan { number, after_kill }, path, backing } = orphaned;
-        let removed = match after_kill {
-            AfterKill::Wait | AfterKill::Fail => fail(&mut control, number),
-            AfterKill::Remove => off(&path).and_then(|()| {
-                control.delete_without_waiting(number).tried(|| format!("end {}", path.display()))
-            }),
+        let Orphaned { orphan, path, backing } = orphaned;
+        let control = RefCell::new(&mut control);
+        let is_still = || {
+            let info = control.borrow_mut().info(orphan.number);
+            info.is_ok_and(|info| orphan.is_still(&info, is_alive))
         };
+        let removed = match orphan.after_kill {
+            AfterKill::Wait | AfterKill::Fail => {
+                take_away(is_still, || Ok(()), || fail(&mut control.borrow_mut(), orphan.number))
+            }
+            AfterKill::Remove => take_away(
+                is_still,
+                || off(&path),
+                || {
+                    let deleted = control.borrow_mut().delete_without_waiting(orphan.number);
+                    deleted.tried(|| format!("end {}", path.display()))
+                },
+            ),
+        };
+        let Some(removed) = removed else { continue };
         if removed.is_ok() {
-            notes.remove(number);
+            notes.remove(orphan.number, orphan.mark);
         }
         found.push(leftover(path, removed, backing));
     }
@@ -199,4 +231,34 @@ fn ublk_numbers(devices: &Path) -> Vec<u32> {
     names
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// What is done to a device that is what it was when it is looked at the first `looks` times.
+    fn done_after(looks: u32) -> (bool, Vec<&'static str>) {
+        let (left, done) = (Cell::new(looks), RefCell::new(Vec::new()));
+        let is_still = || {
+            let is_still = left.get() > 0;
+            left.set(left.get().saturating_sub(1));
+            is_still
+        };
+        let act = |what| {
+            done.borrow_mut().push(what);
+            Ok(())
+        };
+        let removed = take_away(is_still, || act("off"), || act("remove"));
+        (removed.is_some(), done.into_inner())
+    }
+
+    #[test]
+    fn a_device_that_another_server_has_by_now_is_left_alone() {
+        assert_eq!(done_after(0), (false, vec![]));
+        assert_eq!(done_after(1), (false, vec!["off"]));
+        assert_eq!(done_after(2), (true, vec!["off", "remove"]));
+    }
 }

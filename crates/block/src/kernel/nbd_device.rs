@@ -203,6 +203,15 @@ impl Attached {
         Some(Attached { index, server })
     }
 
+    /// Whether this number is still attached to this server.
+    pub(super) fn is_still_there(&self) -> bool {
+        self.is_still_in(Path::new(DEVICES))
+    }
+
+    fn is_still_in(&self, devices: &Path) -> bool {
+        Attached::listed(devices, self.index).as_ref() == Some(self)
+    }
+
     /// All of them.
     pub(super) fn all() -> Vec<Attached> {
         Attached::all_in(Path::new(DEVICES))
@@ -238,7 +247,14 @@ mod tests {
         // Detached.
         add("nbd3", &[("backend", "ramfold 17\n")]);
         add("sda", &[("pid", "20\n"), ("backend", "ramfold 20\n")]);
-        assert_eq!(Attached::all_in(folder.path()), [Attached { index: 0, server: 17 }]);
+        let found = Attached { index: 0, server: 17 };
+        assert_eq!(Attached::all_in(folder.path()), [found]);
+        assert!(found.is_still_in(folder.path()));
+        // Another server has the number now.
+        fs::write(folder.path().join("nbd0/backend"), "ramfold 21\n").unwrap();
+        assert!(!found.is_still_in(folder.path()));
+        fs::remove_file(folder.path().join("nbd0/pid")).unwrap();
+        assert!(!found.is_still_in(folder.path()));
     }
 
     #[test]

@@ -167,10 +167,13 @@ impl Notes {
         Some(backing)
     }
 
-    /// Forgets a device that is gone.
-    pub(super) fn remove(&self, number: u32) {
-        // Were it still there, its mark would be another device's.
-        let _ = fs::remove_file(self.path(number));
+    /// Forgets a device with this mark that is gone. A note of another that has its number by now
+    /// stays.
+    pub(super) fn remove(&self, number: u32, mark: u64) {
+        if self.read(number, mark).is_some() {
+            // Were it still there, its mark would be another device's.
+            let _ = fs::remove_file(self.path(number));
+        }
     }
 
     fn path(&self, number: u32) -> PathBuf {
@@ -202,7 +205,9 @@ mod tests {
         }
         assert_eq!(notes.read(3, 78), None, "another device's mark");
         assert_eq!(notes.read(4, 77), None);
-        notes.remove(3);
+        notes.remove(3, 78);
+        assert!(notes.read(3, 77).is_some(), "a later device has this number");
+        notes.remove(3, 77);
         assert_eq!(notes.read(3, 77), None);
     }
 

@@ -218,7 +218,7 @@ impl UblkDevice {
         }
         let deleted = self.control.delete_without_waiting(number).tried(described);
         if deleted.is_ok() {
-            Notes::of_this_machine().remove(number);
+            Notes::of_this_machine().remove(number, self.info.mark);
         }
         stopped.and(served).and(deleted)
     }
@@ -316,6 +316,7 @@ fn answer(device: &dyn BlockDevice, request: Request<'_>) -> Result<(), Errno> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
     pub(super) number: u32,
+    pub(super) mark: u64,
     pub(super) after_kill: AfterKill,
 }
 
@@ -334,7 +335,12 @@ impl Orphan {
             0 => AfterKill::Wait,
             _ => AfterKill::Fail,
         };
-        is_orphan.then_some(Orphan { number: info.device, after_kill })
+        is_orphan.then_some(Orphan { number: info.device, mark: info.mark, after_kill })
+    }
+
+    /// Whether this is the same device, and still nobody's.
+    pub(super) fn is_still(&self, info: &DeviceInfo, is_alive: impl Fn(u32) -> bool) -> bool {
+        Orphan::of(info, is_alive).is_some_and(|now| now.mark == self.mark)
     }
 }
 
@@ -342,24 +348,46 @@ impl Orphan {
 mod tests {
     use super::*;
 
-    fn orphan(mark: u64, server: i32, alive: &[u32]) -> Option<Orphan> {
+    fn info(mark: u64, server: i32) -> DeviceInfo {
         let mut info = DeviceInfo::default();
         (info.device, info.mark, info.server) = (3, mark, server);
-        Orphan::of(&info, |process| alive.contains(&process))
+        info
+    }
+
+    fn orphan(mark: u64, server: i32, alive: &[u32]) -> Option<Orphan> {
+        Orphan::of(&info(mark, server), |process| alive.contains(&process))
     }
 
     #[test]
     fn a_device_is_an_orphan_when_it_is_ours_and_has_no_process() {
         let ours = MARK << 32 | 77;
-        let removed = Some(Orphan { number: 3, after_kill: AfterKill::Remove });
-        assert_eq!(orphan(ours, 77, &[]), removed);
-        assert_eq!(orphan(ours | MARK_FAIL, 77, &[]), removed, "it was never started");
-        assert_eq!(orphan(ours, -1, &[]), removed);
+        let removed = |mark| Some(Orphan { number: 3, mark, after_kill: AfterKill::Remove });
+        assert_eq!(orphan(ours, 77, &[]), removed(ours));
+        let fails = ours | MARK_FAIL;
+        assert_eq!(orphan(fails, 77, &[]), removed(fails), "it was never started");
+        assert_eq!(orphan(ours, -1, &[]), removed(ours));
         // It is just being made.
         assert_eq!(orphan(ours, -1, &[77]), None);
         // Another process has taken it over.
         assert_eq!(orphan(ours, 78, &[78]), None);
         // Another program's.
         assert_eq!(orphan(77, 77, &[]), None);
+    }
+
+    #[test]
+    fn an_orphan_is_no_longer_one_when_somebody_has_its_number() {
+        let ours = MARK << 32 | 77;
+        let found = orphan(ours, 77, &[]).unwrap();
+        let is_still = |mark, server, alive: &[u32]| {
+            found.is_still(&info(mark, server), |process| alive.contains(&process))
+        };
+        assert!(is_still(ours, 77, &[78]));
+        // Another server has taken it over.
+        assert!(!is_still(ours, 78, &[78]));
+        // It was ended, and this is another server's; that one was killed too, or is another
+        // program's.
+        assert!(!is_still(MARK << 32 | 78, 78, &[78]));
+        assert!(!is_still(MARK << 32 | 78, 78, &[]));
+        assert!(!is_still(77, 77, &[]));
     }
 }

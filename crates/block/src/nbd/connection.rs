@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,11 +36,24 @@ pub(super) struct Connection {
     stream: Box<dyn Stream>,
     outbox: Outbox,
     jobs: Jobs,
+    /// No more requests come.
+    has_ended: AtomicBool,
 }
 
 impl Connection {
     pub(super) fn new(shared: Arc<Shared>, stream: Box<dyn Stream>) -> Connection {
-        Connection { shared, stream, outbox: Outbox::default(), jobs: Jobs::default() }
+        Connection {
+            shared,
+            stream,
+            outbox: Outbox::default(),
+            jobs: Jobs::default(),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether what is under way is the last of it.
+    pub(super) fn is_ending(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed) || self.shared.is_stopping()
     }
 
     pub(super) fn stream(&self) -> &dyn Stream {
@@ -151,6 +165,7 @@ impl Reader<'_> {
                 break ended;
             }
         };
+        self.connection.has_ended.store(true, Ordering::Relaxed);
         // What came before is answered, also to a client that only sends no more.
         let _ = self.flush();
         self.connection.jobs.wait_for_all();
@@ -253,7 +268,8 @@ impl Reader<'_> {
         let job = &mut self.scratch;
         job.ask(asked, command, span);
         let started = Instant::now();
-        if !execution::run(&*shared.device, job) {
+        // Advice is the pool's.
+        if !execution::run(&*shared.device, job, &|| false) {
             count(&shared.counters.requests_failed);
         }
         shared.pace.note(command, started.elapsed());

@@ -29,7 +29,8 @@ pub(super) fn code_of(error: &DeviceError) -> Code {
 }
 
 /// Makes the request of the device; the job then has the reply. Returns whether all went well.
-pub(super) fn run(device: &dyn BlockDevice, job: &mut Job) -> bool {
+/// Advice is followed as long as `goes_on` says so.
+pub(super) fn run(device: &dyn BlockDevice, job: &mut Job, goes_on: &dyn Fn() -> bool) -> bool {
     let Span { offset, bytes } = job.span;
     let result = match job.command {
         Command::Read { in_one_chunk } => read(device, job, in_one_chunk, More::None),
@@ -37,7 +38,8 @@ pub(super) fn run(device: &dyn BlockDevice, job: &mut Job) -> bool {
         Command::Flush => device.flush(),
         Command::Trim(durability) => device.trim(offset, bytes, durability),
         Command::Zero(zeroing, durability) => device.zero(offset, bytes, zeroing, durability),
-        Command::Cache => device.prefetch(offset, bytes),
+        Command::Cache if !goes_on() => Ok(()),
+        Command::Cache => device.prefetch(offset, bytes, goes_on),
         Command::Status { one_extent } => status(device, job, one_extent),
     };
     match &result {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::connection::Connection;
 use super::execution;
 use super::job::Job;
+use super::request::Command;
 use super::statistics::count;
 use crate::STACK_BYTES;
 
@@ -92,9 +93,16 @@ impl Pool {
 fn do_job(connection: &Connection, mut job: Box<Job>) {
     let shared = &connection.shared;
     let started = Instant::now();
-    if !execution::run(&*shared.device, &mut job) {
+    // One at a time: advice must not keep all threads from what clients wait for.
+    let turn = match job.command {
+        Command::Cache => shared.caching.try_lock().ok(),
+        _ => None,
+    };
+    let goes_on = || turn.is_some() && !connection.is_ending();
+    if !execution::run(&*shared.device, &mut job, &goes_on) {
         count(&shared.counters.requests_failed);
     }
+    drop(turn);
     if !job.is_large() {
         shared.pace.note(job.command, started.elapsed());
     }

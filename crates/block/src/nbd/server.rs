@@ -62,6 +62,8 @@ pub(super) struct Shared {
     pub(super) pool: Arc<Pool>,
     pub(super) pace: Pace,
     pub(super) counters: Counters,
+    /// Taken by the request that brings pages ahead of reads.
+    pub(super) caching: Mutex<()>,
     /// Without threads everything is done by the caller, for [`answers`].
     pub(super) has_threads: bool,
     connections_max: usize,
@@ -91,6 +93,7 @@ impl Shared {
             pool: Arc::default(),
             pace: Pace::default(),
             counters: Counters::default(),
+            caching: Mutex::default(),
             has_threads: options.threads > 0,
             connections_max: options.connections_max,
             is_stopping: AtomicBool::new(false),
@@ -130,7 +133,7 @@ impl Shared {
         Ok(())
     }
 
-    fn is_stopping(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
     }
 

@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use ramfold_block::kernel::{self, Leftover};
+use ramfold_block::kernel;
 use ramfold_block::nbd::{self, Listener, Options, Server};
 use ramfold_block::{BackedDisk, BlockDevice, Disk, DiskConfig, SpillConfig};
 use ramfold_codec::Choice;
@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::commands::block_backing::{self, BackingArguments};
-use crate::commands::block_device::{self, KernelDevice, Wish};
+use crate::commands::block_device::{self, KernelDevice, Plan, Wish};
 use crate::commands::block_events::Waiting;
 use crate::commands::run::codec_names;
 use crate::say::say;
@@ -54,8 +54,9 @@ Signals: SIGINT and SIGTERM let the requests end that came before, and then the 
 ends it at once. SIGUSR2 writes --stats. With --backing everything is written out at the end.
 
 Exit status: 0; with PROGRAM its own, 128 + N when signal N ended it; 125 when ramfold itself
-failed, 126 when PROGRAM cannot be executed, 127 when it was not found; 1 when data could not be
-written to the backing at the end.")]
+failed, 126 when PROGRAM cannot be executed, 127 when it was not found; 128 + N when a second signal
+N ended ramfold and nothing was lost; 1 when data is lost: it could not be written to the backing at
+the end, or a second signal came before it was.")]
 pub(crate) struct Arguments {
     /// How large the device is: 4G, 512M; a multiple of 4096 bytes [with --backing, default: as
     /// large as that]
@@ -187,12 +188,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     }
     // Before anybody can connect, so that none is missed.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2]).context("handling signals")?;
-    let waiting = match arguments.kernel_device() {
-        Some(_) => block_device::prepare(arguments.swap.is_some()),
-        None => kernel::waiting(),
-    };
+    if arguments.kernel_device().is_some() {
+        block_device::prepare(arguments.swap.is_some());
+    }
+    // Its thread must come after that, and before anything that may fail and leave much to do.
+    let mut waiting = Waiting::begin(signals);
     let places = Places::new(arguments)?;
     let Device { device, statistics, backed } = open_device(arguments, size_bytes)?;
+    if let Some(disk) = &backed {
+        waiting.look_after(disk);
+    }
+    // The backing is this server's by now, and no client can write yet.
+    let plan = plan_kernel_device(arguments, backed.as_ref())?;
     let options = Options {
         export: arguments.export.clone(),
         description: "ramfold block".into(),
@@ -208,11 +215,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         None => Ok(()),
     };
     let write_now = || write_stats(&server.statistics());
-    let served = start_kernel_device(arguments, &device, backed.as_ref(), &server, &waiting)
-        .and_then(|kernel_device| {
-            let signals = (signals, backed.clone());
-            serve(arguments, kernel_device, &uris, signals, &write_now)
-        });
+    let kernel_device = plan.map(|plan| KernelDevice::start(plan, &device, &server)).transpose();
+    let served = kernel_device
+        .and_then(|kernel_device| serve(arguments, kernel_device, &uris, &mut waiting, &write_now));
+    // Also where something failed.
+    waiting.begin_to_end();
     let nbd = server.stop();
     // What follows may take long, or be ended.
     drop(_folder);
@@ -225,15 +232,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     served.and(written).map(|()| status)
 }
 
-/// Makes the device of the kernel's that is asked for, or takes over one of those that wait.
-fn start_kernel_device(
+/// Decides on the device of the kernel's that is asked for, or that no device is in the way of this
+/// server.
+fn plan_kernel_device(
     arguments: &Arguments,
-    device: &Arc<dyn BlockDevice>,
     backed: Option<&Arc<BackedDisk>>,
-    server: &Server,
-    waiting: &[Leftover],
-) -> anyhow::Result<Option<KernelDevice>> {
-    let kind = arguments.kernel_device();
+) -> anyhow::Result<Option<Plan>> {
+    let (kind, waiting) = (arguments.kernel_device(), kernel::waiting());
     if kind.is_none() && waiting.is_empty() {
         return Ok(None);
     }
@@ -241,11 +246,11 @@ fn start_kernel_device(
     let backing = backed.map(|disk| disk.backing()).transpose();
     let backing = backing.context("cannot look at the backing")?;
     let Some(kind) = kind else {
-        block_device::leave_alone(waiting, backing.as_ref(), is_read_only)?;
+        block_device::leave_alone(&waiting, backing.as_ref(), is_read_only)?;
         return Ok(None);
     };
     let wish = Wish { kind, is_read_only, swap_priority: arguments.swap, backing };
-    KernelDevice::start(wish, device, server, waiting).map(Some)
+    Plan::new(wish, &waiting).map(Some)
 }
 
 /// Serves the device until it is told to end, or the program has ended. Returns the exit status.
@@ -253,36 +258,38 @@ fn serve(
     arguments: &Arguments,
     mut kernel_device: Option<KernelDevice>,
     uris: &[String],
-    (signals, backed): (Signals, Option<Arc<BackedDisk>>),
+    waiting: &mut Waiting,
     write_stats: &dyn Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<i32> {
     let path = kernel_device.as_ref().map(KernelDevice::path);
-    let program = match arguments.program.as_slice() {
-        [] => {
-            print_places(uris, path.as_deref())?;
-            Ok(None)
-        }
-        program => start_program(program, uris.first(), path.as_deref()).map(Some),
+    let started = match arguments.program.as_slice() {
+        [] => print_places(uris, path.as_deref()).map(|()| Started::Nothing),
+        program => Ok(start_program(program, uris.first(), path.as_deref())),
     };
-    let status = match program {
-        Ok(program) => {
-            let mut waiting = Waiting::begin(signals, program, backed);
-            let status = waiting.wait(write_stats);
-            // What is swapped out must come back before the device may go.
-            while let Some(Err(error)) = kernel_device.as_mut().map(KernelDevice::swap_off) {
-                say(format_args!("{error}; it is served on: the next signal tries again"));
-                waiting.wait(write_stats);
-            }
-            waiting.begin_to_end();
-            status
+    let status = started.map(|started| match started {
+        Started::Nothing => waiting.wait(write_stats),
+        Started::Program(program) => {
+            waiting.begin_program(program);
+            waiting.wait(write_stats)
         }
-        Err(failed) => failed,
-    };
-    if let Some(mut device) = kernel_device {
-        device.swap_off()?;
-        device.end()?;
+        Started::Failed(status) => status,
+    });
+    // What is swapped out must come back before the device may go.
+    while let Some(Err(error)) = kernel_device.as_mut().map(KernelDevice::swap_off) {
+        say(format_args!("{error}; it is served on: the next signal tries again"));
+        waiting.wait(write_stats);
     }
-    Ok(status)
+    waiting.begin_to_end();
+    let ended = kernel_device.map_or(Ok(()), KernelDevice::end);
+    status.and_then(|status| ended.map(|()| status))
+}
+
+/// What runs while the device is served.
+enum Started {
+    Nothing,
+    Program(Child),
+    /// It does not run; the exit status.
+    Failed(i32),
 }
 
 impl Arguments {
@@ -415,12 +422,7 @@ fn print_places(uris: &[String], device: Option<&Path>) -> anyhow::Result<()> {
     out.flush().context("printing where the device is")
 }
 
-/// Starts the program; or the exit status where that fails.
-fn start_program(
-    program: &[OsString],
-    uri: Option<&String>,
-    device: Option<&Path>,
-) -> Result<Child, i32> {
+fn start_program(program: &[OsString], uri: Option<&String>, device: Option<&Path>) -> Started {
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]);
     for variable in inherited::VARIABLES {
@@ -432,10 +434,14 @@ fn start_program(
     if let Some(device) = device {
         command.env("device", device);
     }
-    command.spawn().map_err(|error| {
-        say(format_args!("cannot run {}: {error}", program[0].display()));
-        if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
-    })
+    match command.spawn() {
+        Ok(child) => Started::Program(child),
+        Err(error) => {
+            say(format_args!("cannot run {}: {error}", program[0].display()));
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            Started::Failed(if is_missing { 127 } else { 126 })
+        }
+    }
 }
 
 fn write_statistics(

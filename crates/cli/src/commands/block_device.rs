@@ -33,6 +33,24 @@ pub(crate) struct Wish {
     pub(crate) backing: Option<Backing>,
 }
 
+/// The device that is made, or taken over. It is decided before any client can change the data.
+pub(crate) struct Plan {
+    wish: Wish,
+    /// The number of the one that is taken over.
+    taken_over: Option<u32>,
+}
+
+impl Plan {
+    /// Makes a device, or takes over the one of those that wait which has the same backing.
+    ///
+    /// # Errors
+    /// A device waits that has this backing and is another.
+    pub(crate) fn new(wish: Wish, waiting: &[Leftover]) -> anyhow::Result<Plan> {
+        let taken_over = to_take_over(&wish, waiting)?;
+        Ok(Plan { wish, taken_over })
+    }
+}
+
 /// A device that is there.
 pub(crate) struct KernelDevice {
     // Dropped in this order.
@@ -46,15 +64,14 @@ enum Served {
 }
 
 /// Makes this process one that can serve swap, before any of its threads is started, and takes away
-/// what servers left that were killed. Returns the devices that wait for another server.
-pub(crate) fn prepare(is_swap: bool) -> Vec<Leftover> {
-    let (waiting, others): (Vec<_>, Vec<_>) =
-        clean_up().into_iter().partition(|leftover| matches!(leftover.fate, Fate::Waiting));
-    for leftover in others {
+/// what servers left that were killed. Devices that wait for another server stay.
+pub(crate) fn prepare(is_swap: bool) {
+    for leftover in clean_up() {
         let path = leftover.path.display();
         match &leftover.fate {
+            Fate::Waiting => {}
             Fate::Failed(error) => say(format_args!("{path} was left by a killed server: {error}")),
-            _ => {
+            Fate::Removed => {
                 let why = leftover.backing.as_ref().map_or(String::new(), why_removed);
                 say(format_args!("{path} was left by a killed server: removed{why}"));
             }
@@ -63,7 +80,6 @@ pub(crate) fn prepare(is_swap: bool) -> Vec<Leftover> {
     if is_swap {
         protect();
     }
-    waiting
 }
 
 /// Why nothing can go on with a device that had this backing.
@@ -96,18 +112,17 @@ fn protect() {
 }
 
 impl KernelDevice {
-    /// Makes the device, and swaps to it with that priority; or takes over the one of those that
-    /// wait which has the same backing.
+    /// Makes the device, and swaps to it with that priority; or takes over the planned one.
     ///
     /// # Errors
-    /// What the kernel says, or a device waits that has this backing and is another.
+    /// What the kernel says.
     pub(crate) fn start(
-        wish: Wish,
+        plan: Plan,
         device: &Arc<dyn BlockDevice>,
         server: &Server,
-        waiting: &[Leftover],
     ) -> anyhow::Result<KernelDevice> {
-        if let Some(number) = to_take_over(&wish, waiting)? {
+        let Plan { wish, taken_over } = plan;
+        if let Some(number) = taken_over {
             let device = UblkDevice::recover(number, Arc::clone(device))?;
             say(format_args!("took over {} of a server that was killed", device.path().display()));
             return Ok(KernelDevice { swap: None, device: Served::Ublk(Box::new(device)) });
@@ -264,4 +279,54 @@ fn nbd(bytes: u64, server: &Server, is_read_only: bool) -> anyhow::Result<Served
         server.serve_kernel(OwnedFd::from(socket)).context("serving an nbd device")?;
     }
     Ok(Served::Nbd(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::path::Path;
+
+    use super::*;
+
+    fn backing(path: &Path, bytes: u64, write_through: bool) -> Backing {
+        Backing::of(File::open(path).unwrap(), bytes, write_through, false).unwrap()
+    }
+
+    fn wish(kind: Kind, backing: Option<Backing>) -> Wish {
+        Wish { kind, is_read_only: false, swap_priority: None, backing }
+    }
+
+    #[test]
+    fn a_server_takes_over_what_waits_for_it_or_does_not_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("file"), folder.path().join("other"));
+        File::create(&path).unwrap();
+        File::create(&other).unwrap();
+        let waiting = |number: u32, backing| Leftover {
+            path: format!("/dev/ublkb{number}").into(),
+            fate: Fate::Waiting,
+            backing: Some(backing),
+        };
+        let waiting =
+            [waiting(2, backing(&other, 8192, true)), waiting(5, backing(&path, 8192, true))];
+        let own = |bytes, write_through| Some(backing(&path, bytes, write_through));
+        let taken_over = |kind, backing| {
+            Plan::new(wish(kind, backing), &waiting).ok().map(|plan| plan.taken_over)
+        };
+        assert_eq!(taken_over(Kind::Ublk, own(8192, true)), Some(Some(5)));
+        assert_eq!(taken_over(Kind::Auto, own(8192, true)), Some(Some(5)));
+        assert_eq!(taken_over(Kind::Ublk, None), Some(None));
+        for (kind, backing) in [
+            (Kind::Nbd, own(8192, true)),
+            (Kind::Ublk, own(4096, true)),
+            (Kind::Ublk, own(8192, false)),
+        ] {
+            assert_eq!(taken_over(kind, backing), None);
+        }
+        let leave = |backing: Option<Backing>, is_read_only| {
+            leave_alone(&waiting, backing.as_ref(), is_read_only).is_ok()
+        };
+        assert!(leave(None, false) && leave(own(8192, true), true));
+        assert!(!leave(own(8192, true), false));
+    }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ enum Event {
 /// What the main thread waits for, and the program while it runs.
 pub(crate) struct Waiting {
     events: mpsc::Receiver<Event>,
+    of_program: mpsc::Sender<Event>,
     /// While it runs.
     program: Option<Pid>,
     had_program: bool,
@@ -34,14 +35,11 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn begin(
-        mut signals: Signals,
-        program: Option<Child>,
-        backed: Option<Arc<BackedDisk>>,
-    ) -> Waiting {
-        let (send, events) = mpsc::channel();
-        let ending = Arc::new(Ending { asked: Mutex::default(), backed });
-        let (of_signals, of_ending) = (send.clone(), Arc::clone(&ending));
+    /// Looks after signals from now on.
+    pub(crate) fn begin(mut signals: Signals) -> Waiting {
+        let (of_program, events) = mpsc::channel();
+        let ending = Arc::<Ending>::default();
+        let (of_signals, of_ending) = (of_program.clone(), Arc::clone(&ending));
         thread::spawn(move || {
             for signal in signals.forever() {
                 of_ending.note(signal);
@@ -49,11 +47,21 @@ impl Waiting {
                 let _ = of_signals.send(Event::Signal(signal));
             }
         });
-        let pid = program.as_ref().and_then(|child| Pid::from_raw(child.id() as i32));
-        if let Some(mut child) = program {
-            thread::spawn(move || send.send(Event::ProgramEnded(child.wait())));
-        }
-        Waiting { events, program: pid, had_program: pid.is_some(), ending }
+        Waiting { events, of_program, program: None, had_program: false, ending }
+    }
+
+    /// The cache whose data would be lost by an end at once.
+    pub(crate) fn look_after(&self, backed: &Arc<BackedDisk>) {
+        // Once is enough.
+        let _ = self.ending.backed.set(Arc::clone(backed));
+    }
+
+    /// Waits for this program too, which gets signals from now on.
+    pub(crate) fn begin_program(&mut self, mut program: Child) {
+        self.program = Pid::from_raw(program.id() as i32);
+        self.had_program = true;
+        let send = self.of_program.clone();
+        thread::spawn(move || send.send(Event::ProgramEnded(program.wait())));
     }
 
     /// Waits until the program ends, or without one for a signal to end. Returns the exit status.
@@ -87,10 +95,11 @@ impl Waiting {
 }
 
 /// Whether a signal ends the process at once.
+#[derive(Default)]
 struct Ending {
     asked: Mutex<Asked>,
     /// The cache whose data would be lost.
-    backed: Option<Arc<BackedDisk>>,
+    backed: OnceLock<Arc<BackedDisk>>,
 }
 
 impl Ending {
@@ -104,7 +113,7 @@ impl Ending {
             return;
         }
         let answer = self.asked().answer(Instant::now());
-        let dirty_bytes = self.backed.as_ref().map_or(0, |disk| disk.dirty_bytes());
+        let dirty_bytes = self.backed.get().map_or(0, |disk| disk.dirty_bytes());
         let lost = match dirty_bytes {
             0 => "requests under way may not be answered".to_owned(),
             bytes => format!("{bytes} bytes that had been written are lost"),
@@ -138,8 +147,8 @@ enum Answer {
 
 impl Asked {
     fn begin_to_end(&mut self, had_program: bool) {
-        self.is_ending = true;
-        if had_program {
+        let is_ending = std::mem::replace(&mut self.is_ending, true);
+        if had_program && !is_ending {
             // Signals before were the program's.
             self.first = None;
         }
@@ -207,6 +216,7 @@ mod tests {
         assert_eq!(asked.answer(after(0)), Answer::Usual, "the program's");
         asked.begin_to_end(true);
         assert_eq!(asked.answer(after(50)), Answer::Warn);
+        asked.begin_to_end(true);
         assert_eq!(asked.answer(after(55)), Answer::Usual);
         assert_eq!(asked.answer(after(60)), Answer::End);
     }

@@ -31,6 +31,8 @@ begin_to_exercise
 wait_until has_both
 kill -9 $server
 wait $server
+kill -0 $first || fail "the first program has ended before the server"
+kill -0 $second || fail "the second program has ended before the server"
 forget_device
 $serve > /tmp/device & server=$!
 device_of

@@ -84,6 +84,16 @@ pub enum BackingError {
         /// What the system says.
         source: io::Error,
     },
+    /// It is there, and cannot be opened again by this process's own path to it.
+    #[error(
+        "cannot open {}: /proc is not mounted, by which it is opened; `mount -t proc proc /proc` \
+         as root mounts it",
+        path.display()
+    )]
+    NoProc {
+        /// The file or device.
+        path: PathBuf,
+    },
     /// It is something else.
     #[error("{} is neither a file nor a block device", path.display())]
     Kind {

@@ -413,9 +413,15 @@ impl BlockDevice for BackedDisk {
         if self.shared.is_read_only { Ok(()) } else { self.shared.flush() }
     }
 
-    /// Brings pages of the range into the cache, no more than fill a quarter of its pool.
-    fn prefetch(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        self.shared.prefetch(offset, bytes)
+    /// Brings pages of the range into the cache: 16 MiB at most, and no more than fill a quarter of
+    /// its pool.
+    fn prefetch(
+        &self,
+        offset: u64,
+        bytes: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), DeviceError> {
+        self.shared.prefetch(offset, bytes, goes_on)
     }
 
     fn extents(

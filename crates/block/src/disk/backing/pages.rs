@@ -30,6 +30,13 @@ pub(super) struct Begun {
     trims: u64,
 }
 
+/// What a read has put into the cache.
+pub(super) struct Brought {
+    pub(super) pages: u64,
+    /// The cache had room for all of them.
+    pub(super) has_room: bool,
+}
+
 impl Shared {
     /// Looks a page up; its mark if it is there.
     fn look(
@@ -147,7 +154,6 @@ impl Shared {
     }
 
     /// Reads pages of the backing, hands them to `each`, and puts them into the cache if `fills`.
-    /// Whether that had room for them.
     pub(super) fn read_missing(
         &self,
         workspace: &mut Workspace,
@@ -155,13 +161,13 @@ impl Shared {
         begun: Begun,
         fills: bool,
         mut each: impl FnMut(u64, &Page),
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<Brought, DeviceError> {
         let mut chunk =
             self.buffers[workspace.number].lock().unwrap_or_else(PoisonError::into_inner);
         let (pages, _) = chunk.0.as_chunks_mut::<PAGE>();
         let pages = &mut pages[..(blocks.end - blocks.start) as usize];
         self.read_place(blocks.start, pages.as_flattened_mut())?;
-        let mut has_room = true;
+        let mut brought = Brought { pages: 0, has_room: true };
         for (block, page) in blocks.zip(pages) {
             // It may have been written meanwhile, and a write of the backing been under way.
             if !self.cached(workspace, block, page)? && !self.marks.none_left_since(begun.age) {
@@ -171,13 +177,19 @@ impl Shared {
                 }
             }
             each(block, page);
-            if fills && self.put_page(workspace, block, page, From::Read(begun)).is_err() {
-                // At present; the read is done.
-                self.inner.keeping.call();
-                has_room = false;
+            if !fills {
+                continue;
+            }
+            match self.put_page(workspace, block, page, From::Read(begun)) {
+                Ok(is_put) => brought.pages += u64::from(is_put),
+                Err(_) => {
+                    // At present; the read is done.
+                    self.inner.keeping.call();
+                    brought.has_room = false;
+                }
             }
         }
-        Ok(has_room)
+        Ok(brought)
     }
 
     fn read_place(&self, block: u64, pages: &mut [u8]) -> Result<(), DeviceError> {
@@ -197,7 +209,7 @@ impl Shared {
         data: &[u8],
     ) -> Result<(), DeviceError> {
         if let Ok(page) = <&Page>::try_from(data) {
-            return self.put_page(workspace, block, page, From::Write);
+            return self.put_page(workspace, block, page, From::Write).map(drop);
         }
         let lock = self.inner.locks.lock(block);
         self.inner.with_page(workspace, |workspace, page| {
@@ -212,18 +224,19 @@ impl Shared {
                 Some(_) => None,
                 None => compress(workspace, page),
             };
-            self.put_locked(workspace, &lock, block, page, object, From::Write)
+            self.put_locked(workspace, &lock, block, page, object, From::Write).map(drop)
         })
     }
 
-    /// Puts a page into the cache.
+    /// Puts a page into the cache. Whether it is there now due to that: what was read is left out
+    /// where something has changed since.
     fn put_page(
         &self,
         workspace: &mut Workspace,
         block: u64,
         page: &Page,
         from: From,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<bool, DeviceError> {
         // Before the lock is taken.
         let object = match same_filled(page) {
             Some(_) => None,
@@ -241,14 +254,14 @@ impl Shared {
         page: &Page,
         object: Option<(u8, usize)>,
         from: From,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<bool, DeviceError> {
         let before = self.mark_of(lock, block);
         let age = self.marks.age();
         let mark = match (from, before) {
             (From::Read(Begun { age, trims }), before) => {
                 let is_old = !self.marks.none_left_since(age) || self.counters.trims.get() != trims;
                 if before.is_some() || is_old {
-                    return Ok(());
+                    return Ok(false);
                 }
                 Marks::mark(READ, self.marks.age())
             }
@@ -284,7 +297,7 @@ impl Shared {
             // Also of a page that was dirty: a flush may be writing what it was.
             self.marks.note_dirty(block);
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -86,6 +86,8 @@ impl FilePlace {
             _ => return Err(BackingError::Kind { path: path.clone() }),
         };
         let file = DirectFile::open_for(&again(&found), access).map_err(|errno| match errno {
+            // The file itself is there.
+            Errno::NOENT => BackingError::NoProc { path: path.clone() },
             Errno::BUSY => BackingError::InUse { path: path.clone() },
             errno => failed(errno),
         })?;

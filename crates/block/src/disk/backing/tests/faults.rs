@@ -107,6 +107,33 @@ fn a_failed_sync_is_said_by_the_next_flush_whoever_met_it() {
 }
 
 #[test]
+fn a_prefetch_gives_up_where_no_page_can_leave_the_cache() {
+    let fake = Fake::new(64 * MIB);
+    let first = 32 * MIB / PAGE as u64;
+    fake.change(|state| {
+        // Some find room where others do not.
+        for block in first..first + 4096 {
+            let bytes = if block % 2 == 0 { [block as u8 | 1; PAGE] } else { noise(block) };
+            state.bytes[block as usize * PAGE..][..PAGE].copy_from_slice(&bytes);
+        }
+        state.fails = Some(Errno::NOSPC);
+    });
+    let disk = fake.cache(|config| config.memory_bytes = 16 * MIB);
+    fill(&disk);
+    let before = disk.backing_statistics();
+    disk.prefetch(32 * MIB, 16 * MIB, &|| true).unwrap();
+    let s = disk.backing_statistics();
+    // Nothing else could leave.
+    let evicted = s.evicted_pages - before.evicted_pages;
+    assert_eq!(s.prefetched_pages, s.pages - before.pages + evicted, "{s:#?}");
+    assert!(s.prefetched_pages > 0, "{s:#?}");
+    assert!(s.backing_reads - before.backing_reads <= 8, "{s:#?}");
+    assert_eq!(s.dirty_pages, before.dirty_pages);
+    fake.change(|state| state.fails = None);
+    disk.audit_at_rest();
+}
+
+#[test]
 fn what_is_in_the_cache_is_read_while_the_backing_stalls() {
     let fake = Fake::new(32 * MIB);
     let disk = fake.cache(|config| config.threads = 4);

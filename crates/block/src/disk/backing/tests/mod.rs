@@ -251,7 +251,7 @@ fn what_is_prefetched_is_read_from_the_cache() {
     fake.change(|state| random.fill(&mut state.bytes[MIB as usize..]));
     let expected = fake.lock().bytes.clone();
     let disk = fake.cache(|config| config.memory_bytes = 16 * MIB);
-    disk.prefetch(1000, 2 * MIB).unwrap();
+    disk.prefetch(1000, 2 * MIB, &|| true).unwrap();
     let s = disk.backing_statistics();
     assert_eq!((s.pages, s.prefetched_pages, s.dirty_pages), (257, 257, 0));
     assert!(s.backing_reads <= 9, "{s:#?}");
@@ -260,8 +260,25 @@ fn what_is_prefetched_is_read_from_the_cache() {
     let s = disk.backing_statistics();
     assert_eq!((s.backing_reads, s.hits_of_reads, s.misses), (before, 257, 0));
     // Once more is no work.
-    disk.prefetch(1000, 2 * MIB).unwrap();
+    disk.prefetch(1000, 2 * MIB, &|| true).unwrap();
     assert_eq!(disk.backing_statistics().backing_reads, before);
+    disk.audit_at_rest();
+}
+
+#[test]
+fn a_prefetch_ends_when_it_is_told_to_and_brings_so_much_at_most() {
+    let fake = Fake::new(24 * MIB);
+    let mut random = Random::new(1);
+    fake.change(|state| random.fill(&mut state.bytes));
+    let disk = fake.cache(|config| config.memory_bytes = 128 * MIB);
+    let asked = AtomicU64::new(0);
+    disk.prefetch(0, 24 * MIB, &|| asked.fetch_add(1, Ordering::Relaxed) < 2).unwrap();
+    assert_eq!(disk.backing_statistics().backing_reads, 2);
+    disk.prefetch(0, 24 * MIB, &|| false).unwrap();
+    assert_eq!(disk.backing_statistics().prefetched_pages, 2 * place::CHUNK_PAGES);
+    disk.prefetch(MIB, 23 * MIB, &|| true).unwrap();
+    let prefetched = disk.backing_statistics().prefetched_pages - 2 * place::CHUNK_PAGES;
+    assert_eq!(prefetched, 16 * MIB / PAGE as u64);
     disk.audit_at_rest();
 }
 
@@ -278,7 +295,7 @@ fn what_is_prefetched_replaces_no_more_than_a_part_of_the_cache() {
         disk.put(block * PAGE as u64, &noise(block)).unwrap();
     }
     disk.flush().unwrap();
-    disk.prefetch(32 * MIB, 32 * MIB).unwrap();
+    disk.prefetch(32 * MIB, 32 * MIB, &|| true).unwrap();
     let s = disk.backing_statistics();
     assert!((500..1024).contains(&s.prefetched_pages), "{s:#?}");
     let pages = s.prefetched_pages as usize;

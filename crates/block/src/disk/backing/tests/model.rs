@@ -60,7 +60,7 @@ impl Run {
                     disk.flush().unwrap();
                     check(model, true);
                 }
-                10 => disk.prefetch(offset, bytes).unwrap(),
+                10 => disk.prefetch(offset, bytes, &|| true).unwrap(),
                 _ => assert!(disk.get(offset, to - from) == model[from..to], "{}", context()),
             }
             disk.audit();

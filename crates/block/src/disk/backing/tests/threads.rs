@@ -37,7 +37,7 @@ fn run(paths: Paths, write_through: bool) {
                                 assert!(state.durable[at..at + part] == *own, "{thread} {step}");
                             }
                         }
-                        7 => disk.prefetch(offset, 20 * PAGE as u64).unwrap(),
+                        7 => disk.prefetch(offset, 20 * PAGE as u64, &|| true).unwrap(),
                         _ => assert!(disk.get(offset, part) == own, "{thread} {step} {nth}"),
                     }
                 }
@@ -92,7 +92,7 @@ fn pages_are_whole_and_do_not_go_back() {
                     for _ in 0..8000 {
                         let block = random.below(pages);
                         if random.below(16) == 0 {
-                            disk.prefetch(block * PAGE as u64, 9 * PAGE as u64).unwrap();
+                            disk.prefetch(block * PAGE as u64, 9 * PAGE as u64, &|| true).unwrap();
                         }
                         let page = disk.get(block * PAGE as u64, PAGE);
                         let word =
