@@ -6,7 +6,7 @@
 //! whole run:
 //!
 //! ```text
-//! ln time = all(moment) + nearby(block, moment) - deviation * place(page) + chance
+//! ln time = all(moment) + nearby(block, moment) - ln place(page) + chance
 //! ```
 //!
 //! - `all`: the mean over the watches of all pages that began around the moment. A program has
@@ -16,12 +16,12 @@
 //!   the less watches vary beyond chance.
 //! - `place`: pages are not alike. Some are used a hundred times as often as others, in the same
 //!   block too, and that decides what a program misses: pages that are used rarely stay out, and
-//!   the others take turns in what memory there is. So each page has a place among its neighbours,
-//!   in standard deviations. It is drawn, from the normal distribution that is left when the page's
-//!   own watches are known.
+//!   the others take turns in what memory there is. So each page has a place among its neighbours:
+//!   how many times as often as they it is used. Places have a gamma distribution. That of a page
+//!   is drawn from what is left of the distribution when the page's own watches are known.
 //! - `chance`: the logarithm of a time that is distributed exponentially is less than that of its
 //!   mean by Euler's constant, with a variance of pi^2 / 6. What watches vary by beyond that is the
-//!   square of the deviation.
+//!   variance of the places' logarithms.
 //!
 //! The means are those of logarithms. Times until a touch differ by orders of magnitude from one
 //! part of a run to the next, and an arithmetic mean has nothing but the longest.
@@ -30,7 +30,7 @@ use super::timeline::Watch;
 use crate::{BLOCK_PAGES, PageNumber, hash};
 
 /// Watches of all pages, before a moment and behind it.
-const ALL_WATCHES: usize = 6;
+const ALL_WATCHES: usize = 12;
 /// Of the pages nearby, those that begin so far away in time count half.
 const NEAR_US: f64 = 100_000.0;
 /// Neighbouring blocks that are asked on each side.
@@ -40,6 +40,8 @@ const WATCHES: usize = 2;
 /// That blocks do not differ counts as much as so many watches of the block itself, at least and at
 /// most.
 const ALIKE: std::ops::RangeInclusive<f64> = 0.05..=100.0;
+/// How pages may differ: a hundred thousand times, or not at all.
+const SHAPES: std::ops::RangeInclusive<f64> = 0.2..=1000.0;
 /// A watch that no touch has ended says that the time is longer, by as much in the mean.
 const CENSORED: f64 = 1.0;
 const EULER: f64 = 0.577_215_664_901_532_9;
@@ -62,8 +64,8 @@ pub(super) struct Rates {
     sums: Vec<f64>,
     /// That blocks do not differ counts as much as so many watches: the more these vary, the less.
     alike: f64,
-    /// How far apart pages are that are near each other, beyond chance: a variance.
-    differ: f64,
+    /// How pages differ that are near each other: the shape of a gamma distribution.
+    shape: f64,
 }
 
 /// A watch.
@@ -82,8 +84,8 @@ struct Nearby {
     noise: f64,
 }
 
-/// Where a page stands among its neighbours: above 0 where it is accessed more often.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Where a page stands among its neighbours: it is accessed so many times as often.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place(f64);
 
 impl Rates {
@@ -107,28 +109,22 @@ impl Rates {
         let step = rates.watches.len().div_ceil(LOOKED_AT_MAX).max(1);
         let of_all = rates.watches.iter().step_by(step).map(|seen| seen.more);
         rates.alike = (VARIANCE / beyond_chance(of_all)).clamp(*ALIKE.start(), *ALIKE.end());
-        let blocks = watches.iter().zip(&rates.watches).step_by(step);
-        let of_nearby = blocks.map(|((block, _), seen)| rates.beyond(*block, seen));
-        rates.differ = beyond_chance(of_nearby);
+        let of_nearby =
+            watches.iter().step_by(step).map(|(block, watch)| rates.beyond(*block, watch));
+        rates.shape = shape_of_variance(beyond_chance(of_nearby));
         rates
     }
 
     /// Where a page stands, from its own watches.
     pub(super) fn place(&self, page: PageNumber, own: impl Iterator<Item = Watch>) -> Place {
-        // Of a normal distribution, 1 / variance, and the mean times that.
-        let (mut precision, mut sum) = (1.0, 0.0);
+        // What is left of the distribution: gamma's is its own conjugate.
+        let (mut shape, mut rate) = (self.shape, digamma(self.shape).exp());
         for watch in own {
-            let seen = Seen { watch, more: self.more_than_others(&watch) };
-            precision += self.differ / VARIANCE;
-            sum -= self.differ.sqrt() * self.beyond(page / BLOCK_PAGES, &seen) / VARIANCE;
+            let usual = logarithm(&watch) - self.beyond(page / BLOCK_PAGES, &watch) + EULER;
+            shape += f64::from(u8::from(watch.is_touched));
+            rate += watch.watched_us as f64 / usual.exp().max(MEAN_US_MIN);
         }
-        let mut bits = hash(page);
-        let mut part = || {
-            bits = hash(bits);
-            ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64
-        };
-        let normal = (-2.0 * part().ln()).sqrt() * (std::f64::consts::TAU * part()).cos();
-        Place(sum / precision + normal / precision.sqrt())
+        Place((gamma(hash(page), shape) / rate).max(f64::MIN_POSITIVE))
     }
 
     /// The mean time until an access to a page, at a moment. `None`: nobody has watched anything.
@@ -137,14 +133,14 @@ impl Rates {
         // The inverse of the mean is how often pages are accessed: of few watches it would be too
         // great on average.
         let few = VARIANCE / 2.0 * (nearby.noise + 0.5 / ALL_WATCHES as f64);
-        let more_often = place.0 * self.differ.sqrt();
-        let ln = self.all(at_us)? + nearby.mean + EULER + few - more_often;
+        let ln = self.all(at_us)? + nearby.mean + EULER + few - place.0.ln();
         Some(ln.exp().max(MEAN_US_MIN))
     }
 
     /// By how much a watch differs from what the others say.
-    fn beyond(&self, block: u64, seen: &Seen) -> f64 {
-        seen.more - self.nearby(block, seen.watch.began_us(), Some(&seen.watch)).mean
+    fn beyond(&self, block: u64, watch: &Watch) -> f64 {
+        let nearby = self.nearby(block, watch.began_us(), Some(watch));
+        self.more_than_others(watch) - nearby.mean
     }
 
     /// The watches of all pages around a moment.
@@ -211,6 +207,64 @@ fn beyond_chance(differs: impl Iterator<Item = f64>) -> f64 {
     (squares / f64::max(count, 1.0) - VARIANCE).max(0.0)
 }
 
+/// The shape of the gamma distribution whose logarithms have a variance.
+fn shape_of_variance(variance: f64) -> f64 {
+    let (mut low, mut high) = (*SHAPES.start(), *SHAPES.end());
+    for _ in 0..60 {
+        let middle = (low * high).sqrt();
+        if trigamma(middle) > variance { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// The mean of the logarithms of a gamma distribution of this shape and scale 1 (Abramowitz and
+/// Stegun, "Handbook of mathematical functions", 6.3.5 and 6.3.18).
+fn digamma(mut shape: f64) -> f64 {
+    let mut sum = 0.0;
+    while shape < 6.0 {
+        sum -= 1.0 / shape;
+        shape += 1.0;
+    }
+    let square = (shape * shape).recip();
+    let series = square * (1.0 / 12.0 - square * (1.0 / 120.0 - square / 252.0));
+    sum + shape.ln() - 0.5 / shape - series
+}
+
+/// Their variance (6.4.6 and 6.4.12).
+fn trigamma(mut shape: f64) -> f64 {
+    let mut sum = 0.0;
+    while shape < 6.0 {
+        sum += (shape * shape).recip();
+        shape += 1.0;
+    }
+    let square = (shape * shape).recip();
+    let series = 1.0 / 6.0 - square * (1.0 / 30.0 - square / 42.0);
+    sum + 1.0 / shape + square * (0.5 + series / shape)
+}
+
+/// A number with a gamma distribution of scale 1 (Marsaglia and Tsang, "A simple method for
+/// generating gamma variables", ACM Transactions on Mathematical Software 26, 2000).
+fn gamma(seed: u64, shape: f64) -> f64 {
+    let mut bits = seed;
+    let mut part = || {
+        bits = hash(bits);
+        ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64
+    };
+    if shape < 1.0 {
+        let less = part().powf(1.0 / shape);
+        return less * gamma(hash(bits), shape + 1.0);
+    }
+    let middle = shape - 1.0 / 3.0;
+    loop {
+        let normal = (-2.0 * part().ln()).sqrt() * (std::f64::consts::TAU * part()).cos();
+        let cube = (1.0 + normal / (9.0 * middle).sqrt()).powi(3);
+        let bound = 0.5 * normal * normal + middle * (1.0 - cube + cube.max(0.0).ln());
+        if cube > 0.0 && part().ln() < bound {
+            return middle * cube;
+        }
+    }
+}
+
 fn logarithm(watch: &Watch) -> f64 {
     (watch.watched_us.max(1) as f64).ln() + if watch.is_touched { 0.0 } else { CENSORED }
 }
@@ -234,8 +288,8 @@ mod tests {
         let watches =
             (0..4000).map(|nth| (nth % 80 * BLOCK_PAGES, watch(nth * 1000, drawn(nth, 7000.0))));
         let rates = Rates::new(watches);
-        assert!(rates.differ < 0.3, "{}", rates.differ);
-        let mean = |nth: u64| rates.mean_us(nth * 6, Place(0.0), nth * 37_000 + 100_000).unwrap();
+        assert!(rates.shape > 4.0, "{}", rates.shape);
+        let mean = |nth: u64| rates.mean_us(nth * 6, Place(1.0), nth * 37_000 + 100_000).unwrap();
         let mean = (0..100).map(mean).sum::<f64>() / 100.0;
         assert!((mean / 7000.0 - 1.0).abs() < 0.15, "{mean}");
     }
@@ -250,10 +304,10 @@ mod tests {
             first.into_iter().chain((block != 8).then_some((block * BLOCK_PAGES, later)))
         });
         let rates = Rates::new(watches);
-        let mean = |at_us| rates.mean_us(8 * BLOCK_PAGES + 3, Place(0.0), at_us).unwrap();
+        let mean = |at_us| rates.mean_us(8 * BLOCK_PAGES + 3, Place(1.0), at_us).unwrap();
         let (early, late) = (mean(700_000), mean(3_000_000));
         assert!(early > 300_000.0 && late < 30_000.0, "{early:?} {late:?}");
-        assert_eq!(Rates::new([].into_iter()).mean_us(3, Place(0.0), 1_000_000), None);
+        assert_eq!(Rates::new([].into_iter()).mean_us(3, Place(1.0), 1_000_000), None);
     }
 
     #[test]
@@ -267,7 +321,7 @@ mod tests {
         });
         let rates = Rates::new(watches);
         for turn in 0..10u64 {
-            let mean = rates.mean_us(turn * 50, Place(0.0), turn * 200_000 + 100_000).unwrap();
+            let mean = rates.mean_us(turn * 50, Place(1.0), turn * 200_000 + 100_000).unwrap();
             let expected = if turn % 2 == 0 { 2000.0 } else { 400_000.0 };
             assert!((0.3..3.0).contains(&(mean / expected)), "{turn}: {mean}");
         }
@@ -285,22 +339,37 @@ mod tests {
             })
             .collect();
         let rates = Rates::new(watches.iter().copied());
-        // The variance of two values that are ln 100 apart.
-        let expected = (100f64.ln() / 2.0).powi(2);
-        assert!((0.7..1.4).contains(&(rates.differ / expected)), "{}", rates.differ);
+        assert!((0.3..0.8).contains(&rates.shape), "{}", rates.shape);
         let place = |page: PageNumber| {
             let own = watches.iter().filter(|(other, _)| *other == page);
             rates.place(page, own.map(|(_, watch)| *watch)).0
         };
         for page in 0..100 {
             let place = place(page);
-            assert_eq!(place > 0.0, page % 2 == 0, "{page}: {place}");
+            assert_eq!(place > 1.0, page % 2 == 0, "{page}: {place}");
             let mean = rates.mean_us(page, Place(place), 2_000_000).unwrap();
             let expected = if page % 2 == 0 { 1000.0 } else { 100_000.0 };
             assert!((0.1..10.0).contains(&(mean / expected)), "{page}: {mean}");
         }
-        // Of pages that nobody has watched as many stand above as below.
-        let above = (1000..1400).filter(|&page| place(page) > 0.0).count();
-        assert!((160..240).contains(&above), "{above}");
+        // Of pages that nobody has watched some stand above, and more below.
+        let above = (1000..1400).filter(|&page| place(page) > 1.0).count();
+        assert!((100..260).contains(&above), "{above}");
+    }
+
+    #[test]
+    fn a_gamma_distribution_has_the_logarithms_that_its_functions_say() {
+        // Known values: minus Euler's constant, and pi^2 / 6.
+        assert!((digamma(1.0) + EULER).abs() < 1e-6 && (trigamma(1.0) - VARIANCE).abs() < 1e-6);
+        for shape in [0.3, 1.0, 2.5, 40.0] {
+            let logarithms: Vec<f64> =
+                (0..20_000).map(|nth| gamma(hash(nth), shape).ln()).collect();
+            let count = logarithms.len() as f64;
+            let mean = logarithms.iter().sum::<f64>() / count;
+            let variance = logarithms.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / count;
+            assert!((mean - digamma(shape)).abs() < 0.08, "{shape}: {mean}");
+            assert!((variance / trigamma(shape) - 1.0).abs() < 0.08, "{shape}: {variance}");
+            let found = shape_of_variance(trigamma(shape));
+            assert!((found / shape - 1.0).abs() < 1e-4, "{shape}: {found}");
+        }
     }
 }
