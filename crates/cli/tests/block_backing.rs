@@ -382,7 +382,9 @@ fn a_file_is_not_called_missing_where_proc_is() {
         return;
     }
     let (_folder, file) = folder_with(1 << 20);
-    let script = r#"mount -t tmpfs none /proc && exec "$0" block --memory 8M --backing "$1""#;
+    // How much RAM there is must be known before.
+    let script = r#"told=$(cat /proc/meminfo) && mount -t tmpfs none /proc &&
+        echo "$told" > /proc/meminfo && exec "$0" block --memory 8M --backing "$1""#;
     let mut command = Command::new("unshare");
     command.args(["-rm", "sh", "-c", script, RAMFOLD]).arg(&file).stdin(Stdio::null());
     let said = fails(&mut command);
