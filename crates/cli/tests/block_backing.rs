@@ -272,15 +272,7 @@ fn a_second_signal_ends_it_at_once_and_says_what_is_lost() {
     if !has_python() {
         return;
     }
-    let (folder, file) = folder_with(16 << 20);
-    let said = folder.path().join("said");
-    let socket = file.with_extension("sock");
-    let mut command = backing(&file, &["--socket", socket.to_str().unwrap()]);
-    command.stdout(Stdio::piped()).stderr(fs::File::create(&said).unwrap());
-    let mut child = command.spawn().unwrap();
-    let mut uri = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut uri).unwrap();
-    let server = Server { child, uri: uri.trim_end().to_owned() };
+    let (_folder, server, said) = server_that_prints_to(Stdio::null());
     let client = deaf_client(&server.uri);
     // The first lets the request end, which takes five seconds; more that come with it do nothing.
     is_ended_by_a_second_signal(server, client, &said);
@@ -291,19 +283,10 @@ fn a_second_signal_ends_it_too_where_something_has_failed() {
     if !has_python() {
         return;
     }
-    let (folder, file) = folder_with(16 << 20);
-    let said = folder.path().join("said");
-    let socket = file.with_extension("sock");
-    let mut command = backing(&file, &["--socket", socket.to_str().unwrap()]);
     // It serves, and waits until it can print where.
     let (read, mut write) = std::io::pipe().unwrap();
     write.write_all(&[b'.'; PIPE_BYTES]).unwrap();
-    command.stdout(write).stderr(fs::File::create(&said).unwrap());
-    let child = command.spawn().unwrap();
-    drop(command);
-    wait_until("the socket is there", || socket.exists());
-    let uri = format!("nbd+unix:///?socket={}", socket.display());
-    let server = Server { child, uri };
+    let (_folder, server, said) = server_that_prints_to(write.into());
     let client = deaf_client(&server.uri);
     drop(read);
     is_ended_by_a_second_signal(server, client, &said);
@@ -311,6 +294,19 @@ fn a_second_signal_ends_it_too_where_something_has_failed() {
 
 /// What a pipe holds.
 const PIPE_BYTES: usize = 64 << 10;
+
+/// A server whose standard output is that, and the file that has its messages.
+fn server_that_prints_to(stdout: Stdio) -> (TempDir, Server, PathBuf) {
+    let (folder, file) = folder_with(16 << 20);
+    let said = folder.path().join("said");
+    let socket = file.with_extension("sock");
+    let mut command = backing(&file, &["--socket", socket.to_str().unwrap()]);
+    command.stdout(stdout).stderr(fs::File::create(&said).unwrap());
+    let child = command.spawn().unwrap();
+    wait_until("the socket is there", || socket.exists());
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    (folder, Server { child, uri }, said)
+}
 
 fn deaf_client(uri: &str) -> Child {
     let mut client = Command::new("/usr/bin/python3")

@@ -34,12 +34,6 @@ impl Room {
         self.own_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of the whole disk.
-    #[cfg(test)]
-    pub(super) fn cost_bytes(&self, store: &Store) -> usize {
-        self.own_bytes() + store.cost_bytes()
-    }
-
     /// What the pool may have, beside the index and all else as they are now.
     pub(super) fn pool_bytes(&self, store: &Store) -> usize {
         let beside = self.own_bytes() + store.metadata_bytes();

@@ -121,7 +121,7 @@ impl Model {
     }
 }
 
-/// Makes a file and does so many steps with it. Reads all at the end.
+/// Makes a file, changes it in `steps` steps, and compares all of it at the end.
 pub(super) fn exercise(path: &Path, seed: u64, steps: u64) {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap();

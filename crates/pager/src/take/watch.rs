@@ -64,7 +64,7 @@ impl Block {
     /// used together.
     pub(crate) fn due(&mut self, here: u8, now_ns: u64) -> u8 {
         let watched = self.watched();
-        let put_back = here & watched;
+        let put_back = self.put_back(here);
         if now_ns < self.due_ns {
             return put_back;
         }

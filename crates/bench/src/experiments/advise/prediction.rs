@@ -92,7 +92,7 @@ impl Advice {
 }
 
 /// Runs the program once under `ramfold advise`, and asks for the bench's parts of its need. The
-/// costs of the machine are measured anew for each program, since other work changes them.
+/// machine's costs are measured again for each program, because other work changes them.
 ///
 /// # Errors
 /// When there is no advice, with what was said of it.

@@ -1,6 +1,6 @@
 //! The plain disk: a file, read and written past the page cache.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +9,7 @@ use rustix::fs::statfs;
 
 use super::{Active, Device, Place, Target};
 use crate::machine::host::Host;
-use crate::machine::journal::{Setting, Undertaking};
+use crate::machine::journal::Undertaking;
 
 struct Plain;
 
@@ -42,9 +42,7 @@ impl Device for Plain {
     }
 
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Active>> {
-        let folder = place.host.scratch.join("block");
-        let undertaking = place.host.journal.undertake(Setting::Folder { path: folder.clone() })?;
-        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let (folder, undertaking) = place.make_folder()?;
         let path = folder.join("disk");
         make(&path, place.bytes)?;
         Ok(Box::new(Made { path, folder: undertaking }))

@@ -7,11 +7,13 @@ mod file;
 mod server;
 mod zram;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::machine::host::Host;
+use crate::machine::journal::{Setting, Undertaking};
 
 /// The first mebibyte of a device is not written to: zram's has the mark by which it is known as
 /// the bench's own.
@@ -36,6 +38,16 @@ pub(crate) struct Place<'a> {
     pub(crate) bytes: u64,
     /// The binary to measure.
     pub(crate) ramfold: &'a Path,
+}
+
+impl Place<'_> {
+    /// Makes the folder for what a device needs. It goes when the undertaking ends.
+    fn make_folder(&self) -> Result<(PathBuf, Undertaking)> {
+        let folder = self.host.scratch.join("block");
+        let undertaking = self.host.journal.undertake(Setting::Folder { path: folder.clone() })?;
+        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok((folder, undertaking))
+    }
 }
 
 /// How a device is reached.

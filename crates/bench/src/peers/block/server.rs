@@ -1,7 +1,6 @@
 //! Devices that are a process with a socket: ramfold, in RAM or before a file, and nbdkit.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::file::{self, is_no_disk};
 use super::{Active, Device, Place, Target};
 use crate::machine::host::Host;
-use crate::machine::journal::{Setting, Undertaking};
+use crate::machine::journal::Undertaking;
 use crate::machine::processes::{anonymous_bytes_of_tree, cpu_seconds};
 use crate::machine::program::{Program, enter_command, found_in_path};
 use crate::machine::wait;
@@ -95,9 +94,7 @@ impl Device for Kind {
     }
 
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Active>> {
-        let folder = place.host.scratch.join("block");
-        let undertaking = place.host.journal.undertake(Setting::Folder { path: folder.clone() })?;
-        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let (folder, undertaking) = place.make_folder()?;
         let socket = folder.join("socket");
         let command = self.command(place, &socket)?;
         let program = Program { command, environment: Vec::new() };

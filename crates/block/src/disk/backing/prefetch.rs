@@ -70,7 +70,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for room, not for long. `evicted`: how many pages had left when there was none.
+    /// Waits for room, for `PATIENCE` at most. `evicted`: the count of evicted pages when there was
+    /// no room.
     fn has_made_room(&self, evicted: u64) -> bool {
         self.counters.waits.add(1);
         self.inner.keeping.wait_for_room(PATIENCE) == Some(true)

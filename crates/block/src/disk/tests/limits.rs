@@ -64,7 +64,8 @@ fn fill(disk: &Disk, page_of: impl Fn(u64) -> Page) -> u64 {
 impl Disk {
     fn audit_limit(&self) {
         let inner = &self.inner;
-        assert!(inner.room.cost_bytes(&inner.store) <= inner.room.memory_bytes());
+        let cost_bytes = inner.room.own_bytes() + inner.store.cost_bytes();
+        assert!(cost_bytes <= inner.room.memory_bytes());
     }
 }
 

@@ -155,7 +155,7 @@ impl Activity {
         let part_us = timeline::part_us(pages, activity.end_us);
         for of_page in events.chunk_by(|one, other| one.0 == other.0) {
             let ended_us = ended.get(&(of_page[0].1.page >> PROCESS_SHIFT)).copied();
-            activity.add(of_page, ended_us, (&rates, part_us), last_us);
+            activity.add(of_page, ended_us, &rates, part_us, last_us);
         }
         activity.lives.sort_by_key(|life| (life.from_us, life.page));
         let mut places: Vec<passes::Place> =
@@ -170,7 +170,8 @@ impl Activity {
         &mut self,
         events: &[(PageNumber, Event)],
         ended_us: Option<u64>,
-        (rates, part_us): (&Rates, u64),
+        rates: &Rates,
+        part_us: u64,
         last_us: u64,
     ) {
         let (page, first) = events[0];

@@ -17,7 +17,7 @@
 //! - `place`: pages are not alike. Some are used a hundred times as often as others, in the same
 //!   block too, and that decides what a program misses: pages that are used rarely stay out, and
 //!   the others take turns in what memory there is. So each page has a place among its neighbours:
-//!   how many times as often as they it is used. Places have a gamma distribution. That of a page
+//!   its rate of accesses divided by theirs. Places have a gamma distribution. That of a page
 //!   is drawn from what is left of the distribution when the page's own watches are known.
 //! - `chance`: the logarithm of a time that is distributed exponentially is less than that of its
 //!   mean by Euler's constant, with a variance of pi^2 / 6. What watches vary by beyond that is the
@@ -26,7 +26,7 @@
 //! The means are those of logarithms. Times until a touch differ by orders of magnitude from one
 //! part of a run to the next, and an arithmetic mean has nothing but the longest.
 
-use super::timeline::Watch;
+use super::timeline::{self, Watch};
 use crate::{BLOCK_PAGES, PageNumber, hash};
 
 /// Watches of all pages, before a moment and behind it.
@@ -37,8 +37,8 @@ const NEAR_US: f64 = 100_000.0;
 const NEIGHBOURS: u64 = 8;
 /// And watches of each, before the moment and behind it.
 const WATCHES: usize = 2;
-/// That blocks do not differ counts as much as so many watches of the block itself, at least and at
-/// most.
+/// The least and the greatest weight of the assumption that blocks do not differ. The unit is the
+/// weight of one watch of the block itself.
 const ALIKE: std::ops::RangeInclusive<f64> = 0.05..=100.0;
 /// How pages may differ: a hundred thousand times, or not at all.
 const SHAPES: std::ops::RangeInclusive<f64> = 0.2..=1000.0;
@@ -46,7 +46,7 @@ const SHAPES: std::ops::RangeInclusive<f64> = 0.2..=1000.0;
 const CENSORED: f64 = 1.0;
 const EULER: f64 = 0.577_215_664_901_532_9;
 const VARIANCE: f64 = 1.644_934_066_848_226_4;
-/// Watches that are looked at for the deviation, at most.
+/// The greatest number of watches from which `alike` and `shape` are computed.
 const LOOKED_AT_MAX: usize = 4096;
 /// No accesses follow each other faster, as far as anything here is concerned: a fault takes as
 /// long.
@@ -62,7 +62,7 @@ pub(super) struct Rates {
     /// When watches began, in order, and the sum of their logarithms before each.
     began_us: Vec<u64>,
     sums: Vec<f64>,
-    /// That blocks do not differ counts as much as so many watches: the more these vary, the less.
+    /// The weight of the assumption that blocks do not differ: the more watches vary, the smaller.
     alike: f64,
     /// How pages differ that are near each other: the shape of a gamma distribution.
     shape: f64,
@@ -84,7 +84,7 @@ struct Nearby {
     noise: f64,
 }
 
-/// Where a page stands among its neighbours: it is accessed so many times as often.
+/// Where a page stands among its neighbours: its rate of accesses divided by theirs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place(f64);
 
@@ -248,7 +248,8 @@ fn gamma(seed: u64, shape: f64) -> f64 {
     let mut bits = seed;
     let mut part = || {
         bits = hash(bits);
-        ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64
+        // More than 0: by the distance of such numbers.
+        timeline::part(bits) + f64::EPSILON / 2.0
     };
     if shape < 1.0 {
         let less = part().powf(1.0 / shape);

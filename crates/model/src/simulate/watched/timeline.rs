@@ -2,13 +2,13 @@
 
 use super::{Event, What};
 
-/// How often a page is accessed is looked up for each so long part of an interval in which nobody
-/// watches it, at least.
+/// An interval in which nobody watches a page is divided into parts, and the rate of accesses is
+/// looked up for each. This is the least length of a part.
 const PART_US: u64 = 100_000;
-/// For so many parts of all pages' intervals at most, beside one for each interval.
+/// The greatest number of parts of all pages, not counting the first part of each interval.
 const PARTS_MAX: u128 = 1 << 20;
 
-/// How long such a part is in a run of so many pages.
+/// The length of a part, for a run that has this many pages and ends at `end_us`.
 pub(super) fn part_us(pages: usize, end_us: u64) -> u64 {
     let most = u128::from(end_us) * pages as u128 / PARTS_MAX;
     PART_US.max(u64::try_from(most).unwrap_or(u64::MAX))
@@ -186,6 +186,6 @@ impl Interval {
 }
 
 /// A number from 0 to 1, without 1, from bits.
-fn part(bits: u64) -> f64 {
+pub(super) fn part(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
