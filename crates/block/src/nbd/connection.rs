@@ -95,7 +95,7 @@ impl Connection {
             _ => Ended::Lost,
         };
         send(&Handshake::greeting()).map_err(lost)?;
-        let mut handshake = Handshake::new(&self.shared.export);
+        let mut handshake = Handshake::new(&self.shared.export, self.stream.needs_tls());
         let mut out = Vec::new();
         loop {
             let step = handshake.step(input.unread(), &mut out);
@@ -108,6 +108,17 @@ impl Connection {
                     }
                 }
                 Step::Took(bytes) => _ = input.take(bytes),
+                Step::StartTls(bytes) => {
+                    input.take(bytes);
+                    // Bytes that came unencrypted must not be taken for what the client encrypts.
+                    if !input.unread().is_empty() {
+                        return Err(Ended::Dropped);
+                    }
+                    self.stream.start_tls(patience).map_err(|error| match error.kind() {
+                        io::ErrorKind::UnexpectedEof => Ended::Lost,
+                        _ => Ended::Dropped,
+                    })?;
+                }
                 Step::Begin(bytes, session) => {
                     input.take(bytes);
                     return Ok(session);

@@ -7,8 +7,8 @@ use super::protocol::{
     INFO_NAME, NBDMAGIC, OPT_ABORT, OPT_EXPORT_NAME, OPT_EXTENDED_HEADERS, OPT_GO, OPT_INFO,
     OPT_LIST, OPT_LIST_META_CONTEXT, OPT_SET_META_CONTEXT, OPT_STARTTLS, OPT_STRUCTURED_REPLY,
     OPTION_REPLY_MAGIC, PAYLOAD_BYTES_MAX, REP_ACK, REP_ERR_EXT_HEADER_REQD, REP_ERR_INVALID,
-    REP_ERR_POLICY, REP_ERR_TOO_BIG, REP_ERR_UNKNOWN, REP_ERR_UNSUP, REP_INFO, REP_META_CONTEXT,
-    REP_SERVER, STRING_BYTES_MAX,
+    REP_ERR_POLICY, REP_ERR_TLS_REQD, REP_ERR_TOO_BIG, REP_ERR_UNKNOWN, REP_ERR_UNSUP, REP_INFO,
+    REP_META_CONTEXT, REP_SERVER, STRING_BYTES_MAX,
 };
 
 /// The data of an option that is looked at; longer data is skipped.
@@ -42,6 +42,8 @@ pub(super) enum Step {
     More,
     /// This number of bytes is dealt with.
     Took(usize),
+    /// The same, and the client's part of the handshake of TLS follows.
+    StartTls(usize),
     /// The same, and requests follow.
     Begin(usize, Session),
     /// The connection ends once the output is sent: the client asked for it.
@@ -50,10 +52,20 @@ pub(super) enum Step {
     Drop,
 }
 
+/// Whether what comes is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encryption {
+    Unavailable,
+    /// The client has to ask for it.
+    Needed,
+    Active,
+}
+
 /// One client's handshake.
 #[derive(Debug)]
 pub(super) struct Handshake<'a> {
     export: &'a Export,
+    encryption: Encryption,
     has_client_flags: bool,
     has_no_zeroes: bool,
     style: Style,
@@ -64,9 +76,10 @@ pub(super) struct Handshake<'a> {
 }
 
 impl<'a> Handshake<'a> {
-    pub(super) fn new(export: &'a Export) -> Handshake<'a> {
+    pub(super) fn new(export: &'a Export, needs_tls: bool) -> Handshake<'a> {
         Handshake {
             export,
+            encryption: if needs_tls { Encryption::Needed } else { Encryption::Unavailable },
             has_client_flags: false,
             has_no_zeroes: false,
             style: Style::Simple,
@@ -124,6 +137,7 @@ impl<'a> Handshake<'a> {
         let took = OPTION_HEADER_BYTES + length;
         match self.answer(option, data, out) {
             Answered::Replied => Step::Took(took),
+            Answered::StartTls => Step::StartTls(took),
             Answered::Begin => {
                 Step::Begin(took, Session { style: self.style, has_context: self.has_context })
             }
@@ -133,6 +147,16 @@ impl<'a> Handshake<'a> {
     }
 
     fn answer(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Answered {
+        match option {
+            // An error cannot be told in reply to this one.
+            OPT_EXPORT_NAME if self.encryption == Encryption::Needed => return Answered::Drop,
+            OPT_ABORT | OPT_STARTTLS => {}
+            _ if self.encryption == Encryption::Needed => {
+                reply(option, REP_ERR_TLS_REQD, b"this server needs TLS", out);
+                return Answered::Replied;
+            }
+            _ => {}
+        }
         match option {
             OPT_EXPORT_NAME => return self.export_name(data, out),
             OPT_ABORT => {
@@ -154,7 +178,21 @@ impl<'a> Handshake<'a> {
                 reply(option, REP_SERVER, &server, out);
                 reply(option, REP_ACK, &[], out);
             }
-            OPT_STARTTLS => reply(option, REP_ERR_POLICY, b"this server has no TLS", out),
+            OPT_STARTTLS => match self.encryption {
+                Encryption::Unavailable => {
+                    reply(option, REP_ERR_POLICY, b"this server has no TLS", out);
+                }
+                Encryption::Active => {
+                    reply(option, REP_ERR_INVALID, b"TLS has begun already", out);
+                }
+                Encryption::Needed => {
+                    reply(option, REP_ACK, &[], out);
+                    // What was agreed on before counts no more: anybody may have said it.
+                    (self.style, self.has_context) = (Style::Simple, false);
+                    self.encryption = Encryption::Active;
+                    return Answered::StartTls;
+                }
+            },
             OPT_STRUCTURED_REPLY if self.style == Style::Extended => {
                 reply(option, REP_ERR_EXT_HEADER_REQD, b"headers are extended already", out);
             }
@@ -264,6 +302,7 @@ impl<'a> Handshake<'a> {
 /// What becomes of the connection after an option.
 enum Answered {
     Replied,
+    StartTls,
     Begin,
     End,
     Drop,

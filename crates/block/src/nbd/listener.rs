@@ -16,6 +16,8 @@ use rustix::net::{
     getsockname, listen, socket_with,
 };
 
+use super::tls::Tls;
+
 /// Clients that wait until they are accepted.
 const BACKLOG: i32 = 64;
 /// Another server that looks at the same socket file gets so long.
@@ -58,8 +60,9 @@ pub enum ListenError {
     },
     /// Anybody could read and change the device there.
     #[error(
-        "cannot listen on {address}: without TLS only addresses of this machine are allowed, as \
-         127.0.0.1:10809; for other machines forward it (ssh -L) or put stunnel in front"
+        "cannot listen on {address} without TLS: anybody who can reach it could read and change the \
+         device; --tls DIR encrypts and asks clients for a certificate, or name an address of this \
+         machine, as 127.0.0.1:10809"
     )]
     NotLoopback {
         /// The address.
@@ -79,6 +82,8 @@ pub enum ListenError {
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
+    /// How clients of it are served, if that is encrypted.
+    tls: Option<Tls>,
     is_tcp: bool,
     _made: Option<SocketFile>,
 }
@@ -120,17 +125,15 @@ impl Listener {
         }
         bound.and_then(|()| listen(&socket, BACKLOG)).map_err(|error| failed(error.into()))?;
         let made = Some(SocketFile::new(path).map_err(failed)?);
-        Ok(Listener { socket, is_tcp: false, _made: made })
+        Ok(Listener { socket, tls: None, is_tcp: false, _made: made })
     }
 
-    /// A TCP port of this machine.
+    /// A TCP port: with TLS of any address, without it of one that only this machine can reach.
     ///
     /// # Errors
     /// When the address is another, in use or not permitted.
-    pub fn tcp(address: SocketAddr) -> Result<Listener, ListenError> {
-        if !address.ip().is_loopback() {
-            return Err(ListenError::NotLoopback { address });
-        }
+    pub fn tcp(address: SocketAddr, tls: Option<Tls>) -> Result<Listener, ListenError> {
+        check_reach(address, tls.as_ref())?;
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let listening = || {
             let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -141,21 +144,31 @@ impl Listener {
         };
         let socket = listening()
             .map_err(|error: Errno| ListenError::Tcp { address, source: error.into() })?;
-        Ok(Listener { socket, is_tcp: true, _made: None })
+        Ok(Listener { socket, tls, is_tcp: true, _made: None })
     }
 
-    /// A socket that somebody else has made and listens on (sd_listen_fds(3)).
-    pub fn inherited(socket: OwnedFd) -> Listener {
-        let is_tcp = getsockname(&socket).is_ok_and(|address| {
-            matches!(address.address_family(), AddressFamily::INET | AddressFamily::INET6)
-        });
-        Listener { socket, is_tcp, _made: None }
+    /// A socket that somebody else has made and listens on (sd_listen_fds(3)). TLS is for TCP.
+    ///
+    /// # Errors
+    /// When other machines can reach it and there is no TLS.
+    pub fn inherited(socket: OwnedFd, tls: Option<Tls>) -> Result<Listener, ListenError> {
+        match tcp_address(&socket) {
+            Some(address) => {
+                check_reach(address, tls.as_ref())?;
+                Ok(Listener { socket, tls, is_tcp: true, _made: None })
+            }
+            None => Ok(Listener { socket, tls: None, is_tcp: false, _made: None }),
+        }
     }
 
     /// Where it listens, if that is a TCP port: the kernel chooses where 0 was asked for.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        let address = getsockname(&self.socket).ok()?;
-        self.is_tcp.then(|| address.try_into().ok()).flatten()
+        tcp_address(&self.socket)
+    }
+
+    /// How its clients are served, if that is encrypted.
+    pub(super) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
     }
 
     /// The next client. Blocks where there is none.
@@ -172,6 +185,19 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+fn tcp_address(socket: &OwnedFd) -> Option<SocketAddr> {
+    let address = getsockname(socket).ok()?;
+    let is_tcp = matches!(address.address_family(), AddressFamily::INET | AddressFamily::INET6);
+    is_tcp.then(|| address.try_into().ok()).flatten()
+}
+
+fn check_reach(address: SocketAddr, tls: Option<&Tls>) -> Result<(), ListenError> {
+    match tls.is_some() || address.ip().is_loopback() {
+        true => Ok(()),
+        false => Err(ListenError::NotLoopback { address }),
     }
 }
 

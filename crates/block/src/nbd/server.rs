@@ -20,6 +20,7 @@ use super::pace::Pace;
 use super::pool::Pool;
 use super::statistics::{Counters, Statistics, count};
 use super::stream::{Recorded, Socket, Stream};
+use super::tls::{Tls, TlsSocket};
 use crate::{BlockDevice, STACK_BYTES};
 
 /// Requests under way get so long to end when the server stops.
@@ -107,14 +108,23 @@ impl Shared {
     }
 
     /// Serves a client on a thread of its own, if there may be another one.
-    fn serve(self: &Arc<Shared>, socket: OwnedFd, session: Option<Session>) -> io::Result<()> {
+    fn serve(
+        self: &Arc<Shared>,
+        socket: OwnedFd,
+        tls: Option<Tls>,
+        session: Option<Session>,
+    ) -> io::Result<()> {
         let mut open = self.open();
         if open.connections.len() >= self.connections_max || self.is_stopping() {
             drop(open);
             count(&self.counters.refused);
             return Err(io::Error::other("there are as many clients as there may be"));
         }
-        let stream = Box::new(Socket::new(socket));
+        let socket = Socket::new(socket);
+        let stream: Box<dyn Stream> = match tls {
+            Some(tls) => Box::new(TlsSocket::new(socket, tls)),
+            None => Box::new(socket),
+        };
         let connection = Arc::new(Connection::new(Arc::clone(self), stream));
         let number = open.next;
         open.next += 1;
@@ -194,7 +204,7 @@ impl Server {
     /// # Errors
     /// When there are as many clients as there may be, or a thread cannot be started.
     pub fn serve(&self, socket: OwnedFd) -> io::Result<()> {
-        self.shared.serve(socket, None)
+        self.shared.serve(socket, None, None)
     }
 
     /// Serves the kernel (nbd(4)) on the other end of this socket: requests from the first byte
@@ -204,7 +214,7 @@ impl Server {
     /// As for [`Server::serve`].
     pub fn serve_kernel(&self, socket: OwnedFd) -> io::Result<()> {
         let session = Session { style: Style::Simple, has_context: false };
-        self.shared.serve(socket, Some(session))
+        self.shared.serve(socket, None, Some(session))
     }
 
     /// What happened so far.
@@ -263,7 +273,7 @@ fn accept(shared: &Arc<Shared>, listeners: &[Listener], stopped: &OwnedFd) {
             }
             match listener.accept() {
                 // Whom it cannot serve it has counted, and hangs up.
-                Ok(socket) => _ = shared.serve(socket, None),
+                Ok(socket) => _ = shared.serve(socket, listener.tls().cloned(), None),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                     listening = false;
                 }

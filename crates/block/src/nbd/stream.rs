@@ -40,6 +40,20 @@ pub(super) trait Stream: Send + Sync {
     /// When the connection is lost; [`io::ErrorKind::TimedOut`].
     fn send(&self, slices: &[IoSlice<'_>], patience: Patience) -> io::Result<usize>;
 
+    /// Whether the client has to ask for TLS first.
+    fn needs_tls(&self) -> bool {
+        false
+    }
+
+    /// Encrypts what follows, once the client agrees.
+    ///
+    /// # Errors
+    /// When the client does not keep to TLS, or has no certificate that is trusted; when the
+    /// connection is lost; [`io::ErrorKind::TimedOut`].
+    fn start_tls(&self, _patience: Patience) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Nothing more is received than what came so far.
     fn stop_receiving(&self);
 

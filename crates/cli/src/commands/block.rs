@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use ramfold_block::kernel;
-use ramfold_block::nbd::{self, Listener, Options, Server};
+use ramfold_block::nbd::{self, Clients, Listener, Options, Server, Tls};
 use ramfold_block::{BackedDisk, BlockDevice, Disk, DiskConfig, SpillConfig};
 use ramfold_codec::Choice;
 use ramfold_launch::output_file;
@@ -88,10 +88,17 @@ pub(crate) struct Arguments {
     /// none with --listen, --device or --swap, or with sockets of a service manager's (LISTEN_FDS)]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Listen on a TCP port of this machine too: 127.0.0.1:10809. Every user of the machine can
-    /// connect to it
+    /// Listen on a TCP port too: 127.0.0.1:10809. Every user of the machine can connect to it;
+    /// other addresses need --tls
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
+    /// Encrypt TCP connections (TLS 1.3) with server-cert.pem and server-key.pem in folder DIR, and
+    /// serve clients with a certificate that ca-cert.pem there has signed
+    #[arg(long, value_name = "DIR")]
+    tls: Option<PathBuf>,
+    /// With --tls, serve clients without a certificate too
+    #[arg(long, requires = "tls")]
+    tls_any_client: bool,
     /// The name of the export; clients that name none get it too
     #[arg(long, value_name = "NAME", default_value = "")]
     export: String,
@@ -297,6 +304,12 @@ impl Arguments {
     fn kernel_device(&self) -> Option<block_device::Kind> {
         self.device.or(self.swap.map(|_| block_device::Kind::Auto))
     }
+
+    fn tls(&self) -> anyhow::Result<Option<Tls>> {
+        let clients = if self.tls_any_client { Clients::Any } else { Clients::Certified };
+        let from = |folder: &PathBuf| Tls::from_folder(folder, clients).context("--tls");
+        self.tls.as_ref().map(from).transpose()
+    }
 }
 
 fn device_bytes(size: Size) -> anyhow::Result<u64> {
@@ -331,9 +344,17 @@ impl Places {
     fn new(arguments: &Arguments) -> anyhow::Result<Places> {
         let mut places = Places { listeners: Vec::new(), uris: Vec::new(), _folder: None };
         let export = &arguments.export;
-        places
-            .listeners
-            .extend(inherited::listening_sockets().into_iter().map(Listener::inherited));
+        let tls = arguments.tls()?;
+        for socket in inherited::listening_sockets() {
+            let listener = Listener::inherited(socket, tls.clone());
+            places.listeners.push(listener.context("a socket of the service manager's")?);
+        }
+        if tls.is_some()
+            && arguments.listen.is_empty()
+            && places.listeners.iter().all(|listener| listener.tcp_address().is_none())
+        {
+            bail!("--tls is for TCP: name an address too, as --listen 0.0.0.0:10809");
+        }
         let socket = match &arguments.socket {
             None if arguments.kernel_device().is_some() => None,
             None if !places.listeners.is_empty() || !arguments.listen.is_empty() => None,
@@ -345,9 +366,10 @@ impl Places {
             places.uris.push(unix_uri(&path, export));
         }
         for &address in &arguments.listen {
-            let listener = Listener::tcp(address).context("--listen")?;
+            let listener = Listener::tcp(address, tls.clone()).context("--listen")?;
             let address = listener.tcp_address().unwrap_or(address);
-            places.uris.push(format!("nbd://{address}/{}", in_uri(export.as_bytes())));
+            let scheme = if tls.is_some() { "nbds" } else { "nbd" };
+            places.uris.push(format!("{scheme}://{address}/{}", in_uri(export.as_bytes())));
             places.listeners.push(listener);
         }
         Ok(places)

@@ -1,0 +1,258 @@
+//! A connection that becomes encrypted when the client asks for it.
+//!
+//! | lock | who takes it |
+//! |---|---|
+//! | `incoming` | the thread that receives, while it waits for the client too |
+//! | `outgoing` | the thread that sends, while it waits for the client too |
+//! | `session` | either, after its own, and never while it waits |
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Instant;
+
+use rustls::ServerConnection;
+
+use super::Tls;
+use crate::nbd::stream::{Patience, Socket, Stream};
+
+/// Encrypted bytes of the client that are received at a time.
+const INCOMING_BYTES: usize = 128 << 10;
+/// Bytes that are encrypted at a time.
+const OUTGOING_BYTES_MAX: usize = 256 << 10;
+
+/// A socket whose bytes are encrypted once the client has asked for it.
+pub(in crate::nbd) struct TlsSocket {
+    socket: Socket,
+    tls: Tls,
+    encrypted: OnceLock<Encrypted>,
+}
+
+impl TlsSocket {
+    pub(in crate::nbd) fn new(socket: Socket, tls: Tls) -> TlsSocket {
+        TlsSocket { socket, tls, encrypted: OnceLock::new() }
+    }
+}
+
+impl Stream for TlsSocket {
+    fn receive(&self, buffers: &mut [IoSliceMut<'_>], patience: Patience) -> io::Result<usize> {
+        match self.encrypted.get() {
+            Some(encrypted) => encrypted.receive(&self.socket, buffers, patience),
+            None => self.socket.receive(buffers, patience),
+        }
+    }
+
+    fn send(&self, slices: &[IoSlice<'_>], patience: Patience) -> io::Result<usize> {
+        match self.encrypted.get() {
+            Some(encrypted) => encrypted.send(&self.socket, slices, patience),
+            None => self.socket.send(slices, patience),
+        }
+    }
+
+    fn needs_tls(&self) -> bool {
+        self.encrypted.get().is_none()
+    }
+
+    fn start_tls(&self, patience: Patience) -> io::Result<()> {
+        let encrypted = Encrypted::begin(&self.tls, &self.socket, patience)?;
+        self.encrypted.set(encrypted).map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn stop_receiving(&self) {
+        self.socket.stop_receiving();
+    }
+
+    fn end(&self) {
+        if let Some(encrypted) = self.encrypted.get() {
+            encrypted.say_goodbye(&self.socket);
+        }
+        self.socket.end();
+    }
+}
+
+/// A session of TLS, with what is between it and the socket.
+struct Encrypted {
+    session: Mutex<ServerConnection>,
+    incoming: Mutex<Incoming>,
+    outgoing: Mutex<Outgoing>,
+}
+
+/// Encrypted bytes that were received.
+struct Incoming {
+    bytes: Box<[u8]>,
+    begin: usize,
+    end: usize,
+    /// The client has said that it sends no more.
+    has_ended: bool,
+}
+
+/// Encrypted bytes that are sent next.
+#[derive(Default)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// So many of the caller's bytes are among them. It is told when all are sent, so that what
+    /// could not be sent at once is there again in the next call.
+    taken: usize,
+}
+
+impl Encrypted {
+    /// The handshake of TLS, after that of the protocol came to it.
+    fn begin(tls: &Tls, socket: &Socket, patience: Patience) -> io::Result<Encrypted> {
+        let mut session = ServerConnection::new(Arc::clone(&tls.0)).map_err(io::Error::other)?;
+        session.set_buffer_limit(Some(OUTGOING_BYTES_MAX));
+        let bytes = vec![0; INCOMING_BYTES].into();
+        let mut incoming = Incoming { bytes, begin: 0, end: 0, has_ended: false };
+        let mut outgoing = Outgoing::default();
+        loop {
+            outgoing.take_from(&mut session)?;
+            outgoing.send(socket, patience)?;
+            if !session.is_handshaking() {
+                break;
+            }
+            if !incoming.receive(socket, patience)? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            while session.is_handshaking() && !incoming.is_empty() {
+                if let Err(error) = incoming.give_to(&mut session) {
+                    // The client is told why.
+                    outgoing.take_from(&mut session)?;
+                    outgoing.send(socket, patience)?;
+                    return Err(error);
+                }
+            }
+        }
+        let (incoming, outgoing) = (Mutex::new(incoming), Mutex::new(outgoing));
+        Ok(Encrypted { session: Mutex::new(session), incoming, outgoing })
+    }
+
+    fn receive(
+        &self,
+        socket: &Socket,
+        mut buffers: &mut [IoSliceMut<'_>],
+        patience: Patience,
+    ) -> io::Result<usize> {
+        let mut incoming = lock(&self.incoming);
+        let mut filled = 0;
+        loop {
+            let mut session = lock(&self.session);
+            loop {
+                filled += fill(&mut session, &mut buffers)?;
+                if buffers.is_empty() || incoming.is_empty() {
+                    break;
+                }
+                incoming.give_to(&mut session)?;
+            }
+            drop(session);
+            if filled > 0 {
+                return Ok(filled);
+            }
+            if incoming.has_ended || !incoming.receive(socket, patience)? {
+                return Ok(0);
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        socket: &Socket,
+        slices: &[IoSlice<'_>],
+        patience: Patience,
+    ) -> io::Result<usize> {
+        let mut outgoing = lock(&self.outgoing);
+        if outgoing.taken == 0 {
+            let mut session = lock(&self.session);
+            for slice in slices {
+                let count = session.writer().write(slice)?;
+                outgoing.taken += count;
+                if count < slice.len() {
+                    break;
+                }
+            }
+            outgoing.take_from(&mut session)?;
+        }
+        outgoing.send(socket, patience)?;
+        Ok(std::mem::take(&mut outgoing.taken))
+    }
+
+    /// Tells the client that nothing is missing, if it can be told at once.
+    fn say_goodbye(&self, socket: &Socket) {
+        let mut outgoing = match self.outgoing.try_lock() {
+            Ok(outgoing) => outgoing,
+            Err(TryLockError::Poisoned(outgoing)) => outgoing.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let mut session = lock(&self.session);
+        session.send_close_notify();
+        // It is gone already, or does not read.
+        let _ = outgoing
+            .take_from(&mut session)
+            .and_then(|()| outgoing.send(socket, Patience::Until(Instant::now())));
+    }
+}
+
+impl Incoming {
+    fn is_empty(&self) -> bool {
+        self.begin == self.end
+    }
+
+    /// Receives more when nothing is left; returns whether there was any.
+    fn receive(&mut self, socket: &Socket, patience: Patience) -> io::Result<bool> {
+        (self.begin, self.end) = (0, 0);
+        self.end = socket.receive(&mut [IoSliceMut::new(&mut self.bytes)], patience)?;
+        Ok(self.end > 0)
+    }
+
+    /// Gives the session some of the bytes.
+    fn give_to(&mut self, session: &mut ServerConnection) -> io::Result<()> {
+        let mut unread = &self.bytes[self.begin..self.end];
+        self.begin += session.read_tls(&mut unread)?;
+        let processed = session.process_new_packets();
+        let state = processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        self.has_ended |= state.peer_has_closed();
+        Ok(())
+    }
+}
+
+impl Outgoing {
+    /// Takes what the session wants to send.
+    fn take_from(&mut self, session: &mut ServerConnection) -> io::Result<()> {
+        while session.wants_write() {
+            session.write_tls(&mut self.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Sends all.
+    fn send(&mut self, socket: &Socket, patience: Patience) -> io::Result<()> {
+        while self.sent < self.bytes.len() {
+            self.sent += socket.send(&[IoSlice::new(&self.bytes[self.sent..])], patience)?;
+        }
+        self.bytes.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+/// Fills the front of the buffers with what was decrypted, and leaves their rest.
+fn fill(session: &mut ServerConnection, buffers: &mut &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let mut filled = 0;
+    // No empty one is first.
+    IoSliceMut::advance_slices(buffers, 0);
+    while let Some(first) = buffers.first_mut() {
+        let count = match session.reader().read(first) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        };
+        if count == 0 {
+            break;
+        }
+        filled += count;
+        IoSliceMut::advance_slices(buffers, count);
+    }
+    Ok(filled)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
