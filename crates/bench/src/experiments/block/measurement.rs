@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -23,6 +24,9 @@ pub(super) struct Plan<'a> {
     /// A file of the size of the device, with the content that it is filled with.
     pub(super) image: &'a Path,
     pub(super) data_bytes: u64,
+    /// How often the content is there.
+    pub(super) copies: u32,
+    pub(super) rest: Duration,
     pub(super) jobs: &'a [Run],
     pub(super) depth: u32,
     pub(super) seconds: u32,
@@ -51,21 +55,25 @@ pub(super) struct JobFigures {
 pub(super) struct DeviceFigures {
     /// Memory that the content takes.
     pub(super) memory_bytes: u64,
+    /// The same after the rest.
+    pub(super) rested_bytes: Option<u64>,
     pub(super) jobs: Vec<JobFigures>,
 }
 
 /// Writes the image: nothing up to where the data begins, then content as of files.
-pub(super) fn write_image(path: &Path, data_bytes: u64, content: &FileContent) -> Result<()> {
-    let describe = || format!("cannot write {}", path.display());
-    let mut file = File::create(path).with_context(describe)?;
+pub(super) fn write_image(plan: &Plan<'_>, content: &FileContent) -> Result<()> {
+    let describe = || format!("cannot write {}", plan.image.display());
+    let mut file = File::create(plan.image).with_context(describe)?;
     file.seek(SeekFrom::Start(DATA_OFFSET)).with_context(describe)?;
-    let mut left = data_bytes as usize;
-    let mut parts = content.parts(0);
-    while left > 0 {
-        let part = parts.next_part()?;
-        let part = &part[..part.len().min(left)];
-        file.write_all(part).with_context(describe)?;
-        left -= part.len();
+    for _ in 0..plan.copies {
+        let mut left = (plan.data_bytes / u64::from(plan.copies)) as usize;
+        let mut parts = content.parts(0);
+        while left > 0 {
+            let part = parts.next_part()?;
+            let part = &part[..part.len().min(left)];
+            file.write_all(part).with_context(describe)?;
+            left -= part.len();
+        }
     }
     Ok(())
 }
@@ -81,14 +89,22 @@ pub(super) fn run(
     let device = device.start(&place)?;
     let before = device.memory_bytes()?;
     fill(&device.target(), plan)?;
-    let memory_bytes = device.memory_bytes()?.saturating_sub(before);
+    let memory = || -> Result<u64> { Ok(device.memory_bytes()?.saturating_sub(before)) };
+    let memory_bytes = memory()?;
+    let rested_bytes = match plan.rest.is_zero() {
+        true => None,
+        false => {
+            thread::sleep(plan.rest);
+            Some(memory()?)
+        }
+    };
     let mut jobs = Vec::new();
     for &run in plan.jobs {
         tell(run);
         jobs.push(run_job(plan, device.as_ref(), run)?);
     }
     device.finish()?;
-    Ok(DeviceFigures { memory_bytes, jobs })
+    Ok(DeviceFigures { memory_bytes, rested_bytes, jobs })
 }
 
 fn fill(target: &Target, plan: &Plan<'_>) -> Result<()> {

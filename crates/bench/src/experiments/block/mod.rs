@@ -42,6 +42,14 @@ pub(crate) struct Options {
     /// Data on the device
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     data: Bytes,
+    /// How often each page of the data is there: 2 writes the second half like the first
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    copies: u32,
+    /// Leave the filled device alone for so many seconds before its memory is measured once more:
+    /// what is recompressed while there is nothing else to do is seen then
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    rest: u32,
     /// How the device is used
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
           default_values_t = Job::ALL.map(|job| job.name().to_owned()))]
@@ -57,7 +65,7 @@ pub(crate) struct Options {
     /// Devices; the first is what the others are compared with. nbdkit is its memory plugin,
     /// nbdkit-zstd the same with allocator=zstd, zram:CODEC the kernel's. file is a file in
     /// --scratch, ramfold-backing ramfold block --backing before one, with a quarter of its size as
-    /// --memory. ramfold:OPTION=VALUE passes an option on
+    /// --memory. ramfold:OPTION=VALUE and ramfold-backing:OPTION pass an option on
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
           default_values = ["nbdkit", "nbdkit-zstd", "ramfold", "zram"])]
     peer: Vec<String>,
@@ -123,7 +131,9 @@ impl Command for Options {
             host: &host,
             ramfold: &ramfold,
             image: &image,
-            data_bytes: self.data.0.next_multiple_of(1 << 20),
+            data_bytes: self.data.0.next_multiple_of(u64::from(self.copies) << 20),
+            copies: self.copies,
+            rest: Duration::from_secs(self.rest.into()),
             jobs: &jobs,
             depth: self.depth,
             seconds: self.seconds,
@@ -132,7 +142,7 @@ impl Command for Options {
         let runs = usize::from(self.runs);
         let mut progress = Progress::new(runs * devices.len() * jobs.len());
         progress.show("writing the content");
-        measurement::write_image(&image, plan.data_bytes, &content)?;
+        measurement::write_image(&plan, &content)?;
         let mut found = vec![Vec::new(); devices.len()];
         for run in 0..runs {
             for (device, found) in devices.iter().zip(&mut found) {

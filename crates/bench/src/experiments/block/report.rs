@@ -31,7 +31,9 @@ pub(super) struct MemoryRow {
     peer: String,
     data_bytes: u64,
     memory_bytes: f64,
-    /// Of the content's size.
+    /// The same after `--rest`.
+    rested_bytes: Option<f64>,
+    /// Of the content's size, at the end.
     share: f64,
 }
 
@@ -61,9 +63,10 @@ pub(super) fn figures(
     }
     let memory = names.iter().zip(found).map(|(&name, found)| {
         let memory_bytes = median_of(found, |device| device.memory_bytes as f64).unwrap_or(0.0);
+        let rested_bytes = median_of_told(found, |device| Some(device.rested_bytes? as f64));
         let data_bytes = plan.data_bytes;
-        let share = memory_bytes / data_bytes as f64;
-        MemoryRow { peer: name.to_owned(), data_bytes, memory_bytes, share }
+        let share = rested_bytes.unwrap_or(memory_bytes) / data_bytes as f64;
+        MemoryRow { peer: name.to_owned(), data_bytes, memory_bytes, rested_bytes, share }
     });
     Figures { memory: memory.collect(), rows, skipped }
 }
@@ -104,12 +107,14 @@ pub(super) fn plot(figures: &Figures) -> String {
 
 /// The tables for people.
 pub(super) fn text(figures: &Figures) -> String {
-    let mut memory = table::of_numbers(&["device", "data MiB", "memory MiB", "share"], 1);
+    let heads = ["device", "data MiB", "memory MiB", "after a rest", "share"];
+    let mut memory = table::of_numbers(&heads, 1);
     for row in &figures.memory {
         memory.add_row([
             row.peer.clone(),
             table::mebibytes(Some(row.data_bytes as f64), 0, ""),
             table::mebibytes(Some(row.memory_bytes), 1, ""),
+            table::mebibytes(row.rested_bytes, 1, ""),
             format!("{:.3}", row.share),
         ]);
     }

@@ -119,6 +119,7 @@ mod tests {
             "ramfold",
             "ramfold:codec=zstd-1",
             "ramfold-backing:paths=shared",
+            "ramfold-backing:write-through",
             "file",
             "zram",
             "zram:lz4",
@@ -129,7 +130,7 @@ mod tests {
             ("disk", "there are nbdkit"),
             ("nbdkit:1", "no settings"),
             ("file:1", "no settings"),
-            ("ramfold:codec", "OPTION=VALUE"),
+            ("ramfold:--codec=lz4", "OPTION=VALUE"),
         ] {
             let error = named(name).err().unwrap().to_string();
             assert!(error.contains(said), "{error}");

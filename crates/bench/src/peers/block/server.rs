@@ -70,10 +70,12 @@ pub(super) fn ramfold_backing(name: &str, settings: Option<&str>) -> Result<Box<
 fn options(name: &str, settings: Option<&str>) -> Result<Vec<String>> {
     let mut options = Vec::new();
     for setting in settings.unwrap_or("").split(':').filter(|setting| !setting.is_empty()) {
-        match setting.split_once('=') {
-            Some((option, value)) => options.push(format!("--{option}={value}")),
-            None => bail!("'{name}': write NAME:OPTION=VALUE with options of ramfold block"),
-        }
+        ensure!(
+            !setting.starts_with(['-', '=']),
+            "'{name}': write NAME:OPTION=VALUE or NAME:OPTION with options of ramfold block, \
+             without dashes"
+        );
+        options.push(format!("--{setting}"));
     }
     Ok(options)
 }

@@ -254,6 +254,11 @@ proptest! {
         prop_assert!(activity.lives().is_sorted_by_key(|life| life.from_us));
     }
 
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn no_event_makes_it_panic(
         time_us in any::<u64>(), page in any::<u64>(), watched_us in any::<u64>(),
