@@ -657,8 +657,9 @@ fn it_listens_where_it_is_told_to() {
     let path = folder.path().join("given.sock");
     let script = "
 import os, socket, sys
-listening = socket.socket(socket.AF_UNIX)
-listening.bind(sys.argv[1])
+is_path = sys.argv[1].startswith('/')
+listening = socket.socket(socket.AF_UNIX if is_path else socket.AF_INET)
+listening.bind(sys.argv[1] if is_path else (sys.argv[1], 0))
 listening.listen()
 os.dup2(listening.fileno(), 3)
 os.set_inheritable(3, True)
@@ -676,4 +677,9 @@ os.execv(sys.argv[2], sys.argv[2:])
     child.end();
     // It is the manager's.
     assert!(path.exists());
+    // One that other machines reach.
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", script, "0.0.0.0", RAMFOLD, "block", "--size", "1M"]);
+    let said = fails(&mut command);
+    assert!(said.contains("service manager") && said.contains("without TLS"), "{said}");
 }

@@ -91,6 +91,13 @@ mod in_guests {
         run_in_guest(&["--memory", "176M"], &script, &[]);
     }
 
+    /// Paper 004's memeater (Figure 7): 16 MB without CRAMES, 33 with it.
+    #[test]
+    #[ignore = "slow: make test-all runs it"]
+    fn a_program_that_takes_all_there_is_gets_twice_as_much() {
+        run_in_guest(&["--memory", "176M"], include_str!("block_guest/memeater.sh"), &[]);
+    }
+
     #[test]
     #[ignore = "slow: make test-all runs it"]
     fn a_file_system_on_ublk_survives_its_killed_server() {

@@ -51,16 +51,18 @@ use ramfold_sys::PAGE_SIZE;
 use ramfold_sys::mem::Reservation;
 
 use self::child::{Forked, Relative};
-use crate::agent::{Active, Agent};
+use crate::agent::{Active, Agent, Context};
 use crate::fork;
 use crate::fork::copies::WRITTEN_IN_FORK;
 use crate::handler::Handler;
 use crate::kernel::model::{Model, Random};
 use crate::kernel::{proc, time};
 use crate::monitor::{Monitor, Sleep};
+use crate::page;
 use crate::session::{OwnedSession, Process, Session, Watched};
 use crate::spill::{self, SpillAccess};
-use crate::staging::CHUNK_PAGES;
+use crate::staging::{CHUNK_PAGES, Slot};
+use crate::take::sweep::{self, Taken};
 
 const CHUNKS: usize = 4;
 const CHUNK_PAGES_USED: usize = 16;
@@ -663,4 +665,48 @@ fn every_byte_is_right_with_the_other_seeds() {
     if asked_seeds().is_none() {
         run_enough_seeds(SEEDS / 2..SEEDS);
     }
+}
+
+/// Pages that somebody takes whom the sweep stands before, as those that watch do; into slots in
+/// which somebody who reads this process's memory has left pages of zeros. Returns whether it came
+/// to that.
+fn take_what_others_took(simulation: &Simulation) -> bool {
+    let &Simulation { agent, active, ref model, .. } = simulation;
+    let Some(mut core) = agent.core.try_lock() else { return false };
+    let mut context = Context { agent, active, core: &mut core };
+    // The sweep stands behind what it took, as a rule before more of the same run.
+    let took = (0..16).any(|_| sweep::take_next(&mut context) == Taken::Pages);
+    let free = context.core.staging.free_slots();
+    if !took || free.start == 0 || free.len() < 4 {
+        return false;
+    }
+    let next = context.core.staging.page(Slot(free.start - 1)) + 1;
+    let address = page::address_of(next);
+    let (taken, bytes) = sweep::move_start(&mut context, address..address + 2 * PAGE_SIZE, 2);
+    if taken != Taken::Pages {
+        return false;
+    }
+    let pages = next..next + (bytes / PAGE_SIZE) as u64;
+    let slots = |context: &Context<'_>| -> Vec<_> {
+        pages.clone().map(|page| context.core.staging.find(page)).collect()
+    };
+    let before = slots(&context);
+    for slot in context.core.staging.free_slots().take(2) {
+        model.state().read_from_outside(active.slot_address(Slot(slot)));
+    }
+    sweep::take_next(&mut context);
+    assert_eq!(slots(&context), before, "{pages:x?} are taken twice");
+    true
+}
+
+#[test]
+fn what_others_took_is_not_taken_again() {
+    let count = (0..200).filter(|&seed| {
+        let mut simulation = Simulation::new(4 * seed);
+        (0..STEPS / 2).for_each(|_| simulation.step());
+        let tried = take_what_others_took(&simulation);
+        simulation.run();
+        tried
+    });
+    assert!(count.count() > 5);
 }

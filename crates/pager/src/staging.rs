@@ -44,13 +44,14 @@ pub(crate) struct Staging {
     head: usize,
     /// Chunks in the queue; the one behind them is being filled.
     queued: usize,
-    /// Slots taken in the chunk that is being filled.
+    /// Slots taken in the chunk that is being filled, and how many of them got a page.
     filled: usize,
+    pushed: usize,
     /// Queued chunks that somebody is compressing, a bit each.
     claimed: u64,
     /// Of these, what is done before a chunk that is older.
     done: u64,
-    /// Slots that were taken of each queued chunk: frames that it holds.
+    /// Slots of each queued chunk that got a page: frames that it holds.
     frames: [u8; CHUNKS_MAX],
     /// Slots that hold a page the program may ask for, a bit each.
     live: [u64; CHUNKS_MAX],
@@ -99,6 +100,7 @@ impl Staging {
         self.pages[slot.0 as usize] = page;
         self.live[slot.chunk()] |= slot.bit();
         self.index.insert(page, slot);
+        self.pushed += 1;
         self.skip_slot();
         slot
     }
@@ -115,8 +117,8 @@ impl Staging {
     /// Queues the chunk that is being filled as it is, if it holds anything.
     pub(crate) fn seal_chunk(&mut self) {
         if self.filled > 0 {
-            self.frames[(self.head + self.queued) % self.chunks] = self.filled as u8;
-            self.filled = 0;
+            self.frames[(self.head + self.queued) % self.chunks] = self.pushed as u8;
+            (self.filled, self.pushed) = (0, 0);
             self.queued += 1;
         }
     }
@@ -439,6 +441,7 @@ mod tests {
         staging.skip_slot();
         staging.seal_chunk();
         assert_eq!(staging.oldest(), Some(0));
+        assert_eq!(staging.frames[0], 1, "what is skipped holds no frame");
         assert_eq!(staging.next_live(0, 0), Some(Slot(0)));
         assert_eq!(staging.next_live(0, 1), None);
         assert_eq!(staging.free_slots().start as usize, CHUNK_PAGES);

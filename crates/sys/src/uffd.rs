@@ -326,7 +326,8 @@ impl Uffd {
     ///
     /// # Safety
     /// `dst` must be registered here. Whoever reads `src` afterwards must be served the content:
-    /// it must be registered here too, or belong to the caller.
+    /// it must be registered here too, or belong to the caller. A page that is missing at `src`
+    /// must be one of zeros: it may count as moved ([`count_all_moved`]).
     pub unsafe fn move_pages(
         &self,
         pagemap: &Pagemap,
@@ -373,7 +374,8 @@ impl Uffd {
 /// touched the page in that instant, or memory was being compacted), it passes over the count of
 /// what it moves then, finds the same pages at the destination, and says `EEXIST` (`move_pages` in
 /// mm/userfaultfd.c: `err` keeps its `-EAGAIN` when `move_pages_ptes` succeeds). A page that is at
-/// the destination and no more at the source was moved.
+/// the destination and not at the source was moved, if it was at the source before: the caller must
+/// know that, as pages come to the destination in other ways too.
 ///
 /// `has_page` says whether there is a page at an address.
 ///

@@ -37,7 +37,7 @@ pub struct Options {
     pub description: String,
     /// Requests that change the device are refused.
     pub is_read_only: bool,
-    /// Most clients that may be connected; each takes 6.5 MiB at most.
+    /// Most clients that may be connected; each takes 6.5 MiB at most, 7.5 with TLS.
     pub connections_max: usize,
     /// Threads for requests that take long.
     pub threads: usize,

@@ -33,6 +33,7 @@ pub(crate) fn play(words: &str) {
         "nbd" => serve_nbd(number(1) * MIB, number(2) as usize, &words[3..]),
         "recover" => recover(number(1) as u32, Path::new(words[2])),
         "hog" => hog(number(1) * MIB, number(2), number(3)),
+        "memeater" => memeater(number(1)),
         "write" => write_pattern(Path::new(words[1]), number(2), number(3)),
         "check" => check_pattern(Path::new(words[1]), number(2), number(3)),
         "exercise" => exercise(Path::new(words[1]), number(2), number(3)),
@@ -436,6 +437,28 @@ fn hog(bytes: u64, seed: u64, visits: u64) {
         check(memory, page, versions[page as usize]);
     }
     println!("hog: all right");
+}
+
+/// Asks for a mebibyte at a time and fills it, until there is no more (paper 004, section 6.2);
+/// then checks all.
+fn memeater(seed: u64) {
+    let pages = MIB / PAGE as u64;
+    let mut blocks: Vec<Vec<u8>> = Vec::new();
+    let mut block = Vec::new();
+    while block.try_reserve_exact(MIB as usize).is_ok() {
+        block.resize(MIB as usize, 0);
+        let first = blocks.len() as u64 * pages;
+        for (page, number) in block.chunks_exact_mut(PAGE).zip(first..) {
+            text(page, seed, number, 0);
+        }
+        blocks.push(std::mem::take(&mut block));
+    }
+    let mut expected = [0; PAGE];
+    for (page, number) in blocks.iter().flat_map(|block| block.chunks_exact(PAGE)).zip(0..) {
+        text(&mut expected, seed, number, 0);
+        assert!(page == expected, "page {number} is wrong");
+    }
+    println!("memeater: {} MiB", blocks.len());
 }
 
 /// Fills a file with what [`check_pattern`] knows again.

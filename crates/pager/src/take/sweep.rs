@@ -332,6 +332,10 @@ pub(crate) fn move_start(
     if pages == 0 && !free.is_empty() {
         return (Taken::Passed, PAGE_SIZE);
     }
+    let pages = still_here(context, first, pages);
+    if pages == 0 && !free.is_empty() {
+        return (Taken::Passed, PAGE_SIZE);
+    }
     let range = run.start..run.start + pages * PAGE_SIZE;
     // What has left the list since the look must not be touched: it may be memory that the
     // program has just mapped and that nobody would bring back.
@@ -364,6 +368,30 @@ pub(crate) fn move_start(
         unsafe { active.keep_slots(Slot(free.start), bytes / PAGE_SIZE) };
         note_staged(context, first, bytes / PAGE_SIZE);
         return (Taken::Pages, bytes);
+    }
+}
+
+/// How many of these pages, from the first on, are in memory. Others may have taken some since the
+/// look that found them. MOVE says so of a page that is gone, but not where there is a page at its
+/// destination: somebody who reads this process's memory (process_vm_readv(2), a debugger) leaves
+/// pages of zeros in free slots. Then all that can be seen afterwards is as if it had moved the
+/// page and not counted it ([`ramfold_sys::uffd::count_all_moved`]), and its content would be these
+/// zeros.
+fn still_here(context: &Context<'_>, first: PageNumber, pages: usize) -> usize {
+    let active = context.active;
+    let is_out = |page| is_out(active, context.core, page);
+    if !(first..first + pages as u64).any(is_out) {
+        return pages;
+    }
+    // Or their objects were kept when they came back.
+    let range = page::address_of(first)..page::address_of(first + pages as u64);
+    let mut runs = [PageRegion::default()];
+    let found = active.kernel.present(range.clone(), usize::MAX, &mut runs, Pages::All);
+    match found {
+        Ok(found) if found.runs > 0 && runs[0].start == range.start as u64 => {
+            (runs[0].end - runs[0].start) as usize / PAGE_SIZE
+        }
+        _ => 0,
     }
 }
 

@@ -244,6 +244,16 @@ impl State {
         &mut self.staged[(address - self.staging.start) / PAGE_SIZE]
     }
 
+    /// Another process reads a page of staging (process_vm_readv(2), a debugger): where there is
+    /// none the kernel maps its page of zeros.
+    pub(crate) fn read_from_outside(&mut self, address: usize) {
+        let slot = self.slot(address);
+        if !core::mem::replace(slot, true) {
+            // SAFETY: staging can be written, and nobody knows of a page there.
+            unsafe { (address as *mut [u8; PAGE_SIZE]).write([0; PAGE_SIZE]) };
+        }
+    }
+
     pub(super) fn fill(
         &mut self,
         dst: usize,

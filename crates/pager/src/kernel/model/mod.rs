@@ -10,6 +10,7 @@
 //! - of two threads' changes the later may be told first;
 //! - mremap tells of the move, and then of the unmapping of the old place;
 //! - MOVE may move pages that it does not count, and say EEXIST;
+//! - somebody who reads the process's memory leaves pages of zeros in staging;
 //! - MOVE wants one mapping that may be read and written (EINVAL), and pages that no fork has made
 //!   shared, or that were written to since (EBUSY);
 //! - mprotect tells nobody, MADV_FREE as MADV_DONTNEED does, and its pages go later, or never;
@@ -194,7 +195,6 @@ impl Kernel for Model {
     fn register(&self, range: Range<usize>, _mode: u64) -> Result<(), Errno> {
         let mut state = self.enter();
         if state.is_staging(range.start) {
-            pages_in(&range).for_each(|page| *state.slot(page) = false);
             return Ok(());
         }
         // It passes over holes.
@@ -211,6 +211,8 @@ impl Kernel for Model {
     fn unregister(&self, range: Range<usize>) -> Result<(), Errno> {
         let mut state = self.enter();
         if state.is_staging(range.start) {
+            // To give its frames up, which is not modelled.
+            pages_in(&range).for_each(|page| *state.slot(page) = false);
             return Ok(());
         }
         state.unregister(&range);

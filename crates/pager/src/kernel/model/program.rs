@@ -181,6 +181,10 @@ impl State {
 
     /// A step of a thread of the program that can go on; `false` where none can.
     pub(crate) fn step(&mut self) -> bool {
+        if !self.staged.is_empty() && self.random.once_in(16) {
+            let slot = self.staging.start + self.random.below(self.staged.len()) * PAGE_SIZE;
+            self.read_from_outside(slot);
+        }
         let runnable = |thread: &Thread| {
             let is_free = !thread.waits_for_fault && !thread.waits_for_event;
             let is_runnable = match thread.doing {
