@@ -5,12 +5,12 @@ eaten() {
     sed -n 's/^memeater: \([0-9]*\) MiB$/\1/p' /tmp/said
 }
 # The kernel promises no more than half of its memory and the swap space.
-echo 50 > /proc/sys/vm/overcommit_ratio
+echo 30 > /proc/sys/vm/overcommit_ratio
 echo 2 > /proc/sys/vm/overcommit_memory
 without=$(eaten)
 echo 0 > /proc/sys/vm/overcommit_memory
 forget_device
-./ramfold block --size 192M --memory 48M --swap > /tmp/device &
+./ramfold block --size 80M --memory 64M --codec auto --swap > /tmp/device &
 server=$!
 device_of
 echo 2 > /proc/sys/vm/overcommit_memory
