@@ -469,15 +469,25 @@ fn clients_that_die_wait_and_lie_harm_nobody() {
     assert_eq!(huge.read(&mut [0; 8]).unwrap(), 0, "it is dropped");
     goes_on(&mut good);
     wait_until("the dead are gone", || server.statistic("connections_now") == 5);
-    // No more than eight.
-    let more: Vec<UnixStream> = (0..3).map(|_| server.connect()).collect();
+    // No more than eight. Those that say nothing make room.
+    let welcome = || {
+        let mut client = server.connect();
+        client.write_all(&hello()).unwrap();
+        read_welcome(&mut client);
+        client
+    };
+    let more: Vec<UnixStream> = (0..5).map(|_| welcome()).collect();
+    for mut idle in [silent, half] {
+        while idle.read(&mut [0; 64]).unwrap() > 0 {}
+    }
     wait_until("they are there", || server.statistic("connections_now") == 8);
+    assert_eq!(server.statistic("connections_refused"), 0);
     let mut refused = server.connect();
     assert!(matches!(refused.read(&mut [0; 8]), Ok(0) | Err(_)));
     wait_until("it is counted", || server.statistic("connections_refused") == 1);
     goes_on(&mut good);
     // The server ends all the same.
-    drop((silent, half, liar, more));
+    drop((liar, more));
     server.end();
     drop(deaf);
 }

@@ -42,13 +42,17 @@ def connect():
     return stream
 
 
-def encrypt(stream):
+def start_tls(stream):
     stream.sendall(option(STARTTLS))
     assert reply(stream) == (STARTTLS, ACK, b"")
     context = ssl.create_default_context(cafile=f"{FOLDER}/ca-cert.pem")
     context.check_hostname = False
     context.load_cert_chain(f"{FOLDER}/client-cert.pem", f"{FOLDER}/client-key.pem")
-    return context.wrap_socket(stream, suppress_ragged_eofs=False)
+    return context
+
+
+def encrypt(stream):
+    return start_tls(stream).wrap_socket(stream, suppress_ragged_eofs=False)
 
 
 def begin(stream):
@@ -67,9 +71,26 @@ assert receive(plain, 1) == b""
 
 # What comes before TLS is not taken for what comes after it.
 early = connect()
+# Less than a handshake may take.
+early.settimeout(10)
 early.sendall(option(STARTTLS) + option(LIST))
 assert reply(early) == (STARTTLS, ACK, b"")
 assert receive(early, 1) == b""
+
+# Clients that say nothing keep no others out.
+silent = [connect() for _ in range(40)]
+certified = encrypt(connect())
+certified.sendall(option(LIST))
+assert reply(certified)[1] == 2
+assert silent[0].recv(1) == b""
+silent[39].settimeout(0)
+try:
+    silent[39].recv(1)
+    raise AssertionError("the last that came has not lost its place")
+except BlockingIOError:
+    pass
+for stream in silent:
+    stream.close()
 
 # Once it is there it is there.
 twice = encrypt(connect())
@@ -77,6 +98,33 @@ twice.sendall(option(STARTTLS))
 assert reply(twice)[1] == 1 << 31 | 3
 twice.sendall(option(LIST))
 assert reply(twice)[1] == 2
+
+# What comes behind the last word of TLS is thrown away, and the server goes on.
+gone = connect()
+received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+session = start_tls(gone).wrap_bio(received, sent)
+while True:
+    try:
+        session.do_handshake()
+        break
+    except ssl.SSLWantReadError:
+        gone.sendall(sent.read())
+        received.write(gone.recv(1 << 16))
+session.write(option(LIST))
+gone.sendall(sent.read())
+# It is answered: TLS has begun.
+assert gone.recv(1 << 16)
+try:
+    session.unwrap()
+except ssl.SSLWantReadError:
+    pass
+gone.settimeout(10)
+try:
+    gone.sendall(sent.read() + b"x" * (1 << 18))
+    while gone.recv(1 << 16):
+        pass
+except (BrokenPipeError, ConnectionResetError):
+    pass
 
 # 48 MiB of replies wait for a client that reads late, and each byte is right. Replies come in any
 # order.

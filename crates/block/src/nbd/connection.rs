@@ -36,6 +36,8 @@ pub(super) struct Connection {
     stream: Box<dyn Stream>,
     outbox: Outbox,
     jobs: Jobs,
+    /// The client is not done with the handshake.
+    shakes_hands: AtomicBool,
     /// No more requests come.
     has_ended: AtomicBool,
 }
@@ -47,6 +49,7 @@ impl Connection {
             stream,
             outbox: Outbox::default(),
             jobs: Jobs::default(),
+            shakes_hands: AtomicBool::new(true),
             has_ended: AtomicBool::new(false),
         }
     }
@@ -54,6 +57,10 @@ impl Connection {
     /// Whether what is under way is the last of it.
     pub(super) fn is_ending(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed) || self.shared.is_stopping()
+    }
+
+    pub(super) fn shakes_hands(&self) -> bool {
+        self.shakes_hands.load(Ordering::Relaxed)
     }
 
     pub(super) fn stream(&self) -> &dyn Stream {
@@ -71,6 +78,7 @@ impl Connection {
             Some(session) => Ok(session),
             None => self.shake_hands(&mut input),
         };
+        self.shakes_hands.store(false, Ordering::Relaxed);
         let ended = match session {
             Ok(session) => self.transmit(session, input),
             Err(ended) => ended,
@@ -90,20 +98,16 @@ impl Connection {
             }
             Ok(())
         };
-        let lost = |error: io::Error| match error.kind() {
-            io::ErrorKind::TimedOut => Ended::Dropped,
-            _ => Ended::Lost,
-        };
-        send(&Handshake::greeting()).map_err(lost)?;
+        send(&Handshake::greeting()).map_err(Ended::by)?;
         let mut handshake = Handshake::new(&self.shared.export, self.stream.needs_tls());
         let mut out = Vec::new();
         loop {
             let step = handshake.step(input.unread(), &mut out);
-            send(&out).map_err(lost)?;
+            send(&out).map_err(Ended::by)?;
             out.clear();
             match step {
                 Step::More => {
-                    if !input.receive(&*self.stream, patience).map_err(lost)? {
+                    if !input.receive(&*self.stream, patience).map_err(Ended::by)? {
                         return Err(Ended::Lost);
                     }
                 }
@@ -114,10 +118,7 @@ impl Connection {
                     if !input.unread().is_empty() {
                         return Err(Ended::Dropped);
                     }
-                    self.stream.start_tls(patience).map_err(|error| match error.kind() {
-                        io::ErrorKind::UnexpectedEof => Ended::Lost,
-                        _ => Ended::Dropped,
-                    })?;
+                    self.stream.start_tls(patience).map_err(Ended::by)?;
                 }
                 Step::Begin(bytes, session) => {
                     input.take(bytes);
@@ -155,8 +156,18 @@ enum Ended {
     Asked,
     /// The client closed it.
     Lost,
-    /// The client does not keep to the protocol.
+    /// The client does not keep to the protocol, or takes too long.
     Dropped,
+}
+
+impl Ended {
+    /// By an error of the stream's.
+    fn by(error: io::Error) -> Ended {
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::InvalidData => Ended::Dropped,
+            _ => Ended::Lost,
+        }
+    }
 }
 
 /// The thread that reads requests, with its buffers.
@@ -472,7 +483,8 @@ impl Reader<'_> {
         self.flush()?;
         match self.input.receive(self.connection.stream(), Patience::Endless) {
             Ok(true) => Ok(()),
-            _ => Err(Ended::Lost),
+            Ok(false) => Err(Ended::Lost),
+            Err(error) => Err(Ended::by(error)),
         }
     }
 

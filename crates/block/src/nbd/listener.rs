@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_reuseaddr, set_tcp_nodelay};
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_socket_reuseaddr, set_tcp_keepcnt, set_tcp_keepidle,
+    set_tcp_keepintvl, set_tcp_nodelay,
+};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
     getsockname, listen, socket_with,
@@ -20,6 +23,10 @@ use super::tls::Tls;
 
 /// Clients that wait until they are accepted.
 const BACKLOG: i32 = 64;
+/// A client that says nothing for so long is asked whether it is there; and again, so many times.
+const KEEP_IDLE: Duration = Duration::from_secs(60);
+const KEEP_INTERVAL: Duration = Duration::from_secs(15);
+const KEEP_COUNT: u32 = 4;
 /// Another server that looks at the same socket file gets so long.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -68,6 +75,9 @@ pub enum ListenError {
         /// The address.
         address: SocketAddr,
     },
+    /// It is neither.
+    #[error("a socket that is given is neither a UNIX nor a TCP socket: these are served")]
+    Other,
     /// The address could not be had.
     #[error("cannot listen on {address}: {source}")]
     Tcp {
@@ -150,14 +160,17 @@ impl Listener {
     /// A socket that somebody else has made and listens on (sd_listen_fds(3)). TLS is for TCP.
     ///
     /// # Errors
-    /// When other machines can reach it and there is no TLS.
+    /// When other machines can reach it and there is no TLS, or it is of another kind.
     pub fn inherited(socket: OwnedFd, tls: Option<Tls>) -> Result<Listener, ListenError> {
-        match tcp_address(&socket) {
-            Some(address) => {
-                check_reach(address, tls.as_ref())?;
-                Ok(Listener { socket, tls, is_tcp: true, _made: None })
+        if let Some(address) = tcp_address(&socket) {
+            check_reach(address, tls.as_ref())?;
+            return Ok(Listener { socket, tls, is_tcp: true, _made: None });
+        }
+        match getsockname(&socket) {
+            Ok(address) if address.address_family() == AddressFamily::UNIX => {
+                Ok(Listener { socket, tls: None, is_tcp: false, _made: None })
             }
-            None => Ok(Listener { socket, tls: None, is_tcp: false, _made: None }),
+            _ => Err(ListenError::Other),
         }
     }
 
@@ -177,6 +190,11 @@ impl Listener {
         if self.is_tcp {
             // It makes things faster, or is as it was.
             let _ = set_tcp_nodelay(&socket, true);
+            // A machine that is gone would keep its place for ever, as where this is refused.
+            let _ = set_tcp_keepidle(&socket, KEEP_IDLE)
+                .and_then(|()| set_tcp_keepintvl(&socket, KEEP_INTERVAL))
+                .and_then(|()| set_tcp_keepcnt(&socket, KEEP_COUNT))
+                .and_then(|()| set_socket_keepalive(&socket, true));
         }
         Ok(socket)
     }

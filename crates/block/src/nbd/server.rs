@@ -80,6 +80,29 @@ struct Open {
     connections: HashMap<u64, Arc<Connection>>,
 }
 
+impl Open {
+    /// Takes out the client that has been in the handshake for longest: when all places are taken
+    /// another one has its place, so that nobody keeps others out without a certificate.
+    fn take_idler(&mut self) -> Option<Arc<Connection>> {
+        let idlers = self.connections.iter().filter(|(_, connection)| connection.shakes_hands());
+        let number = *idlers.min_by_key(|(number, _)| **number)?.0;
+        self.connections.remove(&number)
+    }
+}
+
+/// Takes a client out when its thread ends, however it does.
+struct Leaving {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.shared.open().connections.remove(&self.number);
+        self.shared.closed.notify_all();
+    }
+}
+
 impl Shared {
     fn new(device: Arc<dyn BlockDevice>, options: &Options) -> Arc<Shared> {
         let export = Export {
@@ -115,6 +138,12 @@ impl Shared {
         session: Option<Session>,
     ) -> io::Result<()> {
         let mut open = self.open();
+        if open.connections.len() >= self.connections_max
+            && let Some(connection) = open.take_idler()
+        {
+            connection.stream().end();
+            count(&self.counters.dropped);
+        }
         if open.connections.len() >= self.connections_max || self.is_stopping() {
             drop(open);
             count(&self.counters.refused);
@@ -132,11 +161,8 @@ impl Shared {
         let served = Arc::clone(&connection);
         // It removes itself, so it waits until it is there.
         thread::Builder::new().name("nbd-client".into()).spawn(move || {
+            let _leaving = Leaving { shared, number };
             served.serve(session);
-            shared.open().connections.remove(&number);
-            // Here, and not after the waiting thread has been told.
-            drop(served);
-            shared.closed.notify_all();
         })?;
         open.connections.insert(number, connection);
         count(&self.counters.connections);

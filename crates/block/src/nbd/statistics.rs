@@ -15,7 +15,8 @@ pub struct Statistics {
     pub connections: u64,
     /// Clients that came when there were as many as there may be.
     pub connections_refused: u64,
-    /// Clients whose bytes were no NBD, or too slow in the handshake.
+    /// Clients whose bytes were no NBD or no TLS, whose certificate was not trusted, or that were
+    /// in the handshake for too long.
     pub connections_dropped: u64,
     /// READ requests.
     pub reads: u64,

@@ -71,9 +71,15 @@ impl Stream for TlsSocket {
 
 /// A session of TLS, with what is between it and the socket.
 struct Encrypted {
-    session: Mutex<ServerConnection>,
+    session: Mutex<Session>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
+}
+
+struct Session {
+    tls: ServerConnection,
+    /// The server has said that it sends no more: nothing is received either.
+    is_over: bool,
 }
 
 /// Encrypted bytes that were received.
@@ -81,8 +87,10 @@ struct Incoming {
     bytes: Box<[u8]>,
     begin: usize,
     end: usize,
-    /// The client has said that it sends no more.
+    /// The client has said that it sends no more, or does not keep to TLS.
     has_ended: bool,
+    /// Why it does not. It is told after what came before.
+    failed: Option<io::Error>,
 }
 
 /// Encrypted bytes that are sent next.
@@ -101,7 +109,7 @@ impl Encrypted {
         let mut session = ServerConnection::new(Arc::clone(&tls.0)).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(OUTGOING_BYTES_MAX));
         let bytes = vec![0; INCOMING_BYTES].into();
-        let mut incoming = Incoming { bytes, begin: 0, end: 0, has_ended: false };
+        let mut incoming = Incoming { bytes, begin: 0, end: 0, has_ended: false, failed: None };
         let mut outgoing = Outgoing::default();
         loop {
             outgoing.take_from(&mut session)?;
@@ -113,16 +121,21 @@ impl Encrypted {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             while session.is_handshaking() && !incoming.is_empty() {
-                if let Err(error) = incoming.give_to(&mut session) {
-                    // The client is told why.
-                    outgoing.take_from(&mut session)?;
-                    outgoing.send(socket, patience)?;
-                    return Err(error);
-                }
+                incoming.give_to(&mut session)?;
+            }
+            if let Some(error) = incoming.failed.take() {
+                // The client is told why, if it still listens.
+                outgoing.take_from(&mut session)?;
+                let _ = outgoing.send(socket, Patience::Until(Instant::now()));
+                return Err(error);
+            }
+            if incoming.has_ended {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
         let (incoming, outgoing) = (Mutex::new(incoming), Mutex::new(outgoing));
-        Ok(Encrypted { session: Mutex::new(session), incoming, outgoing })
+        let session = Mutex::new(Session { tls: session, is_over: false });
+        Ok(Encrypted { session, incoming, outgoing })
     }
 
     fn receive(
@@ -135,16 +148,22 @@ impl Encrypted {
         let mut filled = 0;
         loop {
             let mut session = lock(&self.session);
+            if session.is_over {
+                return Ok(0);
+            }
             loop {
-                filled += fill(&mut session, &mut buffers)?;
+                filled += fill(&mut session.tls, &mut buffers)?;
                 if buffers.is_empty() || incoming.is_empty() {
                     break;
                 }
-                incoming.give_to(&mut session)?;
+                incoming.give_to(&mut session.tls)?;
             }
             drop(session);
             if filled > 0 {
                 return Ok(filled);
+            }
+            if let Some(error) = incoming.failed.take() {
+                return Err(error);
             }
             if incoming.has_ended || !incoming.receive(socket, patience)? {
                 return Ok(0);
@@ -162,30 +181,30 @@ impl Encrypted {
         if outgoing.taken == 0 {
             let mut session = lock(&self.session);
             for slice in slices {
-                let count = session.writer().write(slice)?;
+                let count = session.tls.writer().write(slice)?;
                 outgoing.taken += count;
                 if count < slice.len() {
                     break;
                 }
             }
-            outgoing.take_from(&mut session)?;
+            outgoing.take_from(&mut session.tls)?;
         }
         outgoing.send(socket, patience)?;
         Ok(std::mem::take(&mut outgoing.taken))
     }
 
-    /// Tells the client that nothing is missing, if it can be told at once.
+    /// Tells the client that the server sends no more, if it can be told at once.
     fn say_goodbye(&self, socket: &Socket) {
-        let mut outgoing = match self.outgoing.try_lock() {
-            Ok(outgoing) => outgoing,
-            Err(TryLockError::Poisoned(outgoing)) => outgoing.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
+        let (Some(mut outgoing), Some(mut session)) =
+            (try_lock(&self.outgoing), try_lock(&self.session))
+        else {
+            return;
         };
-        let mut session = lock(&self.session);
-        session.send_close_notify();
+        session.is_over = true;
+        session.tls.send_close_notify();
         // It is gone already, or does not read.
         let _ = outgoing
-            .take_from(&mut session)
+            .take_from(&mut session.tls)
             .and_then(|()| outgoing.send(socket, Patience::Until(Instant::now())));
     }
 }
@@ -202,13 +221,21 @@ impl Incoming {
         Ok(self.end > 0)
     }
 
-    /// Gives the session some of the bytes.
+    /// Gives the session some of the bytes. What comes after the client's last word is thrown away:
+    /// the session would not take it.
     fn give_to(&mut self, session: &mut ServerConnection) -> io::Result<()> {
         let mut unread = &self.bytes[self.begin..self.end];
         self.begin += session.read_tls(&mut unread)?;
-        let processed = session.process_new_packets();
-        let state = processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        self.has_ended |= state.peer_has_closed();
+        match session.process_new_packets() {
+            Ok(state) => self.has_ended = state.peer_has_closed(),
+            Err(error) => {
+                self.failed = Some(io::Error::new(io::ErrorKind::InvalidData, error));
+                self.has_ended = true;
+            }
+        }
+        if self.has_ended {
+            self.begin = self.end;
+        }
         Ok(())
     }
 }
@@ -251,6 +278,15 @@ fn fill(session: &mut ServerConnection, buffers: &mut &mut [IoSliceMut<'_>]) -> 
         IoSliceMut::advance_slices(buffers, count);
     }
     Ok(filled)
+}
+
+/// The mutex, where no other thread has it.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

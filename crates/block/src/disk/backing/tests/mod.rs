@@ -330,7 +330,8 @@ fn the_oldest_leave_in_contiguous_batches() {
         assert_eq!(disk.get(block * PAGE as u64, PAGE), noise(block));
     }
     let missed = disk.backing_statistics().misses - s.misses;
-    assert!(missed * 10 > (count - s.pages * 5 / 4) * 9, "{missed} missed: {s:#?}");
+    // Not to the page: some are passed by, and how many pages there are changes meanwhile.
+    assert!(missed * 5 > (count - s.pages * 5 / 4) * 4, "{missed} missed: {s:#?}");
     disk.audit_at_rest();
 }
 
