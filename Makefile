@@ -26,8 +26,6 @@ demo:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --exclude ramfold-bench --all-targets --quiet -- -D warnings
-	# As it is preloaded: otherwise much of it is not used.
-	$(CARGO) clippy -p ramfold-pager --lib --features preload --quiet -- -D warnings
 	scripts/links
 
 test:
@@ -43,8 +41,9 @@ test-all: test
 	scripts/setup test-all
 	@echo "== licences, sources, versions and known vulnerabilities of dependencies"
 	scripts/deny
-	@echo "== clippy for ramfold-bench"
+	@echo "== clippy for ramfold-bench, and for the agent as it is preloaded, all of it in use"
 	$(CARGO) clippy -p ramfold-bench --all-targets --quiet -- -D warnings
+	$(CARGO) clippy -p ramfold-pager --lib --features preload --quiet -- -D warnings
 	@echo "== the oldest Rust"
 	scripts/oldest-rust
 	@echo "== examples in documentation"

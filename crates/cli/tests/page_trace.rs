@@ -130,7 +130,7 @@ fn forked_processes_and_a_cap_do_no_harm() {
     const FORKS: &str = "
 import os
 pages = [bytes([i % 7]) * 3000 + os.urandom(500) for i in range(8000)]
-for turn in range(6):
+for turn in range(4):
     child = os.fork()
     for i, page in enumerate(pages):
         assert page[:3000] == bytes([i % 7]) * 3000

@@ -11,7 +11,7 @@ fn both_levels_stay_within_the_memory() {
     let file = TestFile::new(&cache, 7, content_of(80 << 20, 1));
     rest();
     let mut numbers = Numbers(5);
-    for round in 0..4 {
+    for round in 0..3 {
         for _ in 0..1500 {
             file.check(numbers.below(file.bytes.len() as u64) / 4096 * 4096, 4096);
         }
