@@ -83,7 +83,9 @@ fn a_trace_shows_what_a_program_uses() {
     assert!(used > 1.5 * area && used < 2.6 * area, "{used} of {area} in each of 2");
     assert!(events.iter().any(|event| event.what == What::Ended));
     assert!(events.is_sorted_by_key(|event| event.time_us));
-    let simulated = run(Command::new(support::RAMFOLD).args(["simulate", "--json"]).arg(&trace));
+    let simulated = run(Command::new(support::RAMFOLD)
+        .args(["simulate", "--json", "--memory", "50%"])
+        .arg(&trace));
     let report: serde_json::Value = serde_json::from_slice(&simulated.output.stdout).unwrap();
     let pages = report["pages"].as_f64().unwrap() / 15_360.0;
     assert!((0.9..1.4).contains(&pages), "{report:#}");

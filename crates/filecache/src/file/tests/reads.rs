@@ -16,7 +16,7 @@ fn what_is_read_is_what_the_file_holds() {
             .zip(1..)
             .map(|(&len, inode)| TestFile::new(&cache, inode, content_of(len, inode)))
             .collect();
-        for _round in 0..12 {
+        for _round in 0..8 {
             rest();
             for _ in 0..200 {
                 let file = &files[numbers.below(files.len() as u64) as usize];

@@ -104,7 +104,7 @@ fn configs() -> impl Iterator<Item = (u64, BackingConfig)> {
 fn what_was_written_is_read_and_is_in_the_backing_after_a_flush() {
     for (seed, config) in configs() {
         let size = 12 * MIB + [0, 512, 1, 4095][seed as usize % 4];
-        Run { seed, size, steps: 400, config }.before_memory();
+        Run { seed, size, steps: 300, config }.before_memory();
     }
 }
 
