@@ -31,6 +31,7 @@ impl Shared {
         // Of the backing, as far as it is known to be data.
         let mut data_end = block;
         let mut tries = 0;
+        let mut failures = 0;
         while block < end && left > 0 && goes_on() {
             let begun = self.begin_reading();
             if self.inner.store.contains(block) {
@@ -54,7 +55,9 @@ impl Shared {
             };
             self.counters.prefetched.add(brought.pages);
             tries += 1;
-            if !brought.has_room && (tries >= TRIES_MAX || !self.has_made_room(evicted)) {
+            // What makes room may be pages that this has just brought.
+            failures = if brought.has_room { 0 } else { failures + 1 };
+            if !brought.has_room && (failures >= TRIES_MAX || !self.has_made_room(evicted)) {
                 // It would not have room for the rest either.
                 break;
             }
