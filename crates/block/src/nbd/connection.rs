@@ -49,7 +49,7 @@ impl Connection {
             stream,
             outbox: Outbox::default(),
             jobs: Jobs::default(),
-            shakes_hands: AtomicBool::new(true),
+            shakes_hands: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
         }
     }
@@ -90,6 +90,7 @@ impl Connection {
     }
 
     fn shake_hands(&self, input: &mut Input) -> Result<Session, Ended> {
+        self.shakes_hands.store(true, Ordering::Relaxed);
         let patience = Patience::of(HANDSHAKE_TIME_MAX);
         let send = |mut bytes: &[u8]| {
             while !bytes.is_empty() {

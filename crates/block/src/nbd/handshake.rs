@@ -147,15 +147,14 @@ impl<'a> Handshake<'a> {
     }
 
     fn answer(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Answered {
-        match option {
+        let is_early = !matches!(option, OPT_ABORT | OPT_STARTTLS);
+        if is_early && self.encryption == Encryption::Needed {
             // An error cannot be told in reply to this one.
-            OPT_EXPORT_NAME if self.encryption == Encryption::Needed => return Answered::Drop,
-            OPT_ABORT | OPT_STARTTLS => {}
-            _ if self.encryption == Encryption::Needed => {
-                reply(option, REP_ERR_TLS_REQD, b"this server needs TLS", out);
-                return Answered::Replied;
+            if option == OPT_EXPORT_NAME {
+                return Answered::Drop;
             }
-            _ => {}
+            reply(option, REP_ERR_TLS_REQD, b"this server needs TLS", out);
+            return Answered::Replied;
         }
         match option {
             OPT_EXPORT_NAME => return self.export_name(data, out),

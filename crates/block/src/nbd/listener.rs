@@ -23,7 +23,8 @@ use super::tls::Tls;
 
 /// Clients that wait until they are accepted.
 const BACKLOG: i32 = 64;
-/// A client that says nothing for so long is asked whether it is there; and again, so many times.
+/// TCP keepalive: after this time without a byte the kernel asks whether the client is there, then
+/// at this interval, and closes the connection after this number of questions without an answer.
 const KEEP_IDLE: Duration = Duration::from_secs(60);
 const KEEP_INTERVAL: Duration = Duration::from_secs(15);
 const KEEP_COUNT: u32 = 4;

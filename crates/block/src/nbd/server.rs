@@ -81,8 +81,8 @@ struct Open {
 }
 
 impl Open {
-    /// Takes out the client that has been in the handshake for longest: when all places are taken
-    /// another one has its place, so that nobody keeps others out without a certificate.
+    /// Takes out the client that has been in the handshake for longest. It gives its place to
+    /// another one when all are taken, so that clients without a certificate keep none out.
     fn take_idler(&mut self) -> Option<Arc<Connection>> {
         let idlers = self.connections.iter().filter(|(_, connection)| connection.shakes_hands());
         let number = *idlers.min_by_key(|(number, _)| **number)?.0;
@@ -162,6 +162,8 @@ impl Shared {
         // It removes itself, so it waits until it is there.
         thread::Builder::new().name("nbd-client".into()).spawn(move || {
             let _leaving = Leaving { shared, number };
+            // It goes before that tells the waiting thread.
+            let served = served;
             served.serve(session);
         })?;
         open.connections.insert(number, connection);

@@ -329,9 +329,6 @@ pub(crate) fn move_start(
     let first = page::number_of(run.start);
     let pages = pages.min(free.len());
     let pages = (0..pages).take_while(|&index| !agent.stays(first + index as u64)).count();
-    if pages == 0 && !free.is_empty() {
-        return (Taken::Passed, PAGE_SIZE);
-    }
     let pages = still_here(context, first, pages);
     if pages == 0 && !free.is_empty() {
         return (Taken::Passed, PAGE_SIZE);

@@ -46,8 +46,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=64))]
     copies: u32,
-    /// Leave the filled device alone for so many seconds before its memory is measured once more:
-    /// what is recompressed while there is nothing else to do is seen then
+    /// Measure the memory of the filled device again after this time without requests, in which
+    /// pages may be recompressed
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     rest: u32,
     /// How the device is used

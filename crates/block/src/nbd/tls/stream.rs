@@ -98,8 +98,8 @@ struct Incoming {
 struct Outgoing {
     bytes: Vec<u8>,
     sent: usize,
-    /// So many of the caller's bytes are among them. It is told when all are sent, so that what
-    /// could not be sent at once is there again in the next call.
+    /// How many of the caller's bytes are among them. The caller learns it when all are sent, so
+    /// the next call begins with the same bytes where they could not be sent at once.
     taken: usize,
 }
 
