@@ -9,13 +9,13 @@
 //! |---|---|---|
 //! | 0 | [`WORD`] | the store |
 //! | 1 to 9 | [`Encoding`] | the codecs |
-//! | 10, 11, 12 | first piece of a cluster of 1, 4 or 16 pages ([`of_cluster`]) | the file cache |
-//! | 13 | [`CLUSTER_REST`] | the file cache |
+//! | 10, 11, 12 | first piece of a cluster of 1, 4 or 16 pages ([`of_cluster`]) | file cache, disk |
+//! | 13 | [`CLUSTER_REST`] | file cache, disk |
 //! | 14 | free | |
-//! | 15 | [`RAW`] | the pager, the disk in RAM |
+//! | 15 | [`RAW`] | the pager, disk |
 //!
-//! What follows the header of a cluster's first piece is in a form of its own number: that of an
-//! [`Encoding`], or [`WORD`].
+//! *Disk* is the disk in RAM. What follows the header of a cluster's first piece is in a form of
+//! its own number: that of an [`Encoding`], or [`WORD`].
 
 use crate::cluster::ClusterSize;
 use crate::decompressor::{Decompressor, TAPE_BYTES};

@@ -4,7 +4,7 @@
 //! processor what it is, and on a virtual machine the hypervisor answers, three times 1.4 us.
 
 use ramfold_codec::cluster::{self, ClusterCodec, ClusterSize};
-use ramfold_codec::{DecodeError, Encoding, Page, ScratchError, same_filled};
+use ramfold_codec::{DecodeError, DoesNotFit, Encoding, Page, ScratchError, same_filled};
 use self_cell::{MutBorrow, self_cell};
 
 use crate::job::{Outcome, TaskError};
@@ -34,13 +34,47 @@ fn scratch(bytes: usize) -> Scratch {
     MutBorrow::new(vec![0; bytes].into())
 }
 
+/// Compresses clusters of one size with one codec.
+pub struct ClusterCompressor(CompressorCell);
+
+impl ClusterCompressor {
+    /// A compressor with memory of its own.
+    ///
+    /// # Errors
+    /// As [`cluster::Compressor::new`].
+    pub fn new(codec: ClusterCodec, size: ClusterSize) -> Result<ClusterCompressor, ScratchError> {
+        let cell = CompressorCell::try_new(scratch(Self::bytes(codec, size)), |scratch| {
+            cluster::Compressor::new(codec, size, scratch.borrow_mut())
+        });
+        cell.map(ClusterCompressor)
+    }
+
+    /// Bytes of that memory.
+    pub fn bytes(codec: ClusterCodec, size: ClusterSize) -> usize {
+        cluster::compress_scratch_bytes(codec, size)
+    }
+
+    /// Compresses `cluster` into the front of `object`, and returns the object's length in bytes.
+    ///
+    /// # Errors
+    /// As [`cluster::Compressor::compress`].
+    pub fn compress(&mut self, cluster: &[u8], object: &mut [u8]) -> Result<usize, DoesNotFit> {
+        self.0.with_dependent_mut(|_, compressor| compressor.compress(cluster, object))
+    }
+}
+
 /// Decompresses clusters of any size and encoding.
 pub struct ClusterDecompressor(DecompressorCell);
 
 impl ClusterDecompressor {
+    /// Bytes of the memory that each has.
+    pub fn bytes() -> usize {
+        cluster::decompress_scratch_bytes()
+    }
+
     /// A decompressor with memory of its own.
     pub fn new() -> ClusterDecompressor {
-        let scratch = scratch(cluster::decompress_scratch_bytes());
+        let scratch = scratch(Self::bytes());
         ClusterDecompressor(DecompressorCell::new(scratch, |scratch| {
             cluster::Decompressor::new(scratch.borrow_mut()).ok()
         }))
@@ -72,7 +106,7 @@ impl Default for ClusterDecompressor {
 /// Does the clusters' tasks.
 #[derive(Default)]
 pub(crate) struct Clusters {
-    compressor: Option<(ClusterCodec, ClusterSize, CompressorCell)>,
+    compressor: Option<(ClusterCodec, ClusterSize, ClusterCompressor)>,
     decompressor: Option<ClusterDecompressor>,
 }
 
@@ -90,15 +124,15 @@ impl Clusters {
         let Some(size) = ClusterSize::of_bytes(content.len()) else {
             return Outcome::Refused(TaskError::ClusterSize { bytes: content.len() });
         };
-        let cell = match self.compressor(codec, size) {
-            Ok(cell) => cell,
+        let compressor = match self.compressor(codec, size) {
+            Ok(compressor) => compressor,
             Err(source) => {
                 return Outcome::Refused(TaskError::Codec { codec: codec.into(), source });
             }
         };
         let most = object_bytes_max.min(object.len());
         let out = &mut object[..most];
-        match cell.with_dependent_mut(|_, compressor| compressor.compress(content, out)) {
+        match compressor.compress(content, out) {
             Ok(len) => Outcome::Compressed { encoding: codec.encoding(), len },
             Err(_) => Outcome::DoesNotFit,
         }
@@ -109,20 +143,14 @@ impl Clusters {
         &mut self,
         codec: ClusterCodec,
         size: ClusterSize,
-    ) -> Result<&mut CompressorCell, ScratchError> {
+    ) -> Result<&mut ClusterCompressor, ScratchError> {
         let fits = |kept: &(ClusterCodec, ClusterSize, _)| (kept.0, kept.1) == (codec, size);
         let kept = match self.compressor.take().filter(fits) {
             Some(kept) => kept,
-            None => {
-                let scratch = scratch(cluster::compress_scratch_bytes(codec, size));
-                let cell = CompressorCell::try_new(scratch, |scratch| {
-                    cluster::Compressor::new(codec, size, scratch.borrow_mut())
-                });
-                (codec, size, cell?)
-            }
+            None => (codec, size, ClusterCompressor::new(codec, size)?),
         };
-        let (.., cell) = self.compressor.insert(kept);
-        Ok(cell)
+        let (.., compressor) = self.compressor.insert(kept);
+        Ok(compressor)
     }
 
     pub(crate) fn decompress(

@@ -34,7 +34,7 @@ mod workers;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use clusters::ClusterDecompressor;
+pub use clusters::{ClusterCompressor, ClusterDecompressor};
 pub use coder::{Coder, EngineError};
 pub use job::{Done, Job, Outcome, Task, TaskError};
 pub use mailbox::Mailbox;

@@ -93,6 +93,31 @@ impl Store {
         objects: &[(u8, &[u8])],
         mark: u8,
     ) -> Result<(), StoreError> {
+        self.put_objects(first, count, objects, Some(mark))
+    }
+
+    /// Stores objects (encoding and bytes) under neighbouring keys, from `first` on, in place of
+    /// what those had. Their marks stay. The change is atomic, as that of
+    /// [`Self::replace_neighbours`].
+    ///
+    /// # Errors
+    /// As [`Self::replace_neighbours`].
+    pub fn exchange_neighbours(
+        &self,
+        first: Key,
+        objects: &[(u8, &[u8])],
+    ) -> Result<(), StoreError> {
+        self.put_objects(first, objects.len(), objects, None)
+    }
+
+    /// Copies objects into the pool, and exchanges what the keys have for them.
+    fn put_objects(
+        &self,
+        first: Key,
+        count: usize,
+        objects: &[(u8, &[u8])],
+        mark: Option<u8>,
+    ) -> Result<(), StoreError> {
         let room = LEAF_ENTRIES - first as usize % LEAF_ENTRIES;
         if count > room || objects.len() > count {
             let objects = objects.len();
@@ -116,13 +141,14 @@ impl Store {
     }
 
     /// Exchanges what the keys have for these contents, the first `stored` of which are objects.
+    /// The first key has `mark` then, and no other has one; without it all keep theirs.
     fn put_neighbours(
         &self,
         first: Key,
         count: usize,
         stored: usize,
         contents: &mut [Content; LEAF_ENTRIES],
-        mark: u8,
+        mark: Option<u8>,
     ) -> Result<(), StoreError> {
         let mut locked = self.index.lock(first);
         for (key, content) in keys(first, count).zip(contents.iter_mut()).take(stored) {
@@ -135,14 +161,18 @@ impl Store {
                     return Err(self.reject(self.no_entry(refusal)));
                 }
             }
-            locked.set_mark(0);
+            if mark.is_some() {
+                locked.set_mark(0);
+            }
         }
         for (key, content) in keys(first, count).zip(contents.iter_mut()).skip(stored) {
             locked.turn_to(key);
             *content = locked.remove();
         }
-        locked.turn_to(first);
-        locked.set_mark(mark);
+        if let Some(mark) = mark {
+            locked.turn_to(first);
+            locked.set_mark(mark);
+        }
         Ok(())
     }
 

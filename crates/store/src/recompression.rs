@@ -22,6 +22,14 @@ pub trait Denser {
     /// The encoding and the bytes of a smaller object of the same page; `None` where it is not
     /// worth replacing the old one.
     fn denser(&mut self, encoding: u8, object: &[u8]) -> Option<(u8, &[u8])>;
+
+    /// All objects of a group, whose first key this is, have been tried. Pages of it may be put
+    /// together now; returns whether any were, in which case the group is not tried again because
+    /// of that.
+    fn put_together(&mut self, group: Key) -> bool {
+        let _ = group;
+        false
+    }
 }
 
 /// How one step of [`Recompression`] ended.
@@ -94,7 +102,7 @@ impl Recompression {
         let mut copy = [0; OBJECT_BYTES_MAX];
         while self.has_more(store) {
             let Some(candidate) = self.next_in_leaf(store, with, &mut copy) else {
-                self.leave(store);
+                self.leave(store, with);
                 continue;
             };
             let Some((encoding, object)) = with.denser(candidate.encoding, &copy[..candidate.len])
@@ -125,7 +133,15 @@ impl Recompression {
             && self.stamp.is_before(self.age, store.index.age())
     }
 
-    fn leave(&mut self, store: &Store) {
+    fn leave(&mut self, store: &Store, with: &mut impl Denser) {
+        let is_as_it_was = store.index.stamp_of(self.leaf) == self.stamp;
+        if is_as_it_was
+            && let Some((group, _)) =
+                store.index.group_from(self.leaf).filter(|&(_, next)| next == self.leaf + 1)
+            && with.put_together(group)
+        {
+            self.stamp = store.index.stamp_of(self.leaf);
+        }
         store.index.change_stamp(self.leaf, self.stamp, self.stamp.as_dense());
         (self.leaf, self.entry) = (self.leaf + 1, 0);
     }

@@ -7,9 +7,10 @@ use ramfold_codec::{Choice, Codec, ScratchError};
 use ramfold_store::StoreError;
 use rustix::io::Errno;
 
+use super::clusters::Clusters;
 use super::dedup::{Dedup, PAGES_MAX};
 use super::page_locks::PageLocks;
-use super::workspace::Workspaces;
+use super::workspace::{Needs, Workspaces};
 use super::{GROUP, PAGE, spill};
 
 /// A disk in RAM, as it is asked for.
@@ -23,6 +24,9 @@ pub struct DiskConfig {
     pub codec: Choice,
     /// Whether equal pages share an object.
     pub deduplicate: bool,
+    /// Whether pages that are used in order are compressed four at a time when they have become
+    /// cold. A disk for swap, or with a spill file, keeps each page by itself all the same.
+    pub clusters: bool,
     /// Requests that are served at the same time, at least 1. Others wait.
     pub threads: usize,
     /// When pages that were not written meanwhile are compressed once more, for density; `None`:
@@ -47,7 +51,7 @@ pub struct SpillConfig {
 
 impl DiskConfig {
     /// A disk of that size in that much memory: LZ4, deduplication, recompression after ten
-    /// seconds, and no spill file.
+    /// seconds, clusters if the buffers for them are little of the memory, and no spill file.
     pub fn new(size_bytes: u64, memory_bytes: u64) -> DiskConfig {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         DiskConfig {
@@ -55,6 +59,7 @@ impl DiskConfig {
             memory_bytes,
             codec: Choice::Only(Codec::Lz4),
             deduplicate: true,
+            clusters: memory_bytes >= CLUSTERS_MEMORY_BYTES,
             threads,
             recompress_after: Some(Duration::from_secs(10)),
             spill: None,
@@ -159,6 +164,9 @@ const SWAP_RESERVE_PART: usize = 16;
 const SWAP_RESERVE_BYTES: std::ops::RangeInclusive<usize> = 2 << 20..=32 << 20;
 /// Least memory of an index that has all of it from the beginning.
 const INDEX_BYTES_MIN: u64 = 1 << 20;
+/// A disk with less memory keeps each page by itself, as buffers for clusters take 150 KiB for each
+/// request under way.
+const CLUSTERS_MEMORY_BYTES: u64 = 32 << 20;
 /// The usual length of objects that are short.
 const OBJECT_BYTES_FEW: u64 = 512;
 
@@ -178,11 +186,11 @@ impl DiskConfig {
         }
         let memory_bytes = usize::try_from(self.memory_bytes).unwrap_or(usize::MAX);
         let threads = self.threads.max(1);
-        let has_spill = self.spill.is_some();
-        let each = Workspaces::bytes_each(self.codec, has_spill);
+        let needs = self.needs();
+        let each = Workspaces::bytes_each(needs);
         // One more for recompression.
-        let buffers = (threads + 1) * each + PageLocks::BYTES;
-        let spill = if has_spill { spill::memory_bytes(memory_bytes) } else { 0 };
+        let buffers = (threads + 1) * each + self.cluster_bytes() + PageLocks::BYTES;
+        let spill = if needs.has_spill { spill::memory_bytes(memory_bytes) } else { 0 };
         let objects_max = self.memory_bytes / OBJECT_BYTES_FEW;
         let tables = match (self.deduplicate, self.for_swap) {
             (false, _) => 0,
@@ -211,6 +219,20 @@ impl DiskConfig {
             objects_max,
             index_bytes_max,
         })
+    }
+
+    /// What workspaces are needed for.
+    pub(super) fn needs(&self) -> Needs {
+        let has_spill = self.spill.is_some();
+        let has_clusters =
+            self.clusters && self.recompress_after.is_some() && !(has_spill || self.for_swap);
+        Needs { codec: self.codec, has_spill, has_clusters }
+    }
+
+    /// Memory for clusters beside what workspaces have.
+    pub(super) fn cluster_bytes(&self) -> usize {
+        let pages = self.size_bytes / PAGE as u64;
+        if self.needs().has_clusters { Clusters::bytes(pages, self.memory_bytes) } else { 0 }
     }
 
     fn reserve_bytes(&self, memory_bytes: usize) -> usize {

@@ -145,8 +145,9 @@ impl Keeper {
         recompress_after: Option<Duration>,
         outlet: Option<Box<dyn Outlet>>,
     ) -> Result<Keeper, DiskError> {
+        let has_clusters = inner.clusters.is_some();
         let recompress = recompress_after
-            .map(Recompress::new)
+            .map(|after| Recompress::new(after, has_clusters))
             .transpose()
             .map_err(|source| DiskError::Codec { codec: Choice::Auto, source })?;
         let memory = inner.spill.as_ref().map(SpillFile::memory).transpose()?;

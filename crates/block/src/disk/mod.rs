@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `config`, `statistics` | what the disk is asked to be; what it has become |
 //! | `pages` | how one page is read and written |
+//! | `clusters` | four pages that are used in order, as one object |
 //! | `dedup` | where equal pages are found, and how many refer to one object |
 //! | `workspace`, `page_locks` | what a request works with; who changes a page |
 //! | `random` | keys |
@@ -17,6 +18,7 @@
 //! | `backing` | the same memory as a cache before a file or a block device |
 
 mod backing;
+mod clusters;
 mod config;
 mod dedup;
 mod keeper;
@@ -32,7 +34,7 @@ mod statistics;
 mod tests;
 mod workspace;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -40,6 +42,7 @@ use ramfold_codec::{PAGE_SIZE as PAGE, Page};
 use ramfold_store::{Config, Store};
 
 pub use backing::{BackedDisk, BackingConfig, BackingError, BackingStatistics, Lost, Paths, Tell};
+use clusters::{Clusters, UNIT};
 pub use config::{DiskConfig, DiskError, SpillConfig};
 use dedup::{Dedup, PageHash};
 use keeper::{Keeper, Keeping};
@@ -48,7 +51,7 @@ use room::Room;
 use runs::Runs;
 use spill::SpillFile;
 pub use statistics::DiskStatistics;
-use workspace::{Workspaces, add};
+use workspace::{Workspace, Workspaces, add};
 
 use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 
@@ -71,6 +74,7 @@ struct Inner {
     size_bytes: u64,
     pages: u64,
     dedup: Option<Dedup>,
+    clusters: Option<Clusters>,
     locks: PageLocks,
     workspaces: Workspaces,
     room: Room,
@@ -120,9 +124,9 @@ impl Inner {
             .map(|spill| SpillFile::new(spill, config.memory_bytes))
             .transpose()?;
         let threads = config.threads.max(1);
-        let (codec, has_spill) = (config.codec, spill.is_some());
-        let workspaces = Workspaces::new(threads, codec, has_spill)
-            .map_err(|source| DiskError::Codec { codec, source })?;
+        let (codec, needs) = (config.codec, config.needs());
+        let workspaces =
+            Workspaces::new(threads, needs).map_err(|source| DiskError::Codec { codec, source })?;
         let store = Store::new(&Config {
             pool_bytes_max: plan.memory_bytes,
             reserve_bytes: plan.reserve_bytes,
@@ -136,8 +140,10 @@ impl Inner {
         if let Some(dedup) = dedup.as_ref().filter(|_| config.for_swap) {
             dedup.prepare();
         }
-        let own_bytes = threads * Workspaces::bytes_each(codec, has_spill)
-            + recompress::bytes(config.recompress_after)
+        let clusters = needs.has_clusters.then(|| Clusters::new(plan.pages, config.memory_bytes));
+        let own_bytes = threads * Workspaces::bytes_each(needs)
+            + recompress::bytes(config.recompress_after, needs.has_clusters)
+            + config.cluster_bytes()
             + dedup.as_ref().map_or(0, Dedup::bytes)
             + spill.as_ref().map_or(0, SpillFile::memory_bytes)
             + PageLocks::BYTES
@@ -151,6 +157,7 @@ impl Inner {
             size_bytes: config.size_bytes,
             pages: plan.pages,
             dedup,
+            clusters,
             locks: PageLocks::new(),
             workspaces,
             room,
@@ -197,6 +204,7 @@ impl Inner {
                 self.read_part(workspace, block, from, part)?;
             }
         }
+        self.note_read(workspace, offset, bytes);
         let counters = self.workspaces.counters(workspace);
         add(&counters.reads, 1);
         add(&counters.bytes_read, bytes);
@@ -219,6 +227,7 @@ impl Inner {
                 break;
             }
         }
+        self.note_written(offset, bytes);
         let counters = self.workspaces.counters(workspace);
         add(&counters.writes, 1);
         add(&counters.bytes_written, bytes);
@@ -245,22 +254,35 @@ impl Inner {
         for Part { block, from, bytes } in ends.iter().flat_map(|&(at, bytes)| parts(at, bytes)) {
             self.write_part(&mut workspace, block, from, &ZEROS[..bytes])?;
         }
-        drop(workspace);
         if first < last {
-            self.remove_pages(first / PAGE as u64..last / PAGE as u64);
+            self.remove_pages(&mut workspace, first / PAGE as u64..last / PAGE as u64)?;
         }
         Ok(())
     }
 
-    fn remove_pages(&self, blocks: std::ops::Range<u64>) {
+    fn remove_pages(
+        &self,
+        workspace: &mut Workspace,
+        blocks: Range<u64>,
+    ) -> Result<(), DeviceError> {
+        let mut removed = Ok(());
         self.store.for_each_group(blocks.start, blocks.end - blocks.start, |group, live| {
-            for nth in (0..GROUP).filter(|nth| live >> nth & 1 != 0) {
-                let block = group + nth;
-                if blocks.contains(&block) {
-                    self.remove_page(&self.locks.lock(block), block);
+            for first in (group..group + GROUP).step_by(UNIT as usize) {
+                let pages = first.max(blocks.start)..(first + UNIT).min(blocks.end);
+                if live >> (first - group) & ((1 << UNIT) - 1) == 0 || pages.is_empty() {
+                    continue;
                 }
+                let lock = self.locks.lock(first);
+                if pages.end - pages.start == UNIT {
+                    self.forget_cluster(first);
+                } else if let Err(error) = self.open_cluster(workspace, first) {
+                    removed = Err(error);
+                    continue;
+                }
+                pages.for_each(|block| self.remove_page(&lock, block));
             }
         });
+        removed
     }
 
     /// Hands runs of pages that are there, or are not, to `each`.

@@ -1,6 +1,7 @@
 //! Locks of pages. A request that changes a page, or follows its reference to a shared object, has
-//! its lock. Many pages share one, so that a disk of any size has few.
+//! its lock. The pages of a unit share one, and so do many units: a disk of any size has few.
 
+use super::clusters::UNIT;
 use ramfold_sys::sync::{Mutex, MutexGuard};
 
 /// Two of as many pages that are used at the same time mostly have locks of their own.
@@ -43,8 +44,9 @@ impl PageLocks {
     }
 
     fn line(block: u64) -> usize {
+        let unit = block / UNIT;
         // Requests in order from several places far apart, at multiples of a power of two.
-        (block ^ block >> 8 ^ block >> 16) as usize % COUNT
+        (unit ^ unit >> 8 ^ unit >> 16) as usize % COUNT
     }
 
     pub(super) fn lock(&self, block: u64) -> PageLock<'_> {

@@ -6,6 +6,7 @@ use ramfold_codec::encodings::RAW;
 use ramfold_codec::{Objective, Page, same_filled};
 use ramfold_store::{Key, Loaded, Replaced, Spilled, StoreError};
 
+use super::clusters::is_piece;
 use super::dedup::{Candidates, Dedup, Named};
 use super::page_locks::{PageLock, SecondLock};
 use super::workspace::{COMPRESSED_BYTES_MAX, Workspace, add};
@@ -13,7 +14,7 @@ use super::{Inner, PAGE};
 use crate::DeviceError;
 
 /// Shared objects have keys behind those of all pages.
-const SHARED: Key = 1 << 56;
+pub(super) const SHARED: Key = 1 << 56;
 
 /// The mark of a page that consists of a pattern.
 const PATTERN: u8 = 0;
@@ -31,6 +32,10 @@ enum Found {
     Object {
         encoding: u8,
         len: usize,
+        mark: u8,
+    },
+    /// A part of a cluster, which the page is in.
+    Piece {
         mark: u8,
     },
     Spilled(Spilled),
@@ -67,6 +72,7 @@ impl Inner {
                 Found::Reference(word as u32)
             }
             Loaded::SameFilled(word) => Found::Word(word),
+            Loaded::Object { encoding, .. } if is_piece(encoding) => Found::Piece { mark },
             Loaded::Object { encoding, bytes } => {
                 found[..bytes.len()].copy_from_slice(bytes);
                 Found::Object { encoding, len: bytes.len(), mark }
@@ -98,6 +104,14 @@ impl Inner {
                 let key = shared_key(number);
                 let found = self.find(key, &mut workspace.found[..])?;
                 self.fill(workspace, key, found, page)
+            }
+            Found::Piece { .. } if lock.is_some() => self.read_from_cluster(workspace, block, page),
+            Found::Piece { .. } => {
+                if Inner::read_again(workspace, block, page) {
+                    return Ok(());
+                }
+                let lock = self.locks.lock(block);
+                self.read_page(workspace, block, Some(&lock), page)
             }
             found => self.fill(workspace, block, found, page),
         }
@@ -161,7 +175,7 @@ impl Inner {
                     }
                     continue;
                 }
-                Found::Nothing | Found::Reference(_) => {
+                Found::Nothing | Found::Reference(_) | Found::Piece { .. } => {
                     return Err(failed(format_args!("no shared object is under key {key:#x}")));
                 }
             }
@@ -177,16 +191,20 @@ impl Inner {
         page: &Page,
     ) -> Result<(), DeviceError> {
         if let Some(word) = same_filled(page) {
-            return self.write_word(&self.locks.lock(block), block, word);
+            let lock = self.locks.lock(block);
+            self.open_cluster(workspace, block)?;
+            return self.write_word(&lock, block, word);
         }
         let new = self.prepare(block, page);
         if !new.candidates.is_empty() {
             let lock = self.locks.lock(block);
+            self.open_cluster(workspace, block)?;
             return self.write_data(workspace, &lock, &new);
         }
         // The usual case: compressed before the lock is taken.
         let object = compress(workspace, page);
         let lock = self.locks.lock(block);
+        self.open_cluster(workspace, block)?;
         self.write_object(workspace, &lock, &new, object)
     }
 
@@ -199,6 +217,7 @@ impl Inner {
         data: &[u8],
     ) -> Result<(), DeviceError> {
         let lock = self.locks.lock(block);
+        self.open_cluster(workspace, block)?;
         self.with_page(workspace, |workspace, page| {
             self.read_page(workspace, block, Some(&lock), page)?;
             page[from..from + data.len()].copy_from_slice(data);
@@ -385,7 +404,16 @@ impl Inner {
     ) -> Result<bool, DeviceError> {
         let second: Option<SecondLock<'_>> = self.locks.try_second(lock, other);
         let (Some(_second), true) = (second, other < self.pages) else { return Ok(false) };
-        let Ok(found) = self.find(other, &mut workspace.found[..]) else { return Ok(false) };
+        let Ok(mut found) = self.find(other, &mut workspace.found[..]) else { return Ok(false) };
+        if let Found::Piece { mark } = found {
+            let is_equal =
+                mark == dedup.mark(new.hash) && self.is_in_cluster(workspace, other, new.page);
+            if !is_equal || self.open_cluster(workspace, other).is_err() {
+                return Ok(false);
+            }
+            let Ok(page) = self.find(other, &mut workspace.found[..]) else { return Ok(false) };
+            found = page;
+        }
         if !self.is_equal(workspace, dedup, new, found) {
             return Ok(false);
         }

@@ -1,12 +1,14 @@
-//! Pages that were not written for a while are compressed once more, for density.
+//! Pages that were not written for a while are compressed once more, for density; then those that
+//! are used in order are compressed together.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ramfold_codec::encodings::RAW;
 use ramfold_codec::{Choice, Encoding, Objective, Page, ScratchError};
-use ramfold_store::{Denser, OBJECT_BYTES_MAX, Recompressed, Recompression};
+use ramfold_store::{Denser, Key, OBJECT_BYTES_MAX, Recompressed, Recompression};
 
+use super::clusters::Maker;
 use super::workspace::{COMPRESSED_BYTES_MAX, Coder};
 use super::{Inner, PAGE};
 
@@ -16,8 +18,10 @@ const WORTH_BYTES: usize = 128;
 const OBJECTS_AT_ONCE: usize = 16;
 
 /// Bytes that recompression takes.
-pub(super) fn bytes(after: Option<Duration>) -> usize {
-    if after.is_some() { Coder::bytes(Choice::Auto) + PAGE + OBJECT_BYTES_MAX } else { 0 }
+pub(super) fn bytes(after: Option<Duration>, has_clusters: bool) -> usize {
+    let maker = if has_clusters { Maker::bytes() } else { 0 };
+    let second = Coder::bytes(Choice::Auto) + PAGE + OBJECT_BYTES_MAX;
+    if after.is_some() { second + maker } else { 0 }
 }
 
 pub(super) struct Recompress {
@@ -33,10 +37,12 @@ struct Second {
     coder: Coder,
     page: Box<Page>,
     object: Box<[u8; OBJECT_BYTES_MAX]>,
+    /// Where there are clusters.
+    maker: Option<Maker>,
 }
 
 impl Recompress {
-    pub(super) fn new(after: Duration) -> Result<Recompress, ScratchError> {
+    pub(super) fn new(after: Duration, has_clusters: bool) -> Result<Recompress, ScratchError> {
         Ok(Recompress {
             walk: Recompression::START,
             after,
@@ -46,6 +52,7 @@ impl Recompress {
                 coder: Coder::new(Choice::Auto)?,
                 page: Box::new([0; PAGE]),
                 object: Box::new([0; OBJECT_BYTES_MAX]),
+                maker: has_clusters.then(Maker::new).transpose()?,
             },
         })
     }
@@ -67,7 +74,7 @@ impl Recompress {
         }
         while !self.is_over && now.elapsed() < patience {
             for _ in 0..OBJECTS_AT_ONCE {
-                match self.walk.step(&inner.store, &mut self.with) {
+                match self.walk.step(&inner.store, &mut With { inner, second: &mut self.with }) {
                     Recompressed::Stayed => {}
                     Recompressed::Replaced { .. } => {
                         inner.recompressed.fetch_add(1, Ordering::Relaxed);
@@ -83,17 +90,28 @@ impl Recompress {
     }
 }
 
-impl Denser for Second {
+/// Compresses pages a second time for a disk.
+struct With<'a> {
+    inner: &'a Inner,
+    second: &'a mut Second,
+}
+
+impl Denser for With<'_> {
     fn applies_to(&self, encoding: u8) -> bool {
         let is_dense = |encoding| Objective::of(encoding) == Some(Objective::Density);
         encoding == RAW || Encoding::try_from(encoding).is_ok_and(|encoding| !is_dense(encoding))
     }
 
     fn denser(&mut self, encoding: u8, object: &[u8]) -> Option<(u8, &[u8])> {
-        self.coder.decompress(encoding, object, &mut self.page).ok()?;
+        let Second { coder, page, object: smaller, .. } = &mut *self.second;
+        coder.decompress(encoding, object, page).ok()?;
         let most = object.len().checked_sub(WORTH_BYTES)?.min(COMPRESSED_BYTES_MAX);
-        let (encoding, len) =
-            self.coder.compress(&self.page, Objective::Density, &mut self.object[..most])?;
-        Some((encoding, &self.object[..len]))
+        let (encoding, len) = coder.compress(page, Objective::Density, &mut smaller[..most])?;
+        Some((encoding, &smaller[..len]))
+    }
+
+    fn put_together(&mut self, group: Key) -> bool {
+        let Second { coder, maker, .. } = &mut *self.second;
+        maker.as_mut().is_some_and(|maker| maker.make_clusters(self.inner, coder, group))
     }
 }

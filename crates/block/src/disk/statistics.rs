@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::clusters::Clusters;
 use super::workspace::Counters;
 use super::{Inner, PAGE};
 
@@ -23,7 +24,9 @@ pub struct DiskStatistics {
     pub deduplicated_pages: u64,
     /// Objects that such pages refer to.
     pub shared_objects: u64,
-    /// Objects in memory.
+    /// Clusters: four pages each that are compressed together.
+    pub clusters: u64,
+    /// Objects in memory; a cluster is four of them.
     pub objects: u64,
     /// Pages in memory that are stored as they are, since they do not compress.
     pub incompressible_pages: u64,
@@ -82,6 +85,7 @@ impl Inner {
             same_filled_pages: store.same_filled.saturating_sub(references),
             deduplicated_pages: references,
             shared_objects,
+            clusters: self.clusters.as_ref().map_or(0, Clusters::count),
             objects: store.objects,
             incompressible_pages: (self.store.raw_bytes() / PAGE) as u64,
             compressed_bytes: store.object_bytes,

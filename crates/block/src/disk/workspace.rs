@@ -11,6 +11,7 @@ use ramfold_store::OBJECT_BYTES_MAX;
 use ramfold_sys::sync::{Mutex, MutexGuard};
 
 use super::PAGE;
+use super::clusters::ClusterRoom;
 
 /// An object that is longer is not worth decompressing: the page is kept as it is. The slot of such
 /// an object is a ninth smaller than a page.
@@ -64,6 +65,21 @@ impl Coder {
 #[repr(C, align(4096))]
 pub(super) struct Aligned(pub(super) [u8; EXTENT_BYTES_MAX]);
 
+/// What a disk needs workspaces for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    pub(super) codec: Choice,
+    pub(super) has_spill: bool,
+    pub(super) has_clusters: bool,
+}
+
+impl Needs {
+    /// Pages in memory, each by itself.
+    pub(super) fn of_pages(codec: Choice) -> Needs {
+        Needs { codec, has_spill: false, has_clusters: false }
+    }
+}
+
 /// Codecs and buffers for one request at a time.
 pub(super) struct Workspace {
     pub(super) coder: Coder,
@@ -77,6 +93,8 @@ pub(super) struct Workspace {
     pub(super) found: Box<[u8; OBJECT_BYTES_MAX]>,
     /// What was read from the spill file; there is none without such a file.
     pub(super) extent: Option<Box<Aligned>>,
+    /// A cluster that was found; only where there are any.
+    pub(super) cluster: Option<Box<ClusterRoom>>,
     pub(super) number: usize,
 }
 
@@ -109,20 +127,17 @@ pub(super) struct Workspaces {
 }
 
 impl Workspaces {
-    pub(super) fn new(
-        count: usize,
-        choice: Choice,
-        has_spill: bool,
-    ) -> Result<Workspaces, ScratchError> {
+    pub(super) fn new(count: usize, needs: Needs) -> Result<Workspaces, ScratchError> {
         let places = (0..count).map(|number| {
             Ok(Place {
                 workspace: Mutex::new(Workspace {
-                    coder: Coder::new(choice)?,
+                    coder: Coder::new(needs.codec)?,
                     page: Box::new([0; PAGE]),
                     part: Box::new([0; PAGE]),
                     made: Box::new([0; OBJECT_BYTES_MAX]),
                     found: Box::new([0; OBJECT_BYTES_MAX]),
-                    extent: has_spill.then(|| Box::new(Aligned([0; EXTENT_BYTES_MAX]))),
+                    extent: needs.has_spill.then(|| Box::new(Aligned([0; EXTENT_BYTES_MAX]))),
+                    cluster: needs.has_clusters.then(|| Box::new(ClusterRoom::new())),
                     number,
                 }),
                 counters: Counters::default(),
@@ -132,13 +147,23 @@ impl Workspaces {
     }
 
     /// Bytes that each takes.
-    pub(super) fn bytes_each(choice: Choice, has_spill: bool) -> usize {
-        let extent = if has_spill { size_of::<Aligned>() } else { 0 };
-        Coder::bytes(choice) + 2 * PAGE + 2 * OBJECT_BYTES_MAX + extent + size_of::<Place>()
+    pub(super) fn bytes_each(needs: Needs) -> usize {
+        let extent = if needs.has_spill { size_of::<Aligned>() } else { 0 };
+        let cluster = if needs.has_clusters { ClusterRoom::bytes() } else { 0 };
+        let codec = Coder::bytes(needs.codec);
+        codec + 2 * PAGE + 2 * OBJECT_BYTES_MAX + extent + cluster + size_of::<Place>()
     }
 
     /// A workspace that nobody else uses: mostly the one that this thread had before.
     pub(super) fn take(&self) -> MutexGuard<'_, Workspace> {
+        let mut workspace = self.free();
+        if let Some(room) = &mut workspace.cluster {
+            room.forget();
+        }
+        workspace
+    }
+
+    fn free(&self) -> MutexGuard<'_, Workspace> {
         let count = self.places.len();
         let mine = usual_place() % count;
         for nth in 0..count {

@@ -76,6 +76,9 @@ pub(crate) struct Arguments {
     /// Keep equal pages each by itself
     #[arg(long)]
     no_dedup: bool,
+    /// Compress each page by itself, also where pages are used in order and have become cold
+    #[arg(long)]
+    no_clusters: bool,
     /// Make it a device of the kernel's, as root, and print its path too
     #[arg(long, value_name = "KIND", value_enum)]
     device: Option<block_device::Kind>,
@@ -163,12 +166,14 @@ fn open_device(arguments: &Arguments, size_bytes: Option<u64>) -> anyhow::Result
         }
         None => None,
     };
+    let usual = DiskConfig::new(size_bytes, memory_bytes);
     let disk = Disk::new(DiskConfig {
         codec,
         deduplicate: !arguments.no_dedup,
+        clusters: usual.clusters && !arguments.no_clusters,
         spill,
         for_swap: arguments.swap.is_some(),
-        ..DiskConfig::new(size_bytes, memory_bytes)
+        ..usual
     })?;
     let device = Arc::new(disk);
     let statistics = {

@@ -22,7 +22,7 @@ const KERNEL_BLOCK_BYTES: u64 = 4096;
 pub(crate) struct BackingArguments {
     /// Keep the data in FILE, a file or a block device, with a compressed cache of --memory before
     /// it. What was written and not flushed is lost if the server is killed
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["spill", "no_dedup"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["spill", "no_dedup", "no_clusters"])]
     pub(crate) backing: Option<PathBuf>,
     /// Write to the backing before a write is answered
     #[arg(long, requires = "backing")]

@@ -78,6 +78,46 @@ fn all_pieces_of_one_object_or_none() {
 }
 
 #[test]
+fn objects_that_are_exchanged_keep_the_marks_of_their_keys() {
+    let store = store_of(MIB, 0);
+    for key in 8..12 {
+        store.exchange_object(key, 3, &[key as u8; 100], key as u8).unwrap();
+    }
+    let objects = pieces(5, 4);
+    let lent: Vec<_> = objects.iter().map(|(e, b)| (*e, &b[..])).collect();
+    store.exchange_neighbours(8, &lent).unwrap();
+    store.neighbours(8, |neighbours| {
+        for (key, (encoding, bytes)) in (8..).zip(&objects) {
+            assert_eq!(neighbours.mark(key), key as u8);
+            assert_eq!(neighbours.encoding(key), Some(*encoding));
+            assert!(matches!(
+                neighbours.load(key),
+                Ok(Some(Loaded::Object { bytes: found, .. })) if found == bytes
+            ));
+        }
+        assert!(!neighbours.contains(7) && !neighbours.contains(12));
+    });
+    let error = store.exchange_neighbours(62, &lent).unwrap_err();
+    assert!(matches!(error, StoreError::NotNeighbours { .. }), "{error}");
+    let page = [7; 4096];
+    store.exchange_neighbours(0, &[]).unwrap();
+    // A mebibyte has no room for them beside what is there.
+    let filled = (64..512)
+        .step_by(64)
+        .try_for_each(|first| store.replace_neighbours(first, 64, &[(1, &page[..]); 64], 0));
+    assert!(filled.is_err());
+    let full = [(1, &page[..]); 4];
+    for first in (1024..).step_by(4) {
+        if store.exchange_neighbours(first, &full).is_err() {
+            break;
+        }
+    }
+    assert!(store.exchange_neighbours(8, &full).is_err());
+    assert_eq!(store.load(8, words).unwrap(), Some([5, 4, 0]));
+    store.audit();
+}
+
+#[test]
 fn what_does_not_fit_changes_nothing() {
     let store = store_of(MIB, 0);
     let page = [7; 4096];

@@ -96,6 +96,57 @@ fn what_stays_for_a_round_becomes_smaller_once() {
     store.audit();
 }
 
+/// Puts two neighbours together where a group has them.
+struct Pairs<'a> {
+    store: &'a Store,
+    groups: Vec<Key>,
+}
+
+impl Denser for Pairs<'_> {
+    fn applies_to(&self, encoding: u8) -> bool {
+        encoding < 8
+    }
+
+    fn denser(&mut self, _: u8, _: &[u8]) -> Option<(u8, &[u8])> {
+        None
+    }
+
+    fn put_together(&mut self, group: Key) -> bool {
+        self.groups.push(group);
+        let has_two = self.store.contains(group) && self.store.contains(group + 1);
+        has_two && self.store.exchange_neighbours(group, &[(9, &[1; 300]), (9, &[2; 300])]).is_ok()
+    }
+}
+
+#[test]
+fn cold_groups_are_offered_once() {
+    let store = store_of(16 * MIB, 0);
+    let mut recompression = Recompression::START;
+    let mut pairs = Pairs { store: &store, groups: Vec::new() };
+    for key in (0..256).chain([64 * 9]) {
+        object(key, 1000).store(&store, key).unwrap();
+    }
+    let mut offered = || {
+        recompression.begin_round(&store);
+        while recompression.step(&store, &mut pairs) != Recompressed::Round {}
+        std::mem::take(&mut pairs.groups)
+    };
+    assert_eq!(offered(), []);
+    // One of them has become warm.
+    object(140, 900).store(&store, 140).unwrap();
+    assert_eq!(offered(), [0, 64, 192, 576]);
+    assert_eq!(offered(), [128]);
+    assert_eq!(offered(), []);
+    for group in [0, 64, 128, 192] {
+        assert_eq!(
+            loaded(&store, group + 1),
+            Some(Page::Object { encoding: 9, bytes: vec![2; 300] })
+        );
+        assert_eq!(loaded(&store, group + 2), Some(object(group + 2, 1000)));
+    }
+    store.audit();
+}
+
 #[test]
 fn neighbours_of_what_cannot_become_smaller_are_tried_when_something_was_stored() {
     let store = store_of(16 * MIB, 0);

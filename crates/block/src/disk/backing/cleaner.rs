@@ -14,7 +14,7 @@ use super::write_back::AfterError;
 use super::{GROUP, Shared, chunk};
 use crate::disk::DiskError;
 use crate::disk::keeper::Outlet;
-use crate::disk::workspace::Workspaces;
+use crate::disk::workspace::{Needs, Workspaces};
 
 /// What is left of the pool when pages leave, as a part of it.
 const FREE_PART: usize = 16;
@@ -53,7 +53,7 @@ impl Cleaner {
         capacity: usize,
     ) -> Result<Cleaner, BackingError> {
         let codec = config.codec;
-        let own = Workspaces::new(1, codec, false)
+        let own = Workspaces::new(1, Needs::of_pages(codec))
             .map_err(|source| DiskError::Codec { codec, source })?;
         Ok(Cleaner {
             shared: Arc::clone(shared),

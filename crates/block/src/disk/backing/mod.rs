@@ -103,12 +103,13 @@ impl BackedDisk {
         let disk = DiskConfig {
             codec: config.codec,
             deduplicate: false,
+            clusters: false,
             threads: config.threads.max(1),
             ..DiskConfig::new(size_bytes.next_multiple_of(PAGE as u64), config.memory_bytes)
         };
         let list = cleaner::list_capacity(config.memory_bytes);
         let other_bytes = (disk.threads + 1) * size_of::<Chunk>()
-            + Workspaces::bytes_each(disk.codec, false)
+            + Workspaces::bytes_each(disk.needs())
             + 2 * list * size_of::<u64>()
             + Marks::BYTES
             + Hinted::BYTES

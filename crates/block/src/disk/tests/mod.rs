@@ -1,5 +1,6 @@
 //! The disk as its users see it, compared with what they wrote.
 
+mod clusters;
 mod extents;
 mod limits;
 mod model;
@@ -56,6 +57,19 @@ pub(super) fn text(seed: u64) -> Page {
     page
 }
 
+/// A page of the same words as all pages whose seeds differ in the last four bits: they compress
+/// better together.
+pub(super) fn kin(seed: u64) -> Page {
+    let words = text(seed / 16);
+    let mut random = Random::new(seed);
+    let mut page = [0; PAGE];
+    for chunk in page.chunks_mut(32) {
+        let at = random.below(PAGE as u64 / 32) as usize * 32;
+        chunk.copy_from_slice(&words[at..at + 32]);
+    }
+    page
+}
+
 /// A page that no codec shrinks.
 pub(super) fn noise(seed: u64) -> Page {
     let mut page = [0; PAGE];
@@ -102,6 +116,7 @@ impl Disk {
         let s = self.statistics();
         assert!(s.cost_bytes <= s.memory_bytes, "{s:#?}");
         assert_eq!(s.cost_bytes, s.pool_bytes + s.metadata_bytes + s.buffer_bytes);
+        assert_eq!(s.clusters, self.inner.count_clusters());
         let Some(dedup) = &self.inner.dedup else { return };
         // Each reference is counted once.
         let mut counted = std::collections::HashMap::new();
@@ -125,10 +140,10 @@ impl Disk {
             s = self.statistics();
         }
         assert_eq!(
-            (s.pages, s.objects, s.spilled_objects, s.shared_objects, s.compressed_bytes),
+            (s.pages, s.objects, s.clusters, s.spilled_objects, s.shared_objects),
             (0, 0, 0, 0, 0)
         );
-        assert_eq!(s.pool_bytes, s.pool_reserve_bytes);
+        assert_eq!((s.compressed_bytes, s.pool_bytes), (0, s.pool_reserve_bytes));
     }
 }
 

@@ -1,6 +1,9 @@
 //! Random operations, compared with a plain vector.
 
 use super::*;
+use crate::disk::GROUP;
+use crate::disk::clusters::Maker;
+use crate::disk::workspace::Coder;
 
 /// What is random about a run.
 struct Run {
@@ -11,6 +14,23 @@ struct Run {
     contents: u64,
 }
 
+/// Makes clusters of a disk's units now and then, as the keeper does of cold ones.
+struct Makes {
+    maker: Maker,
+    coder: Coder,
+}
+
+impl Makes {
+    fn new() -> Makes {
+        Makes { maker: Maker::new().unwrap(), coder: Coder::new(Choice::Auto).unwrap() }
+    }
+
+    fn go_on(&mut self, disk: &Disk, random: &mut Random) {
+        let group = random.below(disk.inner.pages) / GROUP * GROUP;
+        self.maker.make_clusters(&disk.inner, &mut self.coder, group);
+    }
+}
+
 impl Run {
     fn go(&self) {
         let disk = Disk::new(self.config.clone()).unwrap();
@@ -18,6 +38,8 @@ impl Run {
         let mut random = Random::new(self.seed);
         let mut model = vec![0u8; size as usize];
         let mut refused = 0;
+        let mut makes = disk.inner.clusters.is_some().then(Makes::new);
+        let mut clusters_max = 0;
         for step in 0..self.steps {
             let (offset, bytes) = range(&mut random, size);
             let (from, to) = (offset as usize, (offset + bytes) as usize);
@@ -53,6 +75,10 @@ impl Run {
                 5 if step % 64 == 0 => disk.inner.grow_tables(),
                 _ => assert!(disk.get(offset, to - from) == model[from..to], "{}", context()),
             }
+            if let Some(makes) = &mut makes {
+                makes.go_on(&disk, &mut random);
+                clusters_max = clusters_max.max(disk.statistics().clusters);
+            }
             if step % 256 == 0 {
                 disk.audit();
             }
@@ -62,6 +88,7 @@ impl Run {
         }
         let small = self.config.memory_bytes < size / 2 && self.config.spill.is_none();
         assert!(refused == 0 || small, "seed {}: {refused} refused", self.seed);
+        assert!(makes.is_none() || clusters_max > 8, "seed {}: {clusters_max}", self.seed);
         disk.audit();
         disk.audit_empty();
     }
@@ -71,7 +98,9 @@ impl Run {
         let mut data = Vec::new();
         let before = (offset % PAGE as u64) as usize;
         while data.len() < before + bytes as usize {
-            data.extend(any_page(random, self.contents));
+            let page = any_page(random, self.contents);
+            let is_alike = self.config.clusters && random.below(8) != 0;
+            data.extend(if is_alike { kin(random.below(self.contents)) } else { page });
         }
         data[before..before + bytes as usize].to_vec()
     }
@@ -125,6 +154,18 @@ fn what_was_written_is_read_while_it_is_recompressed() {
         let recompress_after = Some(Duration::from_millis(1));
         let config = DiskConfig { recompress_after, ..config(4 * MIB, 16 * MIB) };
         Run { seed, config, steps: 1500, contents: 200 }.go();
+    }
+}
+
+#[test]
+fn what_was_written_is_read_from_clusters() {
+    // The keeper leaves all to the run.
+    let recompress_after = Some(Duration::from_secs(3600));
+    for seed in 500..506 {
+        let deduplicate = seed % 2 == 0;
+        let sizes = if seed < 504 { config(8 * MIB, 16 * MIB) } else { config(12 * MIB, 4 * MIB) };
+        let config = DiskConfig { deduplicate, recompress_after, clusters: true, ..sizes };
+        Run { seed, config, steps: 1200, contents: 3000 }.go();
     }
 }
 
