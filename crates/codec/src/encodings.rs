@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | 0 | [`WORD`] | the store |
 //! | 1 to 9 | [`Encoding`] | the codecs |
-//! | 10, 11, 12 | first piece of a cluster of 1, 4 or 16 pages ([`of_cluster`]) | file cache, disk |
+//! | 10, 11, 12 | first piece of 1, 4 or 16 pages ([`of_cluster`]) | file cache, disk |
 //! | 13 | [`CLUSTER_REST`] | file cache, disk |
 //! | 14 | free | |
 //! | 15 | [`RAW`] | the pager, disk |
