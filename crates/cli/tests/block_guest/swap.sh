@@ -6,7 +6,7 @@ forget_device
 server=$!
 device_of
 grep -q "^$device " /proc/swaps || fail "$device is not on"
-play "hog $HOG_MIB 7 2000" || fail "a hog of $HOG_MIB MiB on $device"
+play "hog $HOG_MIB $SEED 2000" || fail "a hog of $HOG_MIB MiB on $device, seed $SEED"
 kill -0 $server || fail "the server has ended"
 
 mkdir -p /sys/fs/cgroup/hog
