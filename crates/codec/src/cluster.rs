@@ -222,30 +222,55 @@ impl<'a> Decompressor<'a> {
         object: &[u8],
         cluster: &mut [u8],
     ) -> Result<(), DecodeError> {
-        match encoding {
-            Encoding::Lz4 => {
-                if let Ok(cluster) = <&mut [u8; ONE]>::try_from(&mut *cluster) {
-                    lz4::decompress(object, cluster)
-                } else if let Ok(cluster) = <&mut [u8; FOUR]>::try_from(&mut *cluster) {
-                    lz4::decompress(object, cluster)
-                } else if let Ok(cluster) = <&mut [u8; SIXTEEN]>::try_from(cluster) {
-                    lz4::decompress(object, cluster)
-                } else {
-                    Err(DecodeError::Malformed("cluster size"))
-                }
-            }
-            Encoding::Zstd => {
-                if ClusterSize::of_bytes(cluster.len()).is_none() {
-                    return Err(DecodeError::Malformed("cluster size"));
-                }
-                // Made when it is needed: that takes as long as to decompress a page of LZ4.
-                if let Some(scratch) = self.scratch.take() {
-                    self.zstd = zstd::Decoder::new(scratch).ok();
-                }
-                let decoder = self.zstd.as_mut().ok_or(DecodeError::NoScratch { encoding })?;
-                decoder.decompress(object, cluster)
-            }
-            _ => Err(DecodeError::NoScratch { encoding }),
+        // Made when it is needed: that takes as long as to decompress a page of LZ4.
+        if encoding == Encoding::Zstd
+            && let Some(scratch) = self.scratch.take()
+        {
+            self.zstd = zstd::Decoder::new(scratch).ok();
         }
+        decompress(self.zstd.as_mut(), encoding, object, cluster)
+    }
+}
+impl crate::Decompressor<'_> {
+    /// Decompresses `object` into `cluster`, all of it, as [`Decompressor::decompress`] does.
+    ///
+    /// # Errors
+    /// As [`Decompressor::decompress`].
+    pub fn decompress_cluster(
+        &mut self,
+        encoding: Encoding,
+        object: &[u8],
+        cluster: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        decompress(self.zstd(), encoding, object, cluster)
+    }
+}
+
+fn decompress(
+    zstd: Option<&mut zstd::Decoder<'_>>,
+    encoding: Encoding,
+    object: &[u8],
+    cluster: &mut [u8],
+) -> Result<(), DecodeError> {
+    match encoding {
+        Encoding::Lz4 => {
+            if let Ok(cluster) = <&mut [u8; ONE]>::try_from(&mut *cluster) {
+                lz4::decompress(object, cluster)
+            } else if let Ok(cluster) = <&mut [u8; FOUR]>::try_from(&mut *cluster) {
+                lz4::decompress(object, cluster)
+            } else if let Ok(cluster) = <&mut [u8; SIXTEEN]>::try_from(cluster) {
+                lz4::decompress(object, cluster)
+            } else {
+                Err(DecodeError::Malformed("cluster size"))
+            }
+        }
+        Encoding::Zstd => {
+            if ClusterSize::of_bytes(cluster.len()).is_none() {
+                return Err(DecodeError::Malformed("cluster size"));
+            }
+            let decoder = zstd.ok_or(DecodeError::NoScratch { encoding })?;
+            decoder.decompress(object, cluster)
+        }
+        _ => Err(DecodeError::NoScratch { encoding }),
     }
 }

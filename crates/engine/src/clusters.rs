@@ -67,14 +67,9 @@ impl ClusterCompressor {
 pub struct ClusterDecompressor(DecompressorCell);
 
 impl ClusterDecompressor {
-    /// Bytes of the memory that each has.
-    pub fn bytes() -> usize {
-        cluster::decompress_scratch_bytes()
-    }
-
     /// A decompressor with memory of its own.
     pub fn new() -> ClusterDecompressor {
-        let scratch = scratch(Self::bytes());
+        let scratch = scratch(cluster::decompress_scratch_bytes());
         ClusterDecompressor(DecompressorCell::new(scratch, |scratch| {
             cluster::Decompressor::new(scratch.borrow_mut()).ok()
         }))

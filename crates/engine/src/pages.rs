@@ -79,4 +79,19 @@ impl PageCodecs {
         self.0
             .with_dependent_mut(|_, codecs| codecs.decompressor.decompress(encoding, object, page))
     }
+
+    /// Decompresses an object of several pages into `cluster`, which it fills.
+    ///
+    /// # Errors
+    /// When it is none of that encoding and size, or clusters do not have that encoding.
+    pub fn decompress_cluster(
+        &mut self,
+        encoding: Encoding,
+        object: &[u8],
+        cluster: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        self.0.with_dependent_mut(|_, codecs| {
+            codecs.decompressor.decompress_cluster(encoding, object, cluster)
+        })
+    }
 }

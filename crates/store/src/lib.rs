@@ -38,10 +38,10 @@ mod tests;
 
 pub use allocator::{Allocator, Footprint};
 pub use error::{LoadError, StoreError};
-pub use neighbours::Neighbours;
+pub use neighbours::{Neighbours, StoredWhen};
 pub use object_trace::{Event, ObjectRing, Recorder, TRACE_MAGIC, TraceError, events};
 pub use pool::{Object, Pool, charged_bytes};
-pub use recompression::{Denser, Recompressed, Recompression};
+pub use recompression::{Denser, Recompressed, Recompression, Together};
 pub use spill::{
     Choose, Claims, Disk, KEY_BYTES, SEGMENT_BYTES_MAX, Spill, SpillCipher, SpillCounts,
     SpillError, SpillMemory, SpillWriter, Spilled,

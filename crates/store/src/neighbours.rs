@@ -9,6 +9,15 @@ use crate::index::{Content, LEAF_ENTRIES, Locked, View};
 use crate::store::{Loaded, Store};
 use crate::{ENCODING_MAX, Key, LoadError, OBJECT_BYTES_MAX, StoreError};
 
+/// When an object that is exchanged was stored, for all that goes by how cold pages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredWhen {
+    /// Now.
+    Now,
+    /// When the one before was: it is of the same pages, and no longer.
+    AsBefore,
+}
+
 /// The pages of a group, under its lock.
 pub struct Neighbours<'a> {
     store: &'a Store,
@@ -93,7 +102,7 @@ impl Store {
         objects: &[(u8, &[u8])],
         mark: u8,
     ) -> Result<(), StoreError> {
-        self.put_objects(first, count, objects, Some(mark))
+        self.put_objects(first, count, objects, Some(mark), StoredWhen::Now)
     }
 
     /// Stores objects (encoding and bytes) under neighbouring keys, from `first` on, in place of
@@ -106,8 +115,9 @@ impl Store {
         &self,
         first: Key,
         objects: &[(u8, &[u8])],
+        stored: StoredWhen,
     ) -> Result<(), StoreError> {
-        self.put_objects(first, objects.len(), objects, None)
+        self.put_objects(first, objects.len(), objects, None, stored)
     }
 
     /// Copies objects into the pool, and exchanges what the keys have for them.
@@ -117,6 +127,7 @@ impl Store {
         count: usize,
         objects: &[(u8, &[u8])],
         mark: Option<u8>,
+        stored: StoredWhen,
     ) -> Result<(), StoreError> {
         let room = LEAF_ENTRIES - first as usize % LEAF_ENTRIES;
         if count > room || objects.len() > count {
@@ -133,8 +144,16 @@ impl Store {
                 Ok(())
             },
         );
-        let put = put
-            .and_then(|()| self.put_neighbours(first, count, objects.len(), &mut contents, mark));
+        let put = put.and_then(|()| {
+            let mut locked = self.index.lock(first);
+            let stamp = locked.stamp().filter(|_| stored == StoredWhen::AsBefore);
+            let of_objects = &mut contents[..count];
+            let put = self.put_neighbours(&mut locked, first, objects.len(), of_objects, mark);
+            if let Some(stamp) = stamp {
+                locked.set_stamp(stamp);
+            }
+            put
+        });
         // These are what was replaced, or what could not be stored.
         contents.into_iter().for_each(|content| self.free(content));
         put
@@ -144,13 +163,13 @@ impl Store {
     /// The first key has `mark` then, and no other has one; without it all keep theirs.
     fn put_neighbours(
         &self,
+        locked: &mut Locked<'_>,
         first: Key,
-        count: usize,
         stored: usize,
-        contents: &mut [Content; LEAF_ENTRIES],
+        contents: &mut [Content],
         mark: Option<u8>,
     ) -> Result<(), StoreError> {
-        let mut locked = self.index.lock(first);
+        let count = contents.len();
         for (key, content) in keys(first, count).zip(contents.iter_mut()).take(stored) {
             locked.turn_to(key);
             match locked.set(core::mem::replace(content, Content::Empty)) {

@@ -23,19 +23,29 @@ pub trait Denser {
     /// worth replacing the old one.
     fn denser(&mut self, encoding: u8, object: &[u8]) -> Option<(u8, &[u8])>;
 
-    /// All objects of a group, whose first key this is, have been tried. Pages of it may be put
-    /// together now; returns whether any were, in which case the group is not tried again because
-    /// of that.
-    fn put_together(&mut self, group: Key) -> bool {
+    /// The objects of a cold group, whose first key this is, have been tried as far as it seemed
+    /// worth it. Pages of it may be put together now ([`StoredWhen::AsBefore`]).
+    fn put_together(&mut self, group: Key) -> Together {
         let _ = group;
-        false
+        Together::Nothing
     }
+}
+
+/// What became of [`Denser::put_together`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Together {
+    /// There was nothing to try.
+    Nothing,
+    /// Some pages were tried.
+    Tried,
+    /// There was no room: the group is to be tried again in the next round.
+    NoRoom,
 }
 
 /// How one step of [`Recompression`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recompressed {
-    /// An object was tried, and stayed as it is.
+    /// An object was tried, and stayed as it is; or pages of a group were put together.
     Stayed,
     /// An object was replaced.
     Replaced {
@@ -102,8 +112,11 @@ impl Recompression {
         let mut copy = [0; OBJECT_BYTES_MAX];
         while self.has_more(store) {
             let Some(candidate) = self.next_in_leaf(store, with, &mut copy) else {
-                self.leave(store, with);
-                continue;
+                match self.leave(store, with) {
+                    Together::Nothing => continue,
+                    Together::Tried => return Recompressed::Stayed,
+                    Together::NoRoom => return Recompressed::Round,
+                }
             };
             let Some((encoding, object)) = with.denser(candidate.encoding, &copy[..candidate.len])
             else {
@@ -133,17 +146,19 @@ impl Recompression {
             && self.stamp.is_before(self.age, store.index.age())
     }
 
-    fn leave(&mut self, store: &Store, with: &mut impl Denser) {
-        let is_as_it_was = store.index.stamp_of(self.leaf) == self.stamp;
-        if is_as_it_was
-            && let Some((group, _)) =
-                store.index.group_from(self.leaf).filter(|&(_, next)| next == self.leaf + 1)
-            && with.put_together(group)
-        {
-            self.stamp = store.index.stamp_of(self.leaf);
+    fn leave(&mut self, store: &Store, with: &mut impl Denser) -> Together {
+        let group = store.index.group_from(self.leaf).filter(|&(_, next)| next == self.leaf + 1);
+        let together = match group {
+            Some((group, _)) if store.index.stamp_of(self.leaf) == self.stamp => {
+                with.put_together(group)
+            }
+            _ => Together::Nothing,
+        };
+        if together != Together::NoRoom {
+            store.index.change_stamp(self.leaf, self.stamp, self.stamp.as_dense());
         }
-        store.index.change_stamp(self.leaf, self.stamp, self.stamp.as_dense());
         (self.leaf, self.entry) = (self.leaf + 1, 0);
+        together
     }
 
     /// Copies the next object of the leaf.

@@ -7,7 +7,7 @@ use ramfold_codec::{Choice, Codec, ScratchError};
 use ramfold_store::StoreError;
 use rustix::io::Errno;
 
-use super::clusters::Clusters;
+use super::clusters::{ClusterRoom, Clusters, Maker};
 use super::dedup::{Dedup, PAGES_MAX};
 use super::page_locks::PageLocks;
 use super::workspace::{Needs, Workspaces};
@@ -54,12 +54,13 @@ impl DiskConfig {
     /// seconds, clusters if the buffers for them are little of the memory, and no spill file.
     pub fn new(size_bytes: u64, memory_bytes: u64) -> DiskConfig {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let cluster_buffers = (threads * ClusterRoom::bytes() + Maker::bytes()) as u64;
         DiskConfig {
             size_bytes,
             memory_bytes,
             codec: Choice::Only(Codec::Lz4),
             deduplicate: true,
-            clusters: memory_bytes >= CLUSTERS_MEMORY_BYTES,
+            clusters: cluster_buffers <= memory_bytes / CLUSTERS_MEMORY_PART,
             threads,
             recompress_after: Some(Duration::from_secs(10)),
             spill: None,
@@ -164,9 +165,8 @@ const SWAP_RESERVE_PART: usize = 16;
 const SWAP_RESERVE_BYTES: std::ops::RangeInclusive<usize> = 2 << 20..=32 << 20;
 /// Least memory of an index that has all of it from the beginning.
 const INDEX_BYTES_MIN: u64 = 1 << 20;
-/// A disk with less memory keeps each page by itself, as buffers for clusters take 150 KiB for each
-/// request under way.
-const CLUSTERS_MEMORY_BYTES: u64 = 32 << 20;
+/// The most that buffers for clusters take of the memory where nothing is said of clusters.
+const CLUSTERS_MEMORY_PART: u64 = 64;
 /// The usual length of objects that are short.
 const OBJECT_BYTES_FEW: u64 = 512;
 

@@ -214,8 +214,10 @@ impl Work<'_> {
     /// For how long there is nothing more to do.
     fn recompress(&mut self) -> Duration {
         let Some(recompress) = &mut self.recompress else { return SLEEP };
+        let began = Instant::now();
         let left = recompress.go_on(self.inner, RECOMPRESSION_TURN);
-        left.max(RECOMPRESSION_TURN * RECOMPRESSION_REST)
+        // A turn can be longer: a cluster is made whole.
+        left.max(began.elapsed().max(RECOMPRESSION_TURN) * RECOMPRESSION_REST)
     }
 
     fn make_room(&mut self, is_waited_for: bool) {

@@ -51,7 +51,7 @@ use room::Room;
 use runs::Runs;
 use spill::SpillFile;
 pub use statistics::DiskStatistics;
-use workspace::{Workspace, Workspaces, add};
+use workspace::{Workspaces, add};
 
 use crate::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
 
@@ -158,7 +158,7 @@ impl Inner {
             pages: plan.pages,
             dedup,
             clusters,
-            locks: PageLocks::new(),
+            locks: PageLocks::new(if needs.has_clusters { UNIT } else { 1 }),
             workspaces,
             room,
             spill,
@@ -215,10 +215,23 @@ impl Inner {
         let mut workspace = self.workspaces.take();
         let workspace = &mut *workspace;
         let bytes = data.len() as u64;
-        let mut written = Ok(());
-        for Part { block, from, bytes } in parts(offset, bytes) {
+        let (mut at, mut written) = (offset, Ok(()));
+        while let Some(Part { block, from, bytes }) = parts(at, data.len() as u64).next() {
+            if let Some(unit) = self.cluster_at(at, data) {
+                match self.overwrite_cluster(workspace, block, unit) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        (at, data) = (at + unit.len() as u64, &data[unit.len()..]);
+                        continue;
+                    }
+                    Err(error) => {
+                        written = Err(error);
+                        break;
+                    }
+                }
+            }
             let (part, rest) = data.split_at(bytes);
-            data = rest;
+            (at, data) = (at + bytes as u64, rest);
             written = match <&Page>::try_from(part) {
                 Ok(page) => self.write_page(workspace, block, page),
                 Err(_) => self.write_part(workspace, block, from, part),
@@ -250,39 +263,30 @@ impl Inner {
         } else {
             [(offset, bytes), (end, 0)]
         };
+        if first < last {
+            self.remove_pages(first / PAGE as u64..last / PAGE as u64)?;
+        }
         let mut workspace = self.workspaces.take();
         for Part { block, from, bytes } in ends.iter().flat_map(|&(at, bytes)| parts(at, bytes)) {
             self.write_part(&mut workspace, block, from, &ZEROS[..bytes])?;
         }
-        if first < last {
-            self.remove_pages(&mut workspace, first / PAGE as u64..last / PAGE as u64)?;
-        }
         Ok(())
     }
 
-    fn remove_pages(
-        &self,
-        workspace: &mut Workspace,
-        blocks: Range<u64>,
-    ) -> Result<(), DeviceError> {
-        let mut removed = Ok(());
+    fn remove_pages(&self, blocks: Range<u64>) -> Result<(), DeviceError> {
+        if self.clusters.is_some() {
+            return self.remove_units(blocks);
+        }
+        self.for_each_live(&blocks, |block| self.remove_page(&self.locks.lock(block), block));
+        Ok(())
+    }
+
+    /// Calls `each` with the pages of a range that have something. It may remove them.
+    fn for_each_live(&self, blocks: &Range<u64>, each: impl Fn(u64)) {
         self.store.for_each_group(blocks.start, blocks.end - blocks.start, |group, live| {
-            for first in (group..group + GROUP).step_by(UNIT as usize) {
-                let pages = first.max(blocks.start)..(first + UNIT).min(blocks.end);
-                if live >> (first - group) & ((1 << UNIT) - 1) == 0 || pages.is_empty() {
-                    continue;
-                }
-                let lock = self.locks.lock(first);
-                if pages.end - pages.start == UNIT {
-                    self.forget_cluster(first);
-                } else if let Err(error) = self.open_cluster(workspace, first) {
-                    removed = Err(error);
-                    continue;
-                }
-                pages.for_each(|block| self.remove_page(&lock, block));
-            }
+            let live = (0..GROUP).filter(|nth| live >> nth & 1 != 0).map(|nth| group + nth);
+            live.filter(|block| blocks.contains(block)).for_each(&each);
         });
-        removed
     }
 
     /// Hands runs of pages that are there, or are not, to `each`.

@@ -1,7 +1,7 @@
 //! Locks of pages. A request that changes a page, or follows its reference to a shared object, has
-//! its lock. The pages of a unit share one, and so do many units: a disk of any size has few.
+//! its lock; one that reads or changes a page of a cluster has that of all its pages. Many pages share
+//! a lock, so that a disk of any size has few.
 
-use super::clusters::UNIT;
 use ramfold_sys::sync::{Mutex, MutexGuard};
 
 /// Two of as many pages that are used at the same time mostly have locks of their own.
@@ -20,7 +20,11 @@ impl Default for LockWord {
     }
 }
 
-pub(super) struct PageLocks(Box<[Line; COUNT]>);
+pub(super) struct PageLocks {
+    lines: Box<[Line; COUNT]>,
+    /// Neighbours that share a lock.
+    pages_each: u64,
+}
 
 /// The lock of a page, held.
 pub(super) struct PageLock<'a> {
@@ -39,25 +43,26 @@ pub(super) enum SecondLock<'a> {
 impl PageLocks {
     pub(super) const BYTES: usize = size_of::<[Line; COUNT]>();
 
-    pub(super) fn new() -> PageLocks {
-        PageLocks(Box::new(std::array::from_fn(|_| Line::default())))
+    /// Locks that so many neighbours share, from a multiple of that on.
+    pub(super) fn new(pages_each: u64) -> PageLocks {
+        PageLocks { lines: Box::new(std::array::from_fn(|_| Line::default())), pages_each }
     }
 
-    fn line(block: u64) -> usize {
-        let unit = block / UNIT;
+    fn line(&self, block: u64) -> usize {
+        let unit = block / self.pages_each;
         // Requests in order from several places far apart, at multiples of a power of two.
         (unit ^ unit >> 8 ^ unit >> 16) as usize % COUNT
     }
 
     pub(super) fn lock(&self, block: u64) -> PageLock<'_> {
-        let line = PageLocks::line(block);
-        PageLock { _guard: self.0[line].0.0.lock(), line }
+        let line = self.line(block);
+        PageLock { _guard: self.lines[line].0.0.lock(), line }
     }
 
     /// Waits for everybody who has the lock of one of these pages now.
     pub(super) fn pass(&self, blocks: &std::ops::Range<u64>) {
         if blocks.end - blocks.start >= COUNT as u64 {
-            self.0.iter().for_each(|line| drop(line.0.0.lock()));
+            self.lines.iter().for_each(|line| drop(line.0.0.lock()));
         } else {
             blocks.clone().for_each(|block| drop(self.lock(block)));
         }
@@ -66,10 +71,10 @@ impl PageLocks {
     /// The lock of a second page, if that is free: a thread that has a page's lock does not wait
     /// for another.
     pub(super) fn try_second(&self, first: &PageLock<'_>, block: u64) -> Option<SecondLock<'_>> {
-        let line = PageLocks::line(block);
+        let line = self.line(block);
         if line == first.line {
             return Some(SecondLock::Same);
         }
-        self.0[line].0.0.try_lock().map(|guard| SecondLock::Own { _guard: guard })
+        self.lines[line].0.0.try_lock().map(|guard| SecondLock::Own { _guard: guard })
     }
 }

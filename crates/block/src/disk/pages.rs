@@ -42,11 +42,18 @@ enum Found {
 }
 
 /// A page that is to be written.
-struct New<'a> {
+pub(super) struct New<'a> {
     block: u64,
     page: &'a Page,
     hash: u64,
     candidates: Candidates,
+}
+
+impl New<'_> {
+    /// Whether no page is known that it may be equal to.
+    pub(super) fn is_alone(&self) -> bool {
+        self.candidates.is_empty()
+    }
 }
 
 pub(super) fn shared_key(number: u32) -> Key {
@@ -196,7 +203,7 @@ impl Inner {
             return self.write_word(&lock, block, word);
         }
         let new = self.prepare(block, page);
-        if !new.candidates.is_empty() {
+        if !new.is_alone() {
             let lock = self.locks.lock(block);
             self.open_cluster(workspace, block)?;
             return self.write_data(workspace, &lock, &new);
@@ -228,7 +235,7 @@ impl Inner {
         })
     }
 
-    fn prepare<'a>(&self, block: u64, page: &'a Page) -> New<'a> {
+    pub(super) fn prepare<'a>(&self, block: u64, page: &'a Page) -> New<'a> {
         let (hash, candidates) = match &self.dedup {
             Some(dedup) => {
                 let hash = dedup.hash.of(page);
@@ -304,10 +311,18 @@ impl Inner {
         let mark = self.dedup.as_ref().map_or(0, |dedup| dedup.mark(new.hash));
         let store = || self.store.exchange_object(new.block, encoding, bytes, mark);
         self.store_with_room(new.block, store)?;
+        self.note_object(new, false);
+        Ok(())
+    }
+
+    /// Notes that a page has an object of its own; with `marks` its mark too.
+    pub(super) fn note_object(&self, new: &New<'_>, marks: bool) {
         if let Some(dedup) = &self.dedup {
+            if marks {
+                self.store.set_mark(new.block, dedup.mark(new.hash));
+            }
             dedup.note(new.hash, Named::Page(new.block), |named| self.mark_of(named));
         }
-        Ok(())
     }
 
     /// The mark of an object, unless it is shared: then its hint is not out of date.

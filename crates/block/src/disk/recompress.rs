@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ramfold_codec::encodings::RAW;
 use ramfold_codec::{Choice, Encoding, Objective, Page, ScratchError};
-use ramfold_store::{Denser, Key, OBJECT_BYTES_MAX, Recompressed, Recompression};
+use ramfold_store::{Denser, Key, OBJECT_BYTES_MAX, Recompressed, Recompression, Together};
 
 use super::clusters::Maker;
 use super::workspace::{COMPRESSED_BYTES_MAX, Coder};
@@ -14,8 +14,6 @@ use super::{Inner, PAGE};
 
 /// By how many bytes an object must become smaller: it takes longer to load then.
 const WORTH_BYTES: usize = 128;
-/// Objects between two looks at the time.
-const OBJECTS_AT_ONCE: usize = 16;
 
 /// Bytes that recompression takes.
 pub(super) fn bytes(after: Option<Duration>, has_clusters: bool) -> usize {
@@ -73,17 +71,12 @@ impl Recompress {
             self.is_over = false;
         }
         while !self.is_over && now.elapsed() < patience {
-            for _ in 0..OBJECTS_AT_ONCE {
-                match self.walk.step(&inner.store, &mut With { inner, second: &mut self.with }) {
-                    Recompressed::Stayed => {}
-                    Recompressed::Replaced { .. } => {
-                        inner.recompressed.fetch_add(1, Ordering::Relaxed);
-                    }
-                    Recompressed::Round => {
-                        self.is_over = true;
-                        break;
-                    }
+            match self.walk.step(&inner.store, &mut With { inner, second: &mut self.with }) {
+                Recompressed::Stayed => {}
+                Recompressed::Replaced { .. } => {
+                    inner.recompressed.fetch_add(1, Ordering::Relaxed);
                 }
+                Recompressed::Round => self.is_over = true,
             }
         }
         if self.is_over { self.after } else { Duration::ZERO }
@@ -110,8 +103,11 @@ impl Denser for With<'_> {
         Some((encoding, &smaller[..len]))
     }
 
-    fn put_together(&mut self, group: Key) -> bool {
+    fn put_together(&mut self, group: Key) -> Together {
         let Second { coder, maker, .. } = &mut *self.second;
-        maker.as_mut().is_some_and(|maker| maker.make_clusters(self.inner, coder, group))
+        match maker {
+            Some(maker) => maker.make_clusters(self.inner, coder, group),
+            None => Together::Nothing,
+        }
     }
 }

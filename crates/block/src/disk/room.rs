@@ -6,6 +6,9 @@ use ramfold_store::Store;
 
 use super::config::Plan;
 
+/// The part of the memory that is not taken for what only takes less time with it.
+const SPARE_PART: usize = 16;
+
 pub(super) struct Room {
     memory_bytes: usize,
     margin_bytes: usize,
@@ -48,6 +51,11 @@ impl Room {
         store.limit_pool(pool_bytes);
         let over = store.pool_claimed_bytes().saturating_sub(pool_bytes);
         over <= self.margin_bytes / 2 || !is_new()
+    }
+
+    /// Whether there is room that nothing waits for.
+    pub(super) fn has_to_spare(&self, store: &Store) -> bool {
+        self.has(store, self.memory_bytes / SPARE_PART)
     }
 
     /// Whether a table may grow by `bytes`.

@@ -44,6 +44,17 @@ impl Coder {
         made.ok().map(|(encoding, len)| (encoding.into(), len))
     }
 
+    /// Decompresses an object of several pages.
+    pub(super) fn decompress_cluster(
+        &mut self,
+        encoding: u8,
+        object: &[u8],
+        cluster: &mut [u8],
+    ) -> Result<(), String> {
+        let encoding = Encoding::try_from(encoding).map_err(|error| error.to_string())?;
+        self.0.decompress_cluster(encoding, object, cluster).map_err(|error| error.to_string())
+    }
+
     /// Decompresses an object, or copies a page that was stored as it is.
     pub(super) fn decompress(
         &mut self,

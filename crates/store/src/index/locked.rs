@@ -149,6 +149,18 @@ impl Locked<'_> {
         }
     }
 
+    /// When an object was last stored in the group; `None` if it has no entries.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        self.found.map(|(_, leaf)| self.index.stamp_of(leaf.number()))
+    }
+
+    /// Makes the group as old as it was when [`Self::stamp`] was asked, under this lock.
+    pub(crate) fn set_stamp(&mut self, stamp: Stamp) {
+        if let Some((_, leaf)) = self.found {
+            self.index.change_stamp(leaf.number(), self.index.stamp_of(leaf.number()), stamp);
+        }
+    }
+
     /// Turns a live entry into a ghost, keeping the mark, and returns what was there.
     #[inline]
     pub(crate) fn take(&mut self) -> Content {

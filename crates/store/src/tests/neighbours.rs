@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::{MIB, Random, store_of, test_duration, test_seed};
-use crate::{Key, Loaded, StoreError};
+use crate::{Key, Loaded, StoreError, StoredWhen};
 
 const CLUSTERS: u64 = 40;
 const PAGES: u64 = 16;
@@ -85,7 +85,7 @@ fn objects_that_are_exchanged_keep_the_marks_of_their_keys() {
     }
     let objects = pieces(5, 4);
     let lent: Vec<_> = objects.iter().map(|(e, b)| (*e, &b[..])).collect();
-    store.exchange_neighbours(8, &lent).unwrap();
+    store.exchange_neighbours(8, &lent, StoredWhen::Now).unwrap();
     store.neighbours(8, |neighbours| {
         for (key, (encoding, bytes)) in (8..).zip(&objects) {
             assert_eq!(neighbours.mark(key), key as u8);
@@ -97,10 +97,10 @@ fn objects_that_are_exchanged_keep_the_marks_of_their_keys() {
         }
         assert!(!neighbours.contains(7) && !neighbours.contains(12));
     });
-    let error = store.exchange_neighbours(62, &lent).unwrap_err();
+    let error = store.exchange_neighbours(62, &lent, StoredWhen::Now).unwrap_err();
     assert!(matches!(error, StoreError::NotNeighbours { .. }), "{error}");
     let page = [7; 4096];
-    store.exchange_neighbours(0, &[]).unwrap();
+    store.exchange_neighbours(0, &[], StoredWhen::AsBefore).unwrap();
     // A mebibyte has no room for them beside what is there.
     let filled = (64..512)
         .step_by(64)
@@ -108,11 +108,11 @@ fn objects_that_are_exchanged_keep_the_marks_of_their_keys() {
     assert!(filled.is_err());
     let full = [(1, &page[..]); 4];
     for first in (1024..).step_by(4) {
-        if store.exchange_neighbours(first, &full).is_err() {
+        if store.exchange_neighbours(first, &full, StoredWhen::Now).is_err() {
             break;
         }
     }
-    assert!(store.exchange_neighbours(8, &full).is_err());
+    assert!(store.exchange_neighbours(8, &full, StoredWhen::AsBefore).is_err());
     assert_eq!(store.load(8, words).unwrap(), Some([5, 4, 0]));
     store.audit();
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::{MIB, Page, content, goes_on, store_of, use_pages};
-use crate::{Denser, Key, Recompressed, Recompression, Store};
+use crate::{Denser, Key, Recompressed, Recompression, Store, StoredWhen, Together};
 
 /// Makes half of an object, under another encoding; of two of three.
 #[derive(Default)]
@@ -100,6 +100,7 @@ fn what_stays_for_a_round_becomes_smaller_once() {
 struct Pairs<'a> {
     store: &'a Store,
     groups: Vec<Key>,
+    is_full: bool,
 }
 
 impl Denser for Pairs<'_> {
@@ -111,10 +112,17 @@ impl Denser for Pairs<'_> {
         None
     }
 
-    fn put_together(&mut self, group: Key) -> bool {
+    fn put_together(&mut self, group: Key) -> Together {
         self.groups.push(group);
-        let has_two = self.store.contains(group) && self.store.contains(group + 1);
-        has_two && self.store.exchange_neighbours(group, &[(9, &[1; 300]), (9, &[2; 300])]).is_ok()
+        if !self.store.contains(group + 1) {
+            return Together::Nothing;
+        }
+        if self.is_full {
+            return Together::NoRoom;
+        }
+        let pair = [(9, &[1; 300][..]), (9, &[2; 300])];
+        self.store.exchange_neighbours(group, &pair, StoredWhen::AsBefore).unwrap();
+        Together::Tried
     }
 }
 
@@ -122,21 +130,32 @@ impl Denser for Pairs<'_> {
 fn cold_groups_are_offered_once() {
     let store = store_of(16 * MIB, 0);
     let mut recompression = Recompression::START;
-    let mut pairs = Pairs { store: &store, groups: Vec::new() };
+    let mut pairs = Pairs { store: &store, groups: Vec::new(), is_full: false };
     for key in (0..256).chain([64 * 9]) {
         object(key, 1000).store(&store, key).unwrap();
     }
-    let mut offered = || {
+    let mut offered = |is_full| {
+        pairs.is_full = is_full;
         recompression.begin_round(&store);
-        while recompression.step(&store, &mut pairs) != Recompressed::Round {}
+        let mut before = 0;
+        while recompression.step(&store, &mut pairs) != Recompressed::Round {
+            // One step, one group that takes time.
+            let now = pairs.groups.iter().filter(|&&group| group != 576).count();
+            assert!(now <= before + 1);
+            before = now;
+        }
         std::mem::take(&mut pairs.groups)
     };
-    assert_eq!(offered(), []);
+    assert_eq!(offered(false), []);
     // One of them has become warm.
     object(140, 900).store(&store, 140).unwrap();
-    assert_eq!(offered(), [0, 64, 192, 576]);
-    assert_eq!(offered(), [128]);
-    assert_eq!(offered(), []);
+    // Where there is no room it is tried again.
+    assert_eq!(offered(true), [0]);
+    assert_eq!(offered(false), [0, 64, 128, 192, 576]);
+    assert_eq!(offered(false), []);
+    object(3, 700).store(&store, 3).unwrap();
+    assert_eq!(offered(false), []);
+    assert_eq!(offered(false), [0]);
     for group in [0, 64, 128, 192] {
         assert_eq!(
             loaded(&store, group + 1),

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ramfold_store::{Loaded, Together};
+
 use super::*;
 use crate::disk::GROUP;
 use crate::disk::clusters::{Maker, UNIT, is_piece};
@@ -28,11 +30,47 @@ impl crate::disk::Inner {
     }
 }
 
-/// A disk whose cold pages are compressed together, and what it is compared with.
+/// Makes clusters as the keeper does, but at once.
+pub(super) struct Makes {
+    maker: Maker,
+    coder: Coder,
+}
+
+impl Makes {
+    pub(super) fn new() -> Makes {
+        Makes { maker: Maker::new().unwrap(), coder: Coder::new(Choice::Auto).unwrap() }
+    }
+
+    /// Of a group.
+    pub(super) fn clusters(&mut self, disk: &Disk, group: u64) -> Together {
+        self.maker.make_clusters(&disk.inner, &mut self.coder, group)
+    }
+
+    /// Of all groups.
+    fn all(&mut self, disk: &Disk) {
+        disk.inner.store.for_each_group(0, disk.inner.pages, |group, _| {
+            self.clusters(disk, group);
+        });
+    }
+}
+
+/// With clusters, whose keeper leaves making them to the test.
+pub(super) fn with_clusters(config: DiskConfig) -> DiskConfig {
+    let recompress_after = Some(Duration::from_secs(3600));
+    DiskConfig { recompress_after, clusters: true, ..config }
+}
+
 fn disk() -> Disk {
-    let recompress_after = Some(Duration::from_millis(1));
-    let config = config(8 * MIB, 32 * MIB);
-    Disk::new(DiskConfig { recompress_after, clusters: true, ..config }).unwrap()
+    Disk::new(with_clusters(config(8 * MIB, 32 * MIB))).unwrap()
+}
+
+/// A disk that has so many pages of [`data`], all of them in clusters.
+fn disk_of(pages: u64) -> Disk {
+    let disk = disk();
+    disk.put(0, &data(0, pages)).unwrap();
+    Makes::new().all(&disk);
+    assert_eq!(disk.statistics().clusters, pages / UNIT);
+    disk
 }
 
 /// Data for so many pages, and other data for each `first`.
@@ -46,7 +84,17 @@ fn wait_for_clusters(disk: &Disk, count: u64) {
 
 #[test]
 fn what_is_written_in_order_becomes_clusters_when_it_is_cold() {
-    let (disk, other) = (disk(), Disk::new(config(8 * MIB, 32 * MIB)).unwrap());
+    // With a codec of the first objects that is as dense as that of the second.
+    for codec in ["lz4", "zstd"] {
+        in_order(codec.parse().unwrap());
+    }
+}
+
+fn in_order(codec: Choice) {
+    let recompress_after = Some(Duration::from_millis(1));
+    let config = DiskConfig { codec, ..config(8 * MIB, 32 * MIB) };
+    let other = Disk::new(config.clone()).unwrap();
+    let disk = Disk::new(DiskConfig { recompress_after, clusters: true, ..config }).unwrap();
     let expected = data(0, 128);
     disk.put(0, &expected).unwrap();
     other.put(0, &expected).unwrap();
@@ -66,37 +114,29 @@ fn what_is_written_in_order_becomes_clusters_when_it_is_cold() {
     })
     .unwrap();
     assert_eq!(kinds, [(128 * 4096, true), (128 * 4096, false)]);
+    disk.audit_empty();
+}
+
+#[test]
+fn what_is_written_in_parts_stays_pages_until_it_is_read_whole() {
+    let (disk, mut makes) = (disk(), Makes::new());
+    let expected = data(0, 64);
+    for (nth, part) in (0..).zip(expected.chunks(2 * PAGE)) {
+        disk.put(nth * 2 * PAGE as u64, part).unwrap();
+    }
+    makes.all(&disk);
+    assert_eq!(disk.statistics().clusters, 0);
+    assert_eq!(disk.get(0, expected.len()), expected);
+    makes.all(&disk);
+    assert_eq!(disk.statistics().clusters, 64 / UNIT);
+    assert_eq!(disk.get(0, expected.len()), expected);
     disk.audit();
     disk.audit_empty();
 }
 
 #[test]
-fn what_is_written_in_parts_stays_pages() {
-    let disk = disk();
-    let mut expected = data(0, 64);
-    for (nth, part) in (0..).zip(expected.chunks(2 * PAGE)) {
-        disk.put(nth * 2 * PAGE as u64, part).unwrap();
-    }
-    // These are tried later.
-    disk.put(4 * MIB, &data(100, 64)).unwrap();
-    wait_for_clusters(&disk, 64 / UNIT);
-    assert!((0..64).all(|block| !disk.inner.has_piece(block)));
-    assert_eq!(disk.get(0, expected.len()), expected);
-    // Whoever reads them in order shows that they are used so; they are as cold as before, and
-    // become clusters when something is written near them.
-    expected[..CLUSTER as usize].copy_from_slice(&data(200, UNIT));
-    disk.put(0, &expected[..CLUSTER as usize]).unwrap();
-    wait_for_clusters(&disk, 2 * 64 / UNIT);
-    assert_eq!(disk.get(0, expected.len()), expected);
-    disk.audit_empty();
-}
-
-#[test]
 fn a_cluster_that_is_read_in_parts_again_becomes_pages() {
-    let disk = disk();
-    let expected = data(0, 16);
-    disk.put(0, &expected).unwrap();
-    wait_for_clusters(&disk, 4);
+    let (disk, expected) = (disk_of(16), data(0, 16));
     for round in 0..3 {
         assert_eq!(disk.get(5 * 4096, PAGE), expected[5 * PAGE..6 * PAGE]);
         assert_eq!(disk.statistics().clusters, if round == 0 { 4 } else { 3 });
@@ -115,10 +155,7 @@ fn a_cluster_that_is_read_in_parts_again_becomes_pages() {
 
 #[test]
 fn pages_of_a_cluster_are_changed_and_removed() {
-    let disk = disk();
-    let mut expected = data(0, 64);
-    disk.put(0, &expected).unwrap();
-    wait_for_clusters(&disk, 16);
+    let (disk, mut expected) = (disk_of(64), data(0, 64));
     let page = PAGE as u64;
     // A page, a part of one, zeros, a word, several pages across clusters.
     let writes: [(u64, Vec<u8>); 5] = [
@@ -135,8 +172,13 @@ fn pages_of_a_cluster_are_changed_and_removed() {
         assert_eq!(disk.get(0, expected.len()), expected);
         disk.audit();
     }
-    // A part of a cluster, then two whole and parts of two.
-    for (offset, bytes) in [(6 * CLUSTER + page, page), (8 * CLUSTER - 100, 2 * CLUSTER + 200)] {
+    // Around the border of two; a part of a cluster; two whole and parts of two.
+    for (offset, bytes) in [
+        (13 * CLUSTER - page, 2 * page),
+        (6 * CLUSTER + page, page),
+        (8 * CLUSTER - 100, 2 * CLUSTER + 200),
+        (14 * CLUSTER, CLUSTER + page),
+    ] {
         disk.trim(offset, bytes, Durability::AtFlush).unwrap();
         expected[offset as usize..(offset + bytes) as usize].fill(0);
         assert_eq!(disk.get(0, expected.len()), expected);
@@ -147,10 +189,7 @@ fn pages_of_a_cluster_are_changed_and_removed() {
 
 #[test]
 fn equal_pages_are_found_in_clusters() {
-    let disk = disk();
-    let expected = data(0, 16);
-    disk.put(0, &expected).unwrap();
-    wait_for_clusters(&disk, 4);
+    let (disk, expected) = (disk_of(16), data(0, 16));
     // A page of one cluster, again where it is, and one page of a cluster over another of it.
     disk.put(MIB, &kin(6)).unwrap();
     disk.put(9 * 4096, &kin(9)).unwrap();
@@ -175,17 +214,116 @@ fn disks_for_swap_and_with_a_spill_file_have_no_clusters() {
     assert!(!has(DiskConfig { for_swap: true, ..usual.clone() }));
     assert!(!has(DiskConfig { spill, ..usual.clone() }));
     assert!(!has(DiskConfig { recompress_after: None, ..usual }));
+    assert!(DiskConfig::new(8 * MIB, 1 << 30).clusters);
     assert!(!DiskConfig::new(8 * MIB, 8 * MIB).clusters);
+}
+
+#[test]
+fn a_write_of_a_whole_cluster_takes_its_place() {
+    let disk = disk_of(64);
+    let before = disk.statistics();
+    let mut expected = data(0, 64);
+    // Two whole ones and a page; then pages that need no object, or share one.
+    let new = data(500, 2 * UNIT + 1);
+    let mixed = [kin(600), [0; PAGE], [7; PAGE], kin(40)].concat();
+    for (nth, (offset, new)) in (1..).zip([(0, new), (5 * CLUSTER, mixed)]) {
+        disk.put(offset, &new).unwrap();
+        expected[offset as usize..][..new.len()].copy_from_slice(&new);
+        assert_eq!(disk.get(0, expected.len()), expected);
+        assert!(disk.statistics().clusters < before.clusters - nth);
+        disk.audit();
+    }
+    // Its pages are found by equal ones.
+    disk.put(MIB, &kin(502)).unwrap();
+    let s = disk.statistics();
+    assert_eq!(s.deduplicated_writes - before.deduplicated_writes, 2, "{s:#?}");
+    disk.audit();
+    disk.audit_empty();
+}
+
+#[test]
+fn a_damaged_cluster_is_an_error_until_it_is_written_whole() {
+    let disk = disk_of(16);
+    // A piece of another cluster.
+    let piece = disk.inner.store.load(9, |loaded| match loaded {
+        Loaded::Object { encoding, bytes } => (encoding, bytes.to_vec()),
+        other => panic!("{other:?}"),
+    });
+    let (encoding, bytes) = piece.unwrap().unwrap();
+    disk.inner.store.store_object(5, encoding, &bytes).unwrap();
+    let mut page = [0; PAGE];
+    for block in 4..8 {
+        let error = disk.read(block * 4096, &mut page).unwrap_err();
+        assert!(matches!(error, DeviceError::Failed(_)), "{error}");
+    }
+    assert!(disk.put(4 * 4096, &kin(4)).is_err());
+    assert_eq!(disk.get(8 * 4096, PAGE), kin(8));
+    disk.put(CLUSTER, &data(700, UNIT)).unwrap();
+    assert_eq!(disk.get(CLUSTER, 4 * PAGE), data(700, UNIT));
+    disk.audit();
+    disk.audit_empty();
+}
+
+#[test]
+fn disks_of_any_size_have_clusters() {
+    for pages in [1, 3, 4, 5, 61, 62, 63] {
+        let size = pages * PAGE as u64;
+        let disk = Disk::new(with_clusters(config(size, 16 * MIB))).unwrap();
+        disk.put(0, &data(0, pages)).unwrap();
+        Makes::new().all(&disk);
+        assert_eq!(disk.statistics().clusters, pages / UNIT);
+        assert_eq!(disk.get(0, size as usize), data(0, pages));
+        disk.audit();
+        disk.audit_empty();
+    }
+    // Far more units than bits.
+    let size = 2 << 40;
+    let disk = Disk::new(with_clusters(config(size, 48 * MIB))).unwrap();
+    let places: Vec<u64> = (0..40).map(|nth| nth * (size / 40) / CLUSTER * CLUSTER).collect();
+    for (nth, &place) in (0..).zip(&places) {
+        disk.put(place, &data(nth * 16, UNIT)).unwrap();
+    }
+    let mut makes = Makes::new();
+    places.iter().for_each(|place| _ = makes.clusters(&disk, place / 4096 / GROUP * GROUP));
+    assert_eq!(disk.statistics().clusters, 40);
+    for (nth, &place) in (0..).zip(&places) {
+        assert_eq!(disk.get(place, CLUSTER as usize), data(nth * 16, UNIT));
+    }
+    let s = disk.statistics();
+    assert!(s.cost_bytes <= s.memory_bytes);
+}
+
+#[test]
+fn a_full_disk_keeps_its_clusters_where_it_is_read() {
+    let disk = Disk::new(with_clusters(config(64 * MIB, 6 * MIB))).unwrap();
+    let mut makes = Makes::new();
+    disk.put(0, &data(0, 256)).unwrap();
+    makes.all(&disk);
+    assert_eq!(disk.statistics().clusters, 64);
+    // The rest is taken.
+    (1024..).find(|&block| disk.put(block * 4096, &noise(block)).is_err()).unwrap();
+    let before = disk.statistics();
+    for _ in 0..3 {
+        for block in (0..256).rev() {
+            assert_eq!(disk.get(block * 4096, PAGE), kin(block));
+        }
+    }
+    let s = disk.statistics();
+    assert_eq!((s.clusters, s.pool_bytes), (64, before.pool_bytes));
+    // A trim from within a cluster on makes room by the whole ones behind.
+    disk.trim(4096, 255 * 4096, Durability::AtFlush).unwrap();
+    assert_eq!(disk.get(0, 256 * PAGE), [&kin(0)[..], &[0; 255 * PAGE]].concat());
+    disk.audit();
+    disk.audit_empty();
 }
 
 /// Each page that is read must be one that was written, while clusters come and go.
 #[test]
 fn pages_of_clusters_are_whole_whatever_threads_do() {
     const PAGES: u64 = 64;
-    let recompress_after = Some(Duration::from_secs(3600));
-    let config = DiskConfig { threads: 4, recompress_after, ..config(MIB, 32 * MIB) };
     for deduplicate in [false, true] {
-        let disk = Disk::new(DiskConfig { clusters: true, deduplicate, ..config.clone() }).unwrap();
+        let config = DiskConfig { threads: 4, deduplicate, ..config(MIB, 32 * MIB) };
+        let disk = Disk::new(with_clusters(config)).unwrap();
         let (ends, made) = (AtomicBool::new(false), AtomicBool::new(false));
         let all: Vec<Page> = (0..40).map(kin).chain([[0; PAGE]]).collect();
         std::thread::scope(|scope| {
@@ -211,12 +349,13 @@ fn pages_of_clusters_are_whole_whatever_threads_do() {
                 })
                 .collect();
             scope.spawn(move || {
-                let mut maker = Maker::new().unwrap();
-                let mut coder = Coder::new(Choice::Auto).unwrap();
+                let mut makes = Makes::new();
                 while !ends.load(Ordering::Relaxed) {
-                    if maker.make_clusters(&disk.inner, &mut coder, 0) {
+                    makes.clusters(disk, 0);
+                    if disk.statistics().clusters > 0 {
                         made.store(true, Ordering::Relaxed);
                     }
+                    disk.inner.store.compact(|| true);
                 }
             });
             scope.spawn(move || {

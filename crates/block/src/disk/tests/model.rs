@@ -1,9 +1,8 @@
 //! Random operations, compared with a plain vector.
 
+use super::clusters::{Makes, with_clusters};
 use super::*;
 use crate::disk::GROUP;
-use crate::disk::clusters::Maker;
-use crate::disk::workspace::Coder;
 
 /// What is random about a run.
 struct Run {
@@ -12,23 +11,6 @@ struct Run {
     steps: usize,
     /// Different contents of each kind of page.
     contents: u64,
-}
-
-/// Makes clusters of a disk's units now and then, as the keeper does of cold ones.
-struct Makes {
-    maker: Maker,
-    coder: Coder,
-}
-
-impl Makes {
-    fn new() -> Makes {
-        Makes { maker: Maker::new().unwrap(), coder: Coder::new(Choice::Auto).unwrap() }
-    }
-
-    fn go_on(&mut self, disk: &Disk, random: &mut Random) {
-        let group = random.below(disk.inner.pages) / GROUP * GROUP;
-        self.maker.make_clusters(&disk.inner, &mut self.coder, group);
-    }
 }
 
 impl Run {
@@ -76,7 +58,8 @@ impl Run {
                 _ => assert!(disk.get(offset, to - from) == model[from..to], "{}", context()),
             }
             if let Some(makes) = &mut makes {
-                makes.go_on(&disk, &mut random);
+                let pages = disk.inner.pages;
+                makes.clusters(&disk, random.below(pages) / GROUP * GROUP);
                 clusters_max = clusters_max.max(disk.statistics().clusters);
             }
             if step % 256 == 0 {
@@ -159,12 +142,10 @@ fn what_was_written_is_read_while_it_is_recompressed() {
 
 #[test]
 fn what_was_written_is_read_from_clusters() {
-    // The keeper leaves all to the run.
-    let recompress_after = Some(Duration::from_secs(3600));
     for seed in 500..506 {
         let deduplicate = seed % 2 == 0;
         let sizes = if seed < 504 { config(8 * MIB, 16 * MIB) } else { config(12 * MIB, 4 * MIB) };
-        let config = DiskConfig { deduplicate, recompress_after, clusters: true, ..sizes };
+        let config = DiskConfig { deduplicate, ..with_clusters(sizes) };
         Run { seed, config, steps: 1200, contents: 3000 }.go();
     }
 }
