@@ -19,8 +19,10 @@ const SLEEP: Duration = Duration::from_secs(1);
 /// Recompression goes on for this time, and rests for three times as long.
 const RECOMPRESSION_TURN: Duration = Duration::from_millis(4);
 const RECOMPRESSION_REST: u32 = 3;
-/// How long bringing free memory together may take at a time.
+/// How long bringing free memory together may take at a time, and the time between two turns where
+/// nothing is written.
 const COMPACTION_TURN: Duration = Duration::from_millis(10);
+const COMPACTION_REST: Duration = Duration::from_millis(200);
 /// Free memory within the pool that is worth bringing together, as a part of the pool; and the
 /// least of it.
 const FRAGMENTATION_PART: u64 = 32;
@@ -72,6 +74,12 @@ impl Keeping {
             self.lock().is_due = true;
             self.called.notify_one();
         }
+    }
+
+    /// Whether the keeper has been called, and has not begun.
+    #[cfg(test)]
+    pub(super) fn is_called(&self) -> bool {
+        self.is_due.load(Ordering::Relaxed)
     }
 
     /// Whether there may be room after a wait, where no other request of this round has waited in
@@ -195,6 +203,7 @@ struct Work<'a> {
 impl Work<'_> {
     fn run(&mut self) {
         let mut longest = SLEEP;
+        let (mut compacted, mut has_gaps) = (Instant::now(), false);
         while let Some(is_waited_for) = self.inner.keeping.sleep(longest) {
             let has_refilled = self.inner.keep_ready();
             // Also who waits since the refill began.
@@ -203,11 +212,16 @@ impl Work<'_> {
             }
             self.make_room(is_waited_for && !has_refilled);
             let writes = self.inner.workspaces.sum(|counters| &counters.writes);
-            if std::mem::replace(&mut self.seen_writes, writes) != writes {
+            let is_written = std::mem::replace(&mut self.seen_writes, writes) != writes;
+            if is_written {
                 self.inner.grow_tables();
-                self.inner.compact();
             }
-            longest = self.recompress().min(SLEEP);
+            // What is trimmed or recompressed leaves gaps too.
+            if is_written || compacted.elapsed() >= COMPACTION_REST {
+                has_gaps = self.inner.compact();
+                compacted = Instant::now();
+            }
+            longest = self.recompress().min(if has_gaps { COMPACTION_REST } else { SLEEP });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Locks of pages. A request that changes a page, or follows its reference to a shared object, has
-//! its lock; one that reads or changes a page of a cluster has that of all its pages. Many pages share
-//! a lock, so that a disk of any size has few.
+//! its lock; one that reads or changes a page of a cluster has that of all its pages. Many pages
+//! share a lock, so that a disk of any size has few.
 
 use ramfold_sys::sync::{Mutex, MutexGuard};
 

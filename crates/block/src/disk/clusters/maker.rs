@@ -95,6 +95,7 @@ impl Maker {
         // Before: whoever has the lock next must see that there are some.
         clusters.count.fetch_add(1, Ordering::Relaxed);
         if inner.store.exchange_neighbours(first, &pieces, StoredWhen::AsBefore).is_ok() {
+            inner.recompressed.fetch_add(UNIT, Ordering::Relaxed);
             return Together::Tried;
         }
         clusters.count.fetch_sub(1, Ordering::Relaxed);

@@ -11,8 +11,8 @@
 //!
 //! Each piece keeps the mark of its page, by which equal pages are found. A write to a page of a
 //! cluster makes four pages of it first, and so does the second request that reads a part of it. A
-//! write of all four replaces it. All pages of a unit have one lock ([`super::page_locks`]): whoever
-//! has it finds all pieces of one object, or none.
+//! write of all four replaces it. All pages of a unit have one lock ([`super::page_locks`]): its
+//! holder finds all pieces of one object, or none.
 
 mod maker;
 
@@ -101,8 +101,8 @@ impl Clusters {
         word.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Whether a read of a part of a unit begins where the unit does, or where the last such read of
-    /// it ended. Notes where this one ends.
+    /// Whether a read of a part of a unit begins where the unit does, or where the last such read
+    /// of it ended. Notes where this one ends.
     fn goes_on(&self, unit: u64, offset: u64, bytes: u64) -> bool {
         let end = &self.read_ends[unit as usize % READ_ENDS];
         let last_end = end.swap(offset + bytes, Ordering::Relaxed);
@@ -170,6 +170,9 @@ impl ClusterRoom {
         Ok(())
     }
 }
+
+/// Stores the pages of a cluster, as often as it is called.
+type Storing<'a> = dyn Fn() -> Result<Replaced, StoreError> + 'a;
 
 fn broken(first: u64) -> DeviceError {
     failed(format_args!("the pieces of the cluster at page {first} do not belong together"))
@@ -245,7 +248,7 @@ impl Inner {
         &self,
         workspace: &mut Workspace,
         block: u64,
-        with_room: impl FnOnce(&dyn Fn() -> Result<Replaced, StoreError>) -> Result<(), DeviceError>,
+        with_room: impl FnOnce(&Storing<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         self.load_cluster(workspace, block)?;
         let Workspace { coder, cluster: Some(room), .. } = workspace else {
@@ -312,8 +315,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Removes pages, where there are clusters. Whole units come first: a cluster of which a part is
-    /// removed needs room for its pages.
+    /// Removes pages, where there are clusters. Whole units come first: a cluster of which a part
+    /// is removed needs room for its pages.
     pub(super) fn remove_units(&self, blocks: Range<u64>) -> Result<(), DeviceError> {
         let (first, last) = (blocks.start.next_multiple_of(UNIT), blocks.end / UNIT * UNIT);
         let ends = if first < last {

@@ -117,6 +117,30 @@ fn memory_of_scattered_pages_comes_back() {
 }
 
 #[test]
+fn memory_of_trimmed_pages_comes_back_though_nothing_is_written() {
+    let disk = Disk::new(config(16 * MIB, 32 * MIB)).unwrap();
+    for block in 0..4096 {
+        disk.put(block * 4096, &text(block)).unwrap();
+    }
+    for _ in 0..2 {
+        // What came before the first call has been seen when the second is begun.
+        disk.inner.keeping.call();
+        wait_until("the keeper begins", || !disk.inner.keeping.is_called());
+    }
+    for block in (0..4096).filter(|block| block % 8 != 3) {
+        disk.trim(block * 4096, 4096, Durability::AtFlush).unwrap();
+    }
+    wait_until("the memory has come back", || {
+        let s = disk.statistics();
+        s.pool_bytes - s.pool_reserve_bytes < s.compressed_bytes * 5 / 4
+    });
+    for block in (0..4096).filter(|block| block % 8 == 3) {
+        assert!(disk.get(block * 4096, PAGE) == text(block));
+    }
+    disk.audit_empty();
+}
+
+#[test]
 fn lonely_pages_stay_within_the_limit() {
     // Each needs a leaf of the index: more of those than of data.
     let disk = Disk::new(DiskConfig { deduplicate: false, ..config(1 << 40, 6 * MIB) }).unwrap();
