@@ -327,8 +327,7 @@ impl Inner {
 
     /// The mark of an object, unless it is shared: then its hint is not out of date.
     fn mark_of(&self, named: Named) -> Option<u8> {
-        let key = key_of(named);
-        self.store.contains(key).then(|| self.store.mark(key))
+        self.store.live_mark(key_of(named))
     }
 
     /// Stores, and makes room where there is none.

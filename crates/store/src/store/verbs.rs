@@ -134,6 +134,12 @@ impl Store {
         self.index.lock(key).mark()
     }
 
+    /// The page's mark if it can be loaded.
+    pub fn live_mark(&self, key: Key) -> Option<u8> {
+        let entry = self.index.lock(key);
+        entry.is_live().then(|| entry.mark())
+    }
+
     /// Sets the page's mark, and returns the one before. A page that nothing is known of becomes a
     /// ghost by that, unless the mark is 0 or there is no memory for its entry.
     pub fn set_mark(&self, key: Key, mark: u8) -> u8 {
