@@ -139,7 +139,7 @@ fn what_is_in_the_cache_is_read_while_the_backing_stalls() {
     disk.put(0, &page(7)).unwrap();
     fake.change(|state| state.stalls = true);
     let written = AtomicU64::new(0);
-    let is_over = AtomicBool::new(false);
+    let (has_begun, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
             let (disk, written) = (&disk, &written);
@@ -153,11 +153,13 @@ fn what_is_in_the_cache_is_read_while_the_backing_stalls() {
         }
         let flushed = scope.spawn(|| {
             wait_until("a write stalls", || fake.lock().stalled > 0);
+            has_begun.store(true, Ordering::SeqCst);
             disk.flush().unwrap();
             is_over.store(true, Ordering::SeqCst);
         });
         // All writers wait for room.
         wait_until("writers wait", || disk.backing_statistics().room_waits >= 3);
+        wait_until("a flush begins", || has_begun.load(Ordering::SeqCst));
         let before = written.load(Ordering::SeqCst);
         for _ in 0..100 {
             assert_eq!(disk.get(0, PAGE), page(7));
