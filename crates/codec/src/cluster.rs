@@ -231,6 +231,7 @@ impl<'a> Decompressor<'a> {
         decompress(self.zstd.as_mut(), encoding, object, cluster)
     }
 }
+
 impl crate::Decompressor<'_> {
     /// Decompresses `object` into `cluster`, all of it, as [`Decompressor::decompress`] does.
     ///

@@ -5,7 +5,7 @@
 
 use ramfold_codec::encodings::WORD;
 
-use crate::index::{Content, LEAF_ENTRIES, Locked, View};
+use crate::index::{Content, LEAF_ENTRIES, Locked, Stamp, View};
 use crate::store::{Loaded, Store};
 use crate::{ENCODING_MAX, Key, LoadError, OBJECT_BYTES_MAX, StoreError};
 
@@ -14,7 +14,8 @@ use crate::{ENCODING_MAX, Key, LoadError, OBJECT_BYTES_MAX, StoreError};
 pub enum StoredWhen {
     /// Now.
     Now,
-    /// When the one before was: it is of the same pages, and no longer.
+    /// When the one before was: it is of the same pages, and shorter than a page. Only for
+    /// [`Denser::put_together`](crate::Denser::put_together), in the thread of the walk.
     AsBefore,
 }
 
@@ -79,6 +80,15 @@ impl Store {
     /// short and must not call the store.
     pub fn neighbours<R>(&self, key: Key, f: impl FnOnce(&mut Neighbours<'_>) -> R) -> R {
         f(&mut Neighbours { store: self, locked: self.index.lock(key) })
+    }
+
+    /// Has the walk of [`Recompression`](crate::Recompression) try a key's group once more when it
+    /// comes there, though nothing has been stored in it.
+    pub fn try_again(&self, key: Key) {
+        let mut locked = self.index.lock(key);
+        if let Some(stamp) = locked.stamp().filter(|stamp| stamp.is_dense()) {
+            locked.set_stamp(stamp.not_dense());
+        }
     }
 
     /// The first key of the next group that has entries, and the place to go on with; `None` at the
@@ -146,7 +156,9 @@ impl Store {
         );
         let put = put.and_then(|()| {
             let mut locked = self.index.lock(first);
-            let stamp = locked.stamp().filter(|_| stored == StoredWhen::AsBefore);
+            let is_kept =
+                |stamp: &Stamp| stored == StoredWhen::AsBefore && *stamp != Stamp::NOTHING;
+            let stamp = locked.stamp().filter(is_kept);
             let of_objects = &mut contents[..count];
             let put = self.put_neighbours(&mut locked, first, objects.len(), of_objects, mark);
             if let Some(stamp) = stamp {

@@ -73,6 +73,8 @@ pub struct Recompression {
     stamp: Stamp,
     misses: u32,
     hits: u32,
+    /// Pages could not be put together in this round, for want of room.
+    is_full: bool,
 }
 
 impl Recompression {
@@ -85,6 +87,7 @@ impl Recompression {
         stamp: Stamp::NOTHING,
         misses: 0,
         hits: 0,
+        is_full: false,
     };
 
     /// Begins a round. Leaves in which no object was stored since the last round began are cold; in
@@ -93,7 +96,7 @@ impl Recompression {
         self.age = core::mem::replace(&mut self.began, store.index.begin_age());
         // There is no age before the first.
         self.leaf = if self.age == 0 { u32::MAX } else { 0 };
-        self.entry = 0;
+        (self.entry, self.is_full) = (0, false);
     }
 
     /// Goes on to the next leaf that may have objects to try; `false` if the round has no more.
@@ -114,8 +117,7 @@ impl Recompression {
             let Some(candidate) = self.next_in_leaf(store, with, &mut copy) else {
                 match self.leave(store, with) {
                     Together::Nothing => continue,
-                    Together::Tried => return Recompressed::Stayed,
-                    Together::NoRoom => return Recompressed::Round,
+                    Together::Tried | Together::NoRoom => return Recompressed::Stayed,
                 }
             };
             let Some((encoding, object)) = with.denser(candidate.encoding, &copy[..candidate.len])
@@ -149,6 +151,8 @@ impl Recompression {
     fn leave(&mut self, store: &Store, with: &mut impl Denser) -> Together {
         let group = store.index.group_from(self.leaf).filter(|&(_, next)| next == self.leaf + 1);
         let together = match group {
+            // Objects of their own may still find room, and make some.
+            Some(_) if self.is_full => Together::NoRoom,
             Some((group, _)) if store.index.stamp_of(self.leaf) == self.stamp => {
                 with.put_together(group)
             }
@@ -157,6 +161,7 @@ impl Recompression {
         if together != Together::NoRoom {
             store.index.change_stamp(self.leaf, self.stamp, self.stamp.as_dense());
         }
+        self.is_full |= together == Together::NoRoom;
         (self.leaf, self.entry) = (self.leaf + 1, 0);
         together
     }

@@ -11,7 +11,7 @@ use super::clusters::{ClusterRoom, Clusters, Maker};
 use super::dedup::{Dedup, PAGES_MAX};
 use super::page_locks::PageLocks;
 use super::workspace::{Needs, Workspaces};
-use super::{GROUP, PAGE, spill};
+use super::{GROUP, PAGE, recompress, spill};
 
 /// A disk in RAM, as it is asked for.
 #[derive(Clone, Debug)]
@@ -188,8 +188,8 @@ impl DiskConfig {
         let threads = self.threads.max(1);
         let needs = self.needs();
         let each = Workspaces::bytes_each(needs);
-        // One more for recompression.
-        let buffers = (threads + 1) * each + self.cluster_bytes() + PageLocks::BYTES;
+        let again = recompress::bytes(self.recompress_after, needs.has_clusters);
+        let buffers = threads * each + again + self.cluster_bytes() + PageLocks::BYTES;
         let spill = if needs.has_spill { spill::memory_bytes(memory_bytes) } else { 0 };
         let objects_max = self.memory_bytes / OBJECT_BYTES_FEW;
         let tables = match (self.deduplicate, self.for_swap) {

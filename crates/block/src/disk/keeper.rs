@@ -192,6 +192,14 @@ impl Drop for Keeper {
     }
 }
 
+/// What bringing free memory together has brought.
+pub(super) struct Compacted {
+    /// There is more that is free in one piece.
+    pub(super) gained: bool,
+    /// More of it may come of going on.
+    pub(super) goes_on: bool,
+}
+
 struct Work<'a> {
     inner: &'a Inner,
     recompress: Option<Recompress>,
@@ -218,7 +226,7 @@ impl Work<'_> {
             }
             // What is trimmed or recompressed leaves gaps too.
             if is_written || compacted.elapsed() >= COMPACTION_REST {
-                has_gaps = self.inner.compact();
+                has_gaps = self.inner.compact().goes_on;
                 compacted = Instant::now();
             }
             longest = self.recompress().min(if has_gaps { COMPACTION_REST } else { SLEEP });
@@ -292,7 +300,7 @@ impl Inner {
     }
 
     /// Brings free memory of the pool together, where there is enough of it.
-    pub(super) fn compact(&self) -> bool {
+    pub(super) fn compact(&self) -> Compacted {
         let _only = self.keeping.compacting.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.store.statistics();
         let worth = (before.pool_total_bytes / FRAGMENTATION_PART).max(FRAGMENTATION_BYTES_MIN);
@@ -300,15 +308,18 @@ impl Inner {
         let fruitless = self.keeping.fruitless_bytes.load(Ordering::Relaxed) as u64;
         if fragmentation < worth + fruitless {
             self.keeping.fruitless_bytes.fetch_min(fragmentation as usize, Ordering::Relaxed);
-            return false;
+            return Compacted { gained: false, goes_on: false };
         }
-        let started = Instant::now();
-        self.store.compact(|| started.elapsed() < COMPACTION_TURN);
-        let is_whole = started.elapsed() < COMPACTION_TURN;
+        let (started, mut is_cut) = (Instant::now(), false);
+        let moved = self.store.compact(|| {
+            is_cut = started.elapsed() >= COMPACTION_TURN;
+            !is_cut
+        });
         let after = self.store.statistics().pool_fragmentation_bytes;
-        let left = if is_whole { after } else { 0 };
+        let left = if is_cut { 0 } else { after };
         self.keeping.fruitless_bytes.store(left as usize, Ordering::Relaxed);
-        after < fragmentation
+        let gained = after < fragmentation;
+        Compacted { gained, goes_on: gained || is_cut && moved > 0 }
     }
 
     /// Makes room for a page that found none. Whether it is worth trying again.
@@ -321,6 +332,8 @@ impl Inner {
             return self.keeping.gains_room(PATIENCE_FOR_MEMORY) || attempt == 0;
         }
         // At first it may be that another thread has made room.
-        self.compact() || attempt == 0 || self.spill.is_some() && self.keeping.gains_room(PATIENCE)
+        self.compact().gained
+            || attempt == 0
+            || self.spill.is_some() && self.keeping.gains_room(PATIENCE)
     }
 }

@@ -51,8 +51,13 @@ pub(super) struct New<'a> {
 
 impl New<'_> {
     /// Whether no page is known that it may be equal to.
-    pub(super) fn is_alone(&self) -> bool {
+    fn is_alone(&self) -> bool {
         self.candidates.is_empty()
+    }
+
+    /// Whether two pages may be equal.
+    pub(super) fn is_like(&self, other: &New<'_>) -> bool {
+        self.hash == other.hash
     }
 }
 
@@ -205,6 +210,9 @@ impl Inner {
         let new = self.prepare(block, page);
         if !new.is_alone() {
             let lock = self.locks.lock(block);
+            if self.is_as_it_was(workspace, &new) {
+                return Ok(());
+            }
             self.open_cluster(workspace, block)?;
             return self.write_data(workspace, &lock, &new);
         }
@@ -244,6 +252,25 @@ impl Inner {
             None => (0, Candidates::default()),
         };
         New { block, page, hash, candidates }
+    }
+
+    /// Whether some page that is known may be equal.
+    pub(super) fn may_be_equal(&self, new: &New<'_>) -> bool {
+        self.dedup.as_ref().is_some_and(|dedup| {
+            let mark = dedup.mark(new.hash);
+            let keys = new.candidates.iter().map(|id| key_of(dedup.named(id)));
+            keys.into_iter().any(|key| self.store.mark(key) == mark)
+        })
+    }
+
+    /// Whether a page of a cluster is written as it was. The caller has the unit's lock.
+    fn is_as_it_was(&self, workspace: &mut Workspace, new: &New<'_>) -> bool {
+        self.dedup.as_ref().is_some_and(|dedup| {
+            let names_it = |id| dedup.named(id) == Named::Page(new.block);
+            new.candidates.iter().any(names_it)
+                && self.has_piece(new.block)
+                && self.is_in_cluster(workspace, new.block, new.page)
+        })
     }
 
     /// Forgets a page, which reads as zeros then.

@@ -41,6 +41,10 @@ impl Stamp {
         self.0 & Stamp::DENSE != 0
     }
 
+    pub(crate) fn not_dense(self) -> Stamp {
+        Stamp(self.0 & !Stamp::DENSE)
+    }
+
     pub(crate) fn as_dense(self) -> Stamp {
         Stamp(self.0 | Stamp::DENSE)
     }

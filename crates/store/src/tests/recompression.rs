@@ -139,7 +139,7 @@ fn cold_groups_are_offered_once() {
         recompression.begin_round(&store);
         let mut before = 0;
         while recompression.step(&store, &mut pairs) != Recompressed::Round {
-            // One step, one group that takes time.
+            // One step, one group that takes time; none after there was no room.
             let now = pairs.groups.iter().filter(|&&group| group != 576).count();
             assert!(now <= before + 1);
             before = now;

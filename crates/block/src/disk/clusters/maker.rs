@@ -73,7 +73,7 @@ impl Maker {
         coder: &mut Coder,
         first: u64,
     ) -> Together {
-        let Some(objects) = self.copy_objects(inner, first) else { return Together::Nothing };
+        let Some(objects) = self.copy_objects(inner, first) else { return Together::Tried };
         let Some(len) = self.compress(coder, &objects) else { return Together::Tried };
         let object = &self.object[..len];
         let cut = |nth: usize| len * nth / UNIT as usize;

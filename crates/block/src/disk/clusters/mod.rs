@@ -41,6 +41,7 @@ const FIRST: u8 = of_cluster(SIZE);
 /// One bit for so many bytes of the disk's memory: more would be more than there are clusters.
 const MEMORY_BYTES_EACH: u64 = 512;
 
+/// Units of which the end of the last read of a part is known; others share these places.
 const READ_ENDS: usize = 256;
 
 /// Whether an object is a part of a cluster.
@@ -102,11 +103,12 @@ impl Clusters {
     }
 
     /// Whether a read of a part of a unit begins where the unit does, or where the last such read
-    /// of it ended. Notes where this one ends.
+    /// of it ended, and is not that read once more. Notes where this one ends.
     fn goes_on(&self, unit: u64, offset: u64, bytes: u64) -> bool {
         let end = &self.read_ends[unit as usize % READ_ENDS];
         let last_end = end.swap(offset + bytes, Ordering::Relaxed);
-        unit * BYTES as u64 >= offset || last_end == offset
+        let is_again = last_end == offset + bytes;
+        !is_again && (unit * BYTES as u64 >= offset || last_end == offset)
     }
 
     /// Notes how a request uses a unit. Whether the last one used it whole.
@@ -271,10 +273,13 @@ impl Inner {
         }
     }
 
-    /// Whether a page is in a cluster.
+    /// Whether a page is in a cluster, or in what damage has left of one.
     pub(super) fn has_piece(&self, block: u64) -> bool {
+        let first = first_of(block);
         self.clusters.as_ref().is_some_and(|clusters| clusters.count() > 0)
-            && self.store.neighbours(block, |pages| pages.encoding(block)).is_some_and(is_piece)
+            && self.store.neighbours(first, |pages| {
+                (first..first + UNIT).any(|key| pages.encoding(key).is_some_and(is_piece))
+            })
     }
 
     /// The data for a unit that begins at byte `at`, if there is data for all of it and it is a
@@ -284,8 +289,7 @@ impl Inner {
         self.has_piece(at / PAGE as u64).then_some(data)
     }
 
-    /// Replaces the cluster that begins at a page by four objects; `false` where it is none, or not
-    /// all pages need objects of their own.
+    /// Writes all pages of a unit that begins at a page; `false` where it is no cluster by now.
     pub(super) fn overwrite_cluster(
         &self,
         workspace: &mut Workspace,
@@ -293,16 +297,30 @@ impl Inner {
         data: &[u8; BYTES],
     ) -> Result<bool, DeviceError> {
         let pages = data.as_chunks::<PAGE>().0;
-        let has_data = |page: &Page| same_filled(page).is_none();
         let news: [New<'_>; UNIT as usize] =
             std::array::from_fn(|nth| self.prepare(first + nth as u64, &pages[nth]));
-        let Workspace { coder, cluster: Some(room), .. } = workspace else { return Ok(false) };
-        if !pages.iter().all(has_data) || !news.iter().all(New::is_alone) {
-            return Ok(false);
+        let needs_object = |nth: usize| {
+            same_filled(&pages[nth]).is_none()
+                && !self.may_be_equal(&news[nth])
+                && !news[..nth].iter().any(|before| before.is_like(&news[nth]))
+        };
+        let alone: [bool; UNIT as usize] = std::array::from_fn(needs_object);
+        if alone.contains(&false) {
+            let _lock = self.locks.lock(first);
+            if !self.has_piece(first) {
+                return Ok(false);
+            }
+            if self.load_cluster(workspace, first).is_ok_and(|room| *room.content == *data) {
+                // It is written as it was.
+                return Ok(true);
+            }
         }
+        let Workspace { coder, cluster: Some(room), .. } = &mut *workspace else {
+            return Ok(false);
+        };
         room.unit = None;
         let objects = compress_pages(coder, pages, &mut room.object);
-        let _lock = self.locks.lock(first);
+        let lock = self.locks.lock(first);
         if !self.has_piece(first) {
             return Ok(false);
         }
@@ -312,6 +330,11 @@ impl Inner {
         })?;
         self.count_one_less();
         news.iter().for_each(|new| self.note_object(new, true));
+        drop(lock);
+        for nth in (0..UNIT as usize).filter(|&nth| !alone[nth]) {
+            // It is written: this only has it take less.
+            let _ = self.write_page(workspace, first + nth as u64, &pages[nth]);
+        }
         Ok(true)
     }
 
@@ -357,15 +380,17 @@ impl Inner {
     /// there is room to spare, unless the parts are read in order.
     pub(super) fn note_read(&self, workspace: &mut Workspace, offset: u64, bytes: u64) {
         let Some(clusters) = &self.clusters else { return };
-        let read_unit = workspace.cluster.as_ref().and_then(|room| room.unit);
         for (unit, whole) in units(offset, bytes) {
             if !whole && clusters.goes_on(unit, offset, bytes) {
                 continue;
             }
-            if clusters.note(unit, whole) || whole || read_unit != Some(unit) {
+            let (was_whole, first) = (clusters.note(unit, whole), unit * UNIT);
+            if whole && !was_whole {
+                self.store.try_again(first);
+            }
+            if whole || was_whole || !self.has_piece(first) {
                 continue;
             }
-            let first = unit * UNIT;
             let _lock = self.locks.lock(first);
             if self.room.has_to_spare(&self.store) && self.has_piece(first) {
                 // Where there is no room for pages it stays what it is.

@@ -134,6 +134,23 @@ fn what_is_written_in_parts_stays_pages_until_it_is_read_whole() {
     disk.audit_empty();
 }
 
+/// Also where their group has been found to have nothing to be compressed once more.
+#[test]
+fn pages_that_have_been_cold_become_clusters_when_they_are_read_whole() {
+    let recompress_after = Some(Duration::from_millis(1));
+    let config = DiskConfig { recompress_after, clusters: true, ..config(8 * MIB, 32 * MIB) };
+    let disk = Disk::new(config).unwrap();
+    for block in 0..128 {
+        disk.put(block * 4096, &kin(block)).unwrap();
+    }
+    wait_until("all are recompressed", || disk.statistics().recompressed >= 100);
+    assert_eq!(disk.statistics().clusters, 0);
+    assert_eq!(disk.get(0, 128 * PAGE), data(0, 128));
+    wait_for_clusters(&disk, 32);
+    assert_eq!(disk.get(0, 128 * PAGE), data(0, 128));
+    disk.audit_empty();
+}
+
 #[test]
 fn a_cluster_that_is_read_in_parts_again_becomes_pages() {
     let (disk, expected) = (disk_of(16), data(0, 16));
@@ -141,14 +158,25 @@ fn a_cluster_that_is_read_in_parts_again_becomes_pages() {
         assert_eq!(disk.get(5 * 4096, PAGE), expected[5 * PAGE..6 * PAGE]);
         assert_eq!(disk.statistics().clusters, if round == 0 { 4 } else { 3 });
     }
+    // The same at its begin, and over the border of two.
+    for (offset, clusters) in [(0, 2), (11 * 4096, 0)] {
+        for _ in 0..4 {
+            let end = offset as usize + 2 * PAGE;
+            assert_eq!(disk.get(offset, 2 * PAGE), expected[offset as usize..end]);
+        }
+        assert_eq!(disk.statistics().clusters, clusters);
+    }
     // Reading it whole, or page by page in order, is no reason.
+    assert_eq!(disk.get(0, expected.len()), expected);
+    Makes::new().all(&disk);
+    assert_eq!(disk.statistics().clusters, 4);
     for page in (0..16).chain(0..16) {
         assert_eq!(disk.get(page * 4096, PAGE), kin(page));
-        assert_eq!(disk.statistics().clusters, 3);
+        assert_eq!(disk.statistics().clusters, 4);
     }
     for _ in 0..3 {
         assert_eq!(disk.get(0, expected.len()), expected);
-        assert_eq!(disk.statistics().clusters, 3);
+        assert_eq!(disk.statistics().clusters, 4);
     }
     disk.audit();
 }
@@ -195,7 +223,7 @@ fn equal_pages_are_found_in_clusters() {
     disk.put(9 * 4096, &kin(9)).unwrap();
     disk.put(12 * 4096, &kin(15)).unwrap();
     let s = disk.statistics();
-    assert_eq!((s.deduplicated_writes, s.clusters), (3, 1), "{s:#?}");
+    assert_eq!((s.deduplicated_writes, s.clusters), (2, 2), "{s:#?}");
     assert_eq!(disk.get(MIB, PAGE), kin(6));
     let mut expected = expected;
     expected[12 * PAGE..13 * PAGE].copy_from_slice(&kin(15));
@@ -258,8 +286,10 @@ fn a_damaged_cluster_is_an_error_until_it_is_written_whole() {
     }
     assert!(disk.put(4 * 4096, &kin(4)).is_err());
     assert_eq!(disk.get(8 * 4096, PAGE), kin(8));
-    disk.put(CLUSTER, &data(700, UNIT)).unwrap();
-    assert_eq!(disk.get(CLUSTER, 4 * PAGE), data(700, UNIT));
+    // Also with pages that need no object of their own.
+    let new = [kin(700), [0; PAGE], kin(1), kin(700)].concat();
+    disk.put(CLUSTER, &new).unwrap();
+    assert_eq!(disk.get(CLUSTER, 4 * PAGE), new);
     disk.audit();
     disk.audit_empty();
 }
@@ -324,10 +354,12 @@ fn pages_of_clusters_are_whole_whatever_threads_do() {
     for deduplicate in [false, true] {
         let config = DiskConfig { threads: 4, deduplicate, ..config(MIB, 32 * MIB) };
         let disk = Disk::new(with_clusters(config)).unwrap();
-        let (ends, made) = (AtomicBool::new(false), AtomicBool::new(false));
-        let all: Vec<Page> = (0..40).map(kin).chain([[0; PAGE]]).collect();
+        let ends = AtomicBool::new(false);
+        // Pages that are equal to others are in no cluster.
+        let contents = if deduplicate { 1000 } else { 40 };
+        let all: Vec<Page> = (0..contents).map(kin).chain([[0; PAGE]]).collect();
         std::thread::scope(|scope| {
-            let (disk, ends, all, made) = (&disk, &ends, &all, &made);
+            let (disk, ends, all) = (&disk, &ends, &all);
             let writers: Vec<_> = (0..3u64)
                 .map(|writer| {
                     scope.spawn(move || {
@@ -341,7 +373,7 @@ fn pages_of_clusters_are_whole_whatever_threads_do() {
                                 disk.trim(offset, bytes, Durability::AtFlush).unwrap();
                             } else {
                                 let new: Vec<u8> =
-                                    (0..pages).flat_map(|_| kin(random.below(40))).collect();
+                                    (0..pages).flat_map(|_| kin(random.below(contents))).collect();
                                 disk.put(offset, &new).unwrap();
                             }
                         }
@@ -352,9 +384,6 @@ fn pages_of_clusters_are_whole_whatever_threads_do() {
                 let mut makes = Makes::new();
                 while !ends.load(Ordering::Relaxed) {
                     makes.clusters(disk, 0);
-                    if disk.statistics().clusters > 0 {
-                        made.store(true, Ordering::Relaxed);
-                    }
                     disk.inner.store.compact(|| true);
                 }
             });
@@ -373,7 +402,7 @@ fn pages_of_clusters_are_whole_whatever_threads_do() {
             ends.store(true, Ordering::Relaxed);
             results.into_iter().for_each(|result| result.unwrap());
         });
-        assert!(made.load(Ordering::Relaxed));
+        assert!(disk.statistics().recompressed > 0, "no cluster was made");
         disk.audit();
         disk.audit_empty();
     }
