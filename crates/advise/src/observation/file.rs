@@ -172,7 +172,7 @@ mod tests {
     use ramfold_trace::recorded::Event;
 
     use super::*;
-    use crate::observation::{Block, Contents, Machine, Size, Subject, WholeRun, Window};
+    use crate::observation::{Block, Contents, Machine, Size, Subject, Trial, WholeRun, Window};
 
     fn some() -> Observation {
         Observation {
@@ -197,6 +197,16 @@ mod tests {
             },
             windows: vec![Window { seconds: 0.05, pages: 17.5 }],
             one_in: 1,
+            trials: vec![Trial {
+                memory_bytes: 4 << 20,
+                codec: "lz4".to_owned(),
+                wall_s: 36.5,
+                at_least: false,
+                processor_s: 22.5,
+                pool_bytes: 1 << 18,
+                faults: 1000,
+                failed: None,
+            }],
             not_seen: vec!["what comes later".to_owned()],
             events: events(&[(3, 9, 2), (5, 1 << 45, 1), (5, 9, 3)]),
         }

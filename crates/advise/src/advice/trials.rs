@@ -1,0 +1,596 @@
+//! What trials correct: the figures of all rows, by what was measured at a few of them.
+//!
+//! Each figure here is 0 with all memory: what is lost of run time and of processor time, faults in
+//! a second of the run with all memory, the pool. What is predicted of one has about the right
+//! shape and often the wrong height, so it is multiplied by `measured / predicted`. That factor is
+//! known where something was measured. Between two such sizes it is interpolated, in the logarithms
+//! of factor and memory; beyond them it stays.
+//!
+//! Where next to nothing was predicted the factor means nothing: its logarithm counts in part
+//! below twice the noise of a run, and no factor is greater than [`FACTOR_MAX`]. What that leaves
+//! of the difference grows with the memory that is lacking:
+//!
+//! ```text
+//! corrected(m) = factor(m) * predicted(m) + rest(m) * (1 - m / need)
+//! ```
+//!
+//! The noise of a run is left out of that rest. A size that was measured comes out as measured.
+
+use super::Row;
+
+/// Of a run time and of a processor time: what two runs of the same program differ by, with a
+/// chance of 90 %.
+pub(super) const RUN_NOISE: f64 = 0.05;
+/// The same of faults in a second: fewer say nothing.
+const FAULTS_NOISE: f64 = 100.0;
+/// And of the pool, in bytes.
+const POOL_NOISE: f64 = (1 << 20) as f64;
+/// Of the pool as a part of it.
+const POOL_RUN_NOISE: f64 = 0.05;
+/// More than predictions were ever seen to be off by.
+const FACTOR_MAX: f64 = 8.0;
+/// So far from all measured sizes, in the logarithm of memory, an interval is as wide as it is
+/// without trials: at half or twice the memory. Nearer it is narrower by the square root of the
+/// distance, as if the factor went at random from there.
+const REACH: f64 = std::f64::consts::LN_2;
+
+/// What was measured of a size that has a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    /// The memory. Bytes.
+    pub memory_bytes: u64,
+    /// Run time as a multiple of that with all memory.
+    pub slowdown: f64,
+    /// The same of processor time.
+    pub processor: Option<f64>,
+    /// Faults in a second of the run with all memory.
+    pub faults: f64,
+    /// The pool's greatest size. Bytes.
+    pub pool_bytes: f64,
+    /// It was ended before its time: each figure is at least that.
+    pub at_least: bool,
+}
+
+/// Corrects rows, which go from much memory to little. What is predicted for less memory is never
+/// faster than for more.
+pub(super) fn correct(rows: &mut [Row], need_bytes: u64, measured: &[Measured]) {
+    let pins = |of: fn(&Measured) -> Option<f64>| -> Vec<Pin> {
+        let pin = |trial: &Measured| {
+            let row = rows.iter().position(|row| row.memory_bytes == trial.memory_bytes)?;
+            Some(Pin { row, value: of(trial)?.max(0.0), at_least: trial.at_least })
+        };
+        measured.iter().filter_map(pin).collect()
+    };
+    let time_pins = pins(|trial| Some(trial.slowdown - 1.0));
+    if time_pins.is_empty() {
+        return;
+    }
+    let figure = |noise: f64, of: fn(&Row) -> Option<f64>| {
+        let predicted = rows.iter().map(of).collect::<Option<Vec<f64>>>()?;
+        let memory = rows.iter().map(|row| row.memory_bytes as f64).collect();
+        Some(Figure { need: need_bytes as f64, memory, predicted, noise })
+    };
+    let time = figure(RUN_NOISE, |row| Some(row.slowdown? - 1.0));
+    let time = time.map(|time| time.corrected(&time_pins).made_monotone());
+    let processor = figure(RUN_NOISE, |row| Some(row.processor? - 1.0));
+    let processor = processor.map(|figure| {
+        figure.corrected(&pins(|trial| Some(trial.processor? - 1.0))).made_monotone()
+    });
+    let faults = figure(FAULTS_NOISE, |row| Some(row.faults_per_second? * row.slowdown?));
+    let faults =
+        faults.map(|figure| figure.corrected(&pins(|trial| Some(trial.faults))).made_monotone());
+    let pool = figure(POOL_NOISE, |row| Some(row.pool_bytes as f64));
+    let pool = pool.map(|figure| figure.corrected(&pins(|trial| Some(trial.pool_bytes))));
+    let reach = Reach::of(rows, &time_pins);
+    if let Some(time) = time {
+        set_times(rows, &time, &reach);
+        keep_bounds(rows, &time_pins);
+    }
+    if let Some(processor) = processor {
+        set(rows, &processor, |row, lost| row.processor = Some(1.0 + lost));
+    }
+    if let Some(faults) = faults {
+        set(rows, &faults, |row, faults| {
+            row.faults_per_second = row.slowdown.map(|slowdown| faults / slowdown);
+        });
+        // zram and swap bring the same pages back.
+        for (row, factor) in rows.iter_mut().zip(&faults.factors) {
+            let more = |slowdown: f64| 1.0 + (slowdown - 1.0) * factor;
+            row.zram_slowdown = row.zram_slowdown.map(more);
+            row.swap_slowdown = row.swap_slowdown.map(more);
+        }
+    }
+    if let Some(pool) = pool {
+        set_pool(rows, &pool, &reach);
+    }
+    let held = time_pins.iter().filter(|pin| !pin.at_least).map(|pin| pin.row).max();
+    // What has held the program once holds it, and so does more.
+    for row in rows.iter_mut().take(held.map_or(0, |row| row + 1)) {
+        row.cannot_hold_probability = 0.0;
+    }
+}
+
+fn set(rows: &mut [Row], corrected: &Corrected, to: impl Fn(&mut Row, f64)) {
+    rows.iter_mut().zip(&corrected.values).for_each(|(row, &value)| to(row, value));
+}
+
+/// What was measured of a figure, and in which row.
+#[derive(Clone, Copy, Debug)]
+struct Pin {
+    row: usize,
+    value: f64,
+    at_least: bool,
+}
+
+/// A figure as it was predicted, of each row.
+struct Figure {
+    need: f64,
+    memory: Vec<f64>,
+    predicted: Vec<f64>,
+    noise: f64,
+}
+
+/// A size at which the correction is known.
+#[derive(Clone, Copy)]
+struct Knot {
+    ln_memory: f64,
+    ln_factor: f64,
+    rest: f64,
+}
+
+/// The figure as it is taken to be.
+struct Corrected {
+    values: Vec<f64>,
+    factors: Vec<f64>,
+    /// Of what was corrected: what at least was so, and was to be expected anyway, is not in here.
+    pins: Vec<Pin>,
+    /// How much greater the figure has become, by row, what is in the noise apart.
+    growth: Vec<f64>,
+}
+
+impl Figure {
+    fn corrected(&self, pins: &[Pin]) -> Corrected {
+        let mut used: Vec<Pin> = pins.iter().copied().filter(|pin| !pin.at_least).collect();
+        for pin in pins.iter().filter(|pin| pin.at_least) {
+            if self.with(&used).values[pin.row] < pin.value {
+                used.push(*pin);
+            }
+        }
+        self.with(&used)
+    }
+
+    fn with(&self, pins: &[Pin]) -> Corrected {
+        let mut knots: Vec<Knot> = pins.iter().map(|pin| self.knot(pin)).collect();
+        knots.sort_by(|one, other| one.ln_memory.total_cmp(&other.ln_memory));
+        let rows = self.memory.iter().zip(&self.predicted);
+        let (factors, mut values): (Vec<f64>, Vec<f64>) = rows
+            .map(|(&memory, &predicted)| {
+                let Knot { ln_factor, rest, .. } = between(&knots, memory.ln());
+                let factor = ln_factor.exp();
+                (factor, (factor * predicted + rest * self.lacking(memory)).max(0.0))
+            })
+            .unzip();
+        // But for rounding and noise it is so.
+        pins.iter().for_each(|pin| values[pin.row] = pin.value);
+        let floor = |value: &f64| value.max(self.noise);
+        let growth = values.iter().zip(&self.predicted);
+        let growth = growth.map(|(value, predicted)| floor(value) / floor(predicted)).collect();
+        Corrected { values, factors, pins: pins.to_vec(), growth }
+    }
+
+    fn knot(&self, pin: &Pin) -> Knot {
+        let (memory, predicted) = (self.memory[pin.row], self.predicted[pin.row].max(0.0));
+        let certain = (predicted / (2.0 * self.noise)).min(1.0);
+        let ratio = pin.value.max(self.noise) / predicted.max(self.noise);
+        let ln_factor = certain * ratio.clamp(1.0 / FACTOR_MAX, FACTOR_MAX).ln();
+        let lacking = self.lacking(memory);
+        let left = pin.value - ln_factor.exp() * predicted;
+        // What may be noise goes no further than the row in which it was measured.
+        let left = (left - self.noise).max(0.0);
+        let rest = if lacking > 0.0 { left / lacking } else { 0.0 };
+        Knot { ln_memory: memory.ln(), ln_factor, rest }
+    }
+
+    fn lacking(&self, memory: f64) -> f64 {
+        (1.0 - memory / self.need).max(0.0)
+    }
+}
+
+/// The correction at a size, from those that are known.
+fn between(knots: &[Knot], ln_memory: f64) -> Knot {
+    let above = knots.partition_point(|knot| knot.ln_memory < ln_memory);
+    let (below, above) = (above.checked_sub(1).map(|nth| knots[nth]), knots.get(above).copied());
+    match (below, above) {
+        (Some(below), Some(above)) => {
+            let part = (ln_memory - below.ln_memory) / (above.ln_memory - below.ln_memory);
+            let line = |one: f64, other: f64| one + part * (other - one);
+            Knot {
+                ln_memory,
+                ln_factor: line(below.ln_factor, above.ln_factor),
+                rest: line(below.rest, above.rest),
+            }
+        }
+        (Some(only), None) | (None, Some(only)) => only,
+        (None, None) => Knot { ln_memory, ln_factor: 0.0, rest: 0.0 },
+    }
+}
+
+impl Corrected {
+    /// With less memory the figure is never smaller. Where measured figures are, by the noise of
+    /// runs, they come to their mean.
+    fn made_monotone(mut self) -> Corrected {
+        self.pins.sort_by_key(|pin| pin.row);
+        // Pools of neighbours that violate the order: value, pins.
+        let mut pools: Vec<(f64, usize)> = Vec::new();
+        for pin in &self.pins {
+            pools.push((pin.value, 1));
+            while let [.., (one, ones), (other, others)] = pools[..]
+                && one > other
+            {
+                let count = ones + others;
+                let mean = (one * ones as f64 + other * others as f64) / count as f64;
+                pools.truncate(pools.len() - 2);
+                pools.push((mean, count));
+            }
+        }
+        let pooled = pools.iter().flat_map(|&(value, count)| std::iter::repeat_n(value, count));
+        for (pin, value) in self.pins.iter_mut().zip(pooled) {
+            pin.value = value;
+        }
+        let mut least = 0.0f64;
+        for (row, value) in self.values.iter_mut().enumerate() {
+            for pin in &self.pins {
+                if pin.row <= row {
+                    *value = value.max(pin.value);
+                }
+                if pin.row >= row {
+                    *value = value.min(pin.value);
+                }
+            }
+            least = least.max(*value);
+            *value = least;
+        }
+        self
+    }
+}
+
+/// How wide intervals are, by row, as a part of what they are without trials.
+struct Reach(Vec<f64>);
+
+impl Reach {
+    /// By the distance to what was measured to its end.
+    fn of(rows: &[Row], pins: &[Pin]) -> Reach {
+        let ln = |row: &Row| (row.memory_bytes as f64).ln();
+        let part = |row: &Row| {
+            let measured = pins.iter().filter(|pin| !pin.at_least);
+            let distances = measured.map(|pin| (ln(row) - ln(&rows[pin.row])).abs());
+            distances.fold(REACH, f64::min) / REACH
+        };
+        Reach(rows.iter().map(|row| part(row).sqrt()).collect())
+    }
+}
+
+fn set_times(rows: &mut [Row], time: &Corrected, reach: &Reach) {
+    let first = time.pins.first().map_or(0, |pin| pin.row);
+    // What is lost with more memory than was tried is not known worse than in proportion.
+    let all_noise = time.values[first].max(RUN_NOISE);
+    for (nth, row) in rows.iter_mut().enumerate() {
+        let (Some(before), Some(low), Some(high)) =
+            (row.slowdown, row.slowdown_low, row.slowdown_high)
+        else {
+            continue;
+        };
+        let slowdown = 1.0 + time.values[nth];
+        let part = time.growth[nth] * reach.0[nth];
+        let share = if nth < first { (time.values[nth] / all_noise).min(1.0) } else { 1.0 };
+        let noise = RUN_NOISE * slowdown * share;
+        row.slowdown = Some(slowdown);
+        row.slowdown_low = Some((slowdown - ((before - low) * part).hypot(noise)).max(1.0));
+        row.slowdown_high = Some(slowdown + ((high - before) * part).hypot(noise));
+    }
+}
+
+/// Keeps the bounds of intervals in order: more memory than was measured is as fast at least, and
+/// less is as slow.
+fn keep_bounds(rows: &mut [Row], pins: &[Pin]) {
+    for pin in pins {
+        let low = match pin.at_least {
+            true => Some((1.0 + pin.value) * (1.0 - RUN_NOISE)),
+            false => rows[pin.row].slowdown_low,
+        };
+        let high = rows[pin.row].slowdown_high.filter(|_| !pin.at_least);
+        for (nth, row) in rows.iter_mut().enumerate() {
+            if nth >= pin.row {
+                row.slowdown_low = row.slowdown_low.zip(low).map(|(one, other)| one.max(other));
+            }
+            if nth <= pin.row
+                && let Some(high) = high
+            {
+                row.slowdown_high = row.slowdown_high.map(|own| own.min(high));
+            }
+        }
+    }
+    let (mut least_low, mut least_high) = (1.0f64, 1.0f64);
+    for row in rows {
+        let Some(slowdown) = row.slowdown else { continue };
+        least_low = row.slowdown_low.map_or(least_low, |low| low.max(least_low)).min(slowdown);
+        least_high = row.slowdown_high.map_or(least_high, |high| high.max(least_high));
+        least_high = least_high.max(slowdown);
+        (row.slowdown_low, row.slowdown_high) = (Some(least_low), Some(least_high));
+    }
+}
+
+fn set_pool(rows: &mut [Row], pool: &Corrected, reach: &Reach) {
+    for (nth, row) in rows.iter_mut().enumerate() {
+        let [low, before, high] =
+            [row.pool_bytes_low, row.pool_bytes, row.pool_bytes_high].map(|bytes| bytes as f64);
+        let value = pool.values[nth].min(row.memory_bytes as f64);
+        let part = pool.growth[nth] * reach.0[nth];
+        let noise = POOL_RUN_NOISE * value;
+        row.pool_bytes = value as u64;
+        row.pool_bytes_low = (value - ((before - low) * part).hypot(noise)).max(0.0) as u64;
+        row.pool_bytes_high = (value + ((high - before) * part).hypot(noise)) as u64;
+        row.resident_bytes = row.resident_bytes.min(row.memory_bytes - row.pool_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEED: u64 = 100 << 20;
+
+    /// So much memory, and what is predicted to be lost with it.
+    fn row(percent: u64, lost: f64) -> Row {
+        Row {
+            memory_bytes: percent << 20,
+            of_need: percent as f64 / 100.0,
+            resident_bytes: percent << 18,
+            pool_bytes: (100 - percent) << 18,
+            pool_bytes_low: (100 - percent) << 17,
+            pool_bytes_high: (100 - percent) << 19,
+            saved_bytes: (100 - percent) << 20,
+            slowdown: Some(1.0 + lost),
+            slowdown_low: Some(1.0 + lost * 0.3),
+            slowdown_high: Some(1.0 + lost * 2.0),
+            processor: Some(1.0 + lost / 2.0),
+            faults_per_second: Some(lost * 1e4 / (1.0 + lost)),
+            cannot_hold_probability: 0.0,
+            zram_slowdown: Some(1.0 + lost),
+            swap_slowdown: Some(1.0 + lost),
+            pays_against_disk: Some(true),
+        }
+    }
+
+    /// Nothing is lost down to 80 %, and then 0.01 with each percent.
+    fn rows() -> Vec<Row> {
+        let lost = |percent: u64| 80u64.saturating_sub(percent) as f64 / 100.0;
+        (6..=20).rev().map(|nth| row(nth * 5, lost(nth * 5))).collect()
+    }
+
+    /// So many times of what is predicted in [`rows`].
+    fn measured(percent: u64, slowdown: f64) -> Measured {
+        Measured {
+            memory_bytes: percent << 20,
+            slowdown,
+            processor: Some(1.0 + (slowdown - 1.0) / 2.0),
+            faults: (slowdown - 1.0) * 1e4,
+            pool_bytes: ((100 - percent) << 18) as f64,
+            at_least: false,
+        }
+    }
+
+    fn corrected(measured: &[Measured]) -> Vec<Row> {
+        let mut rows = rows();
+        correct(&mut rows, NEED, measured);
+        check(&rows);
+        rows
+    }
+
+    /// What holds of all rows, whatever was measured.
+    fn check(rows: &[Row]) {
+        for row in rows {
+            let [low, value, high] =
+                [row.slowdown_low, row.slowdown, row.slowdown_high].map(Option::unwrap);
+            assert!(1.0 <= low && low <= value && value <= high && high < 1e6, "{row:?}");
+            assert!(row.pool_bytes_low <= row.pool_bytes && row.pool_bytes <= row.pool_bytes_high);
+            assert!(row.resident_bytes + row.pool_bytes <= row.memory_bytes, "{row:?}");
+            assert!(row.processor.unwrap() >= 1.0 && row.faults_per_second.unwrap() >= 0.0);
+        }
+        for pair in rows.windows(2) {
+            for of in [
+                |row: &Row| row.slowdown,
+                |row: &Row| row.slowdown_low,
+                |row: &Row| row.slowdown_high,
+                |row: &Row| row.processor,
+                |row: &Row| Some(row.faults_per_second? * row.slowdown?),
+            ] {
+                let [above, below] = [&pair[0], &pair[1]].map(|row| of(row).unwrap());
+                assert!(above <= below + 1e-9, "{pair:?}");
+            }
+        }
+    }
+
+    fn at(rows: &[Row], percent: u64) -> &Row {
+        rows.iter().find(|row| row.memory_bytes == percent << 20).unwrap()
+    }
+
+    fn is_near(one: Option<f64>, other: f64) -> bool {
+        (one.unwrap() - other).abs() < 1e-6
+    }
+
+    #[test]
+    fn without_trials_nothing_changes() {
+        assert_eq!(corrected(&[]), rows());
+        // Nor by one that has no row.
+        assert_eq!(corrected(&[measured(63, 2.0)]), rows());
+    }
+
+    #[test]
+    fn what_is_lost_is_multiplied_by_what_the_trial_was_off_by() {
+        // 0.2 was predicted.
+        let rows = corrected(&[measured(60, 1.6)]);
+        for (percent, lost) in [(100, 0.0), (80, 0.0), (70, 0.3), (60, 0.6), (50, 0.9), (40, 1.2)] {
+            let row = at(&rows, percent);
+            assert!(is_near(row.slowdown, 1.0 + lost), "{row:?}");
+            assert!(is_near(row.processor, 1.0 + lost / 2.0), "{row:?}");
+            assert!(is_near(row.faults_per_second, lost * 1e4 / (1.0 + lost)), "{row:?}");
+            assert!(is_near(row.zram_slowdown, 1.0 + lost), "{row:?}");
+            // Its pool was right.
+            assert_eq!(row.pool_bytes, (100 - percent) << 18);
+        }
+        let less = corrected(&[measured(60, 1.1)]);
+        assert!(is_near(at(&less, 40).slowdown, 1.2), "{less:?}");
+    }
+
+    #[test]
+    fn the_pool_has_a_factor_of_its_own() {
+        let trial = Measured { pool_bytes: (20 << 20) as f64, ..measured(60, 1.2) };
+        let rows = corrected(&[trial]);
+        // Twice the 10 MiB that were predicted.
+        assert_eq!((at(&rows, 60).pool_bytes, at(&rows, 80).pool_bytes), (20 << 20, 10 << 20));
+        assert_eq!(at(&rows, 60).pool_bytes_low, 19 << 20);
+        assert!(is_near(at(&rows, 50).slowdown, 1.3));
+        // It is never greater than the memory.
+        let all = corrected(&[Measured { pool_bytes: (50 << 20) as f64, ..measured(60, 1.2) }]);
+        assert_eq!(at(&all, 30).pool_bytes, 30 << 20);
+    }
+
+    #[test]
+    fn between_trials_the_factor_goes_from_one_to_the_other() {
+        // Factors of 4 and 1: twice in the middle of the logarithm of 70 and 40.
+        let rows = corrected(&[measured(40, 1.4), measured(70, 1.4)]);
+        let factor = |percent: u64| {
+            (at(&rows, percent).slowdown.unwrap() - 1.0) / ((80 - percent) as f64 / 100.0)
+        };
+        assert!(is_near(at(&rows, 70).slowdown, 1.4) && is_near(at(&rows, 40).slowdown, 1.4));
+        // Monotone: with less memory than 70 % it takes 1.4 times as long at least, and with more
+        // than 40 % at most.
+        assert!((45..70).step_by(5).all(|percent| is_near(at(&rows, percent).slowdown, 1.4)));
+        assert!((factor(75) - 4.0).abs() < 1e-6 && (factor(30) - 1.0).abs() < 1e-6);
+        let other = corrected(&[measured(40, 2.6), measured(70, 1.1)]);
+        for percent in [45, 50, 55, 60, 65] {
+            let part = (percent as f64 / 40.0).ln() / (70.0f64 / 40.0).ln();
+            let lost = 4.0f64.powf(1.0 - part) * (80 - percent) as f64 / 100.0;
+            assert!(is_near(at(&other, percent).slowdown, 1.0 + lost), "{percent}: {other:?}");
+        }
+    }
+
+    #[test]
+    fn a_tried_row_is_as_measured_and_its_interval_is_that_of_runs() {
+        let rows = corrected(&[measured(50, 2.5), measured(70, 1.75)]);
+        for (percent, slowdown) in [(50, 2.5), (70, 1.75)] {
+            let row = at(&rows, percent);
+            assert_eq!(row.slowdown, Some(slowdown));
+            assert!(is_near(row.slowdown_low, slowdown * 0.95), "{row:?}");
+            assert!(is_near(row.slowdown_high, slowdown * 1.05), "{row:?}");
+            let faults = (slowdown - 1.0) * 1e4 / slowdown;
+            assert!(is_near(row.faults_per_second, faults), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn intervals_widen_with_the_distance() {
+        let rows = corrected(&[measured(60, 1.6)]);
+        let width = |percent: u64| {
+            let row = at(&rows, percent);
+            let lost = row.slowdown.unwrap() - 1.0;
+            (row.slowdown_high.unwrap() - row.slowdown_low.unwrap()) / lost
+        };
+        let widths: Vec<f64> = [60, 55, 50, 40, 30].into_iter().map(width).collect();
+        assert!(widths.is_sorted(), "{widths:?}");
+        // At half the memory they are as wide as they were, 1.7, but less memory is not faster.
+        assert!((1.6..1.75).contains(&widths[4]), "{widths:?}");
+        assert!(widths[1] < 1.0, "{widths:?}");
+        // More memory is not slower than what was measured.
+        assert!(at(&rows, 65).slowdown_high <= at(&rows, 60).slowdown_high);
+    }
+
+    #[test]
+    fn the_noise_of_runs_is_no_factor() {
+        // Nothing was predicted and next to nothing measured; or a little, and nothing measured.
+        for (percent, slowdown) in [(85, 1.04), (90, 0.97), (75, 1.0), (75, 1.09)] {
+            let rows = corrected(&[measured(percent, slowdown)]);
+            assert_eq!(at(&rows, percent).slowdown, Some(slowdown.max(1.0)));
+            let below = at(&rows, 40).slowdown.unwrap();
+            assert!((1.3..1.7).contains(&below), "{percent} {slowdown}: {below}");
+            assert!(is_near(at(&rows, 100).slowdown, 1.0));
+        }
+    }
+
+    #[test]
+    fn a_loss_that_was_not_predicted_goes_with_the_memory_that_is_lacking() {
+        let rows = corrected(&[measured(80, 1.45)]);
+        assert!(is_near(at(&rows, 80).slowdown, 1.45) && is_near(at(&rows, 90).slowdown, 1.2));
+        assert!(is_near(at(&rows, 100).slowdown, 1.0));
+        // 0.4 was predicted, and 0.6 of the memory is lacking, not 0.2.
+        assert!(is_near(at(&rows, 40).slowdown, 1.0 + 0.4 + 1.2), "{rows:?}");
+        // No factor is greater than predictions are ever off by.
+        let far = corrected(&[measured(70, 5.0)]);
+        let below = at(&far, 50).slowdown.unwrap();
+        assert!((6.0..12.0).contains(&below), "{below}");
+    }
+
+    #[test]
+    fn trials_that_contradict_each_other_come_to_their_mean() {
+        let rows = corrected(&[measured(50, 1.5), measured(60, 1.7)]);
+        assert!(is_near(at(&rows, 50).slowdown, 1.6) && is_near(at(&rows, 60).slowdown, 1.6));
+        let three = corrected(&[measured(40, 2.0), measured(50, 1.5), measured(60, 1.7)]);
+        assert!(is_near(at(&three, 40).slowdown, 2.0) && is_near(at(&three, 50).slowdown, 1.6));
+    }
+
+    #[test]
+    fn what_was_ended_is_a_least_run_time() {
+        let ended = |percent, slowdown| Measured { at_least: true, ..measured(percent, slowdown) };
+        // 0.2 was predicted.
+        let rows = corrected(&[ended(60, 4.0)]);
+        let row = at(&rows, 60);
+        assert_eq!(row.slowdown, Some(4.0));
+        assert!(is_near(row.slowdown_low, 3.8), "{row:?}");
+        assert!(row.slowdown_high.unwrap() > 6.0, "{row:?}");
+        assert!(at(&rows, 50).slowdown.unwrap() > 4.0);
+        // What was to be expected changes no figure, but it is known now.
+        let expected = corrected(&[measured(40, 4.2), ended(30, 4.0)]);
+        let without = corrected(&[measured(40, 4.2)]);
+        assert_eq!(at(&expected, 30).slowdown, at(&without, 30).slowdown);
+        assert!(at(&without, 30).slowdown_low <= at(&expected, 30).slowdown_low);
+    }
+
+    #[test]
+    fn what_was_held_is_held() {
+        let mut rows = rows();
+        rows.iter_mut().for_each(|row| row.cannot_hold_probability = 0.1);
+        let ended = Measured { at_least: true, ..measured(50, 4.0) };
+        correct(&mut rows, NEED, &[measured(60, 1.2), ended]);
+        let chance = |percent| at(&rows, percent).cannot_hold_probability;
+        assert_eq!((chance(95), chance(60), chance(55), chance(50)), (0.0, 0.0, 0.1, 0.1));
+    }
+
+    #[test]
+    fn rows_without_times_keep_none() {
+        let mut rows = rows();
+        for row in &mut rows {
+            (row.slowdown, row.slowdown_low, row.slowdown_high) = (None, None, None);
+            (row.processor, row.faults_per_second) = (None, None);
+        }
+        correct(&mut rows, NEED, &[measured(60, 2.0)]);
+        assert!(rows.iter().all(|row| row.slowdown.is_none() && row.processor.is_none()));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_trials_leave_rows_in_order(
+            of in proptest::collection::vec(
+                (6..=20u64, 0.0..30f64, 0.0..1e7f64, 0.0..1e9f64, proptest::bool::ANY), 1..5,
+            ),
+        ) {
+            let measured: Vec<Measured> = of
+                .iter()
+                .map(|&(nth, slowdown, faults, pool_bytes, at_least)| Measured {
+                    faults, pool_bytes, at_least, ..measured(nth * 5, slowdown)
+                })
+                .collect();
+            corrected(&measured);
+        }
+    }
+}
