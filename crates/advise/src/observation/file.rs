@@ -376,6 +376,15 @@ mod tests {
             ("[\"lz4\",\"zstd\"]", "[\"lz4\",\"lz4\"]", "the codec lz4 is there twice"),
             ("0.05", "0", "a window has 0 seconds"),
             ("17.5", "-1", "a window has -1 pages"),
+            ("4194304", "0", "a trial has 0 bytes of memory"),
+            ("262144", "2000000000000000000", "the pool of a trial has 2000000000000000000 bytes"),
+            ("36.5", "-1", "a trial took -1 seconds"),
+            ("22.5", "1e99", "a trial took 1"),
+            (
+                "{\"wall_s\":30.5,\"processor_s\":20.25,\"observation_s\":0.1}",
+                "null",
+                "no run with all memory",
+            ),
         ] {
             let changed = as_text.replacen(number, with, 1);
             assert_ne!(changed, as_text, "{number}");
@@ -390,6 +399,32 @@ mod tests {
         let error = save(&path, &senseless).unwrap_err().to_string();
         assert!(error.contains("makes no sense: a time is NaN seconds"), "{error}");
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_record_without_trials_is_read() {
+        let notes = serde_json::to_string(&some()).unwrap();
+        let trials = notes.find(",\"trials\":").unwrap()..notes.find(",\"not_seen\":").unwrap();
+        let mut older = notes.clone();
+        older.replace_range(trials, "");
+        assert_ne!(older, notes);
+        let (_folder, path) = place();
+        fs::write(&path, with_notes(&older)).unwrap();
+        let loaded = load(&path).unwrap();
+        assert_eq!((loaded.trials, loaded.run), (Vec::new(), some().run));
+    }
+
+    #[test]
+    fn trials_are_kept() {
+        let failed = Trial {
+            at_least: true,
+            failed: Some("signal 9 ended the program".to_owned()),
+            ..some().trials[0].clone()
+        };
+        let observation = Observation { trials: vec![some().trials[0].clone(), failed], ..some() };
+        let (_folder, path) = place();
+        save(&path, &observation).unwrap();
+        assert_eq!(load(&path).unwrap(), observation);
     }
 
     #[test]
