@@ -53,13 +53,17 @@ pub(super) fn next(rows: &[Row], tried: &[Tried], at_most: f64) -> Option<u64> {
         let from = |trial: &Tried| (trial.of_need / row.of_need).ln().abs();
         tried.iter().map(from).fold(f64::INFINITY, f64::min)
     };
-    rows.iter()
-        .filter(can_be)
-        .filter(is_new)
-        .filter(|row| ELSEWHERE.contains(&row.of_need))
-        .filter(|row| row.slowdown.is_some_and(|times| times < limit))
-        .max_by(|one, other| distance(one).total_cmp(&distance(other)))
-        .map(|row| row.memory_bytes)
+    let farthest = |times: fn(&Row) -> Option<f64>| {
+        rows.iter()
+            .filter(can_be)
+            .filter(is_new)
+            .filter(|row| ELSEWHERE.contains(&row.of_need))
+            .filter(|row| times(row).is_some_and(|times| times < limit))
+            .max_by(|one, other| distance(one).total_cmp(&distance(other)))
+    };
+    // One that may be ended says something too.
+    let row = farthest(|row| row.slowdown).or_else(|| farthest(|row| row.slowdown_low));
+    row.map(|row| row.memory_bytes)
 }
 
 #[cfg(test)]
@@ -80,7 +84,7 @@ mod tests {
             pool_bytes_high: 0,
             saved_bytes: (100 - percent) << 20,
             slowdown: Some(slowdown),
-            slowdown_low: Some(1.0),
+            slowdown_low: Some(1.0 + (slowdown - 1.0) * 0.4),
             slowdown_high: Some(slowdown * 2.0),
             processor: None,
             faults_per_second: None,
@@ -146,7 +150,7 @@ mod tests {
         assert_eq!(after(&rows, &[]), None);
         // Nor where times are not known.
         rows.iter_mut().for_each(|row| row.cannot_hold_probability = 0.0);
-        rows.iter_mut().for_each(|row| row.slowdown = None);
+        rows.iter_mut().for_each(|row| (row.slowdown, row.slowdown_low) = (None, None));
         assert_eq!(next(&rows, &[], 1.25), None);
     }
 
@@ -164,8 +168,9 @@ mod tests {
         assert_eq!(after(&rows(0.5), std::slice::from_ref(&first)), Some(40));
         let all = [first, tried(40, 1.6)];
         assert_eq!(after(&rows(0.5), &all), Some(55));
-        // What would be ended is not tried.
-        assert_eq!(after(&rows(9.0), &[tried(90, 2.8)]), None);
+        // What may be ended is tried where nothing else is left, and what will be is not.
+        assert_eq!(after(&rows(9.0), &[tried(90, 2.8)]), Some(80));
+        assert_eq!(after(&rows(30.0), &[tried(90, 7.0)]), None);
         // All sizes are within a tenth of one that was tried.
         let many: Vec<Tried> = [45, 60, 75, 90].map(|percent| tried(percent, 1.3)).to_vec();
         assert_eq!(after(&rows(0.5), &many), None);

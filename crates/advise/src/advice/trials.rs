@@ -1,20 +1,27 @@
 //! What trials correct: the figures of all rows, by what was measured at a few of them.
 //!
-//! Each figure here is 0 with all memory: what is lost of run time and of processor time, faults in
-//! a second of the run with all memory, the pool. What is predicted of one has about the right
-//! shape and often the wrong height, so it is multiplied by `measured / predicted`. That factor is
-//! known where something was measured. Between two such sizes it is interpolated, in the logarithms
-//! of factor and memory; beyond them it stays.
+//! What is lost of run time and of processor time, and the faults in a second of the run with all
+//! memory, are multiplied by `measured / predicted`. That factor is known where something was
+//! measured. Between two such sizes it is interpolated, in the logarithms of factor and memory;
+//! beyond them it stays.
 //!
-//! Where next to nothing was predicted the factor means nothing: its logarithm counts in part
-//! below twice the noise of a run, and no factor is greater than [`FACTOR_MAX`]. What that leaves
-//! of the difference grows with the memory that is lacking:
+//! What was seen of a program and is predicted to cost too much or too little has the right shape.
+//! What was not seen has none: a factor of 5 at a size where little was predicted would be far too
+//! much where much was. So no factor is greater than [`FACTOR_MAX`], its logarithm counts in part
+//! below twice the noise of a run, and the rest of what was measured grows with the memory that is
+//! lacking:
 //!
 //! ```text
 //! corrected(m) = factor(m) * predicted(m) + rest(m) * (1 - m / need)
 //! ```
 //!
-//! The noise of a run is left out of that rest. A size that was measured comes out as measured.
+//! The noise of a run is left out of that rest.
+//!
+//! The pool is off by an amount and not by a factor: by objects that are compressed in haste while
+//! the program grows, and by free slots. The difference is interpolated as the factor is; with more
+//! memory than was tried it goes to nothing as the memory that is lacking does.
+//!
+//! A size that was measured comes out as measured.
 
 #[cfg(test)]
 mod tests;
@@ -30,8 +37,10 @@ const FAULTS_NOISE: f64 = 100.0;
 const POOL_NOISE: f64 = (1 << 20) as f64;
 /// Of the pool as a part of it.
 const POOL_RUN_NOISE: f64 = 0.05;
-/// More than predictions were ever seen to be off by.
-const FACTOR_MAX: f64 = 8.0;
+/// The greatest factor; found by decision 088.
+const FACTOR_MAX: f64 = 2.0;
+/// The least one: more than predictions were ever seen to be too much by.
+const FACTOR_MIN: f64 = 0.125;
 /// So far from all measured sizes, in the logarithm of memory, an interval is as wide as it is
 /// without trials: at half or twice the memory. Nearer it is narrower by the square root of the
 /// distance, as if the factor went at random from there.
@@ -68,11 +77,12 @@ pub(super) fn correct(rows: &mut [Row], need_bytes: u64, measured: &[Measured]) 
     if time_pins.is_empty() {
         return;
     }
-    let figure = |noise: f64, of: fn(&Row) -> Option<f64>| {
+    let figure_by = |way: Way, noise: f64, of: fn(&Row) -> Option<f64>| {
         let predicted = rows.iter().map(of).collect::<Option<Vec<f64>>>()?;
         let memory = rows.iter().map(|row| row.memory_bytes as f64).collect();
-        Some(Figure { need: need_bytes as f64, memory, predicted, noise })
+        Some(Figure { need: need_bytes as f64, memory, predicted, noise, way })
     };
+    let figure = |noise: f64, of: fn(&Row) -> Option<f64>| figure_by(Way::Factor, noise, of);
     let time = figure(RUN_NOISE, |row| Some(row.slowdown? - 1.0));
     let time = time.map(|time| time.corrected(&time_pins).made_monotone());
     let processor = figure(RUN_NOISE, |row| Some(row.processor? - 1.0));
@@ -82,7 +92,7 @@ pub(super) fn correct(rows: &mut [Row], need_bytes: u64, measured: &[Measured]) 
     let faults = figure(FAULTS_NOISE, |row| Some(row.faults_per_second? * row.slowdown?));
     let faults =
         faults.map(|figure| figure.corrected(&pins(|trial| Some(trial.faults))).made_monotone());
-    let pool = figure(POOL_NOISE, |row| Some(row.pool_bytes as f64));
+    let pool = figure_by(Way::Difference, POOL_NOISE, |row| Some(row.pool_bytes as f64));
     let pool = pool.map(|figure| figure.corrected(&pins(|trial| Some(trial.pool_bytes))));
     let reach = Reach::of(rows, &time_pins);
     if let Some(time) = time {
@@ -125,12 +135,22 @@ struct Pin {
     at_least: bool,
 }
 
+/// How a figure is corrected.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// By `measured / predicted`.
+    Factor,
+    /// By `measured - predicted`.
+    Difference,
+}
+
 /// A figure as it was predicted, of each row.
 struct Figure {
     need: f64,
     memory: Vec<f64>,
     predicted: Vec<f64>,
     noise: f64,
+    way: Way,
 }
 
 /// A size at which the correction is known.
@@ -165,12 +185,18 @@ impl Figure {
     fn with(&self, pins: &[Pin]) -> Corrected {
         let mut knots: Vec<Knot> = pins.iter().map(|pin| self.knot(pin)).collect();
         knots.sort_by(|one, other| one.ln_memory.total_cmp(&other.ln_memory));
+        let most = knots.last().map_or(0.0, |knot| self.lacking(knot.ln_memory.exp()));
+        let weight = |memory: f64| match self.way {
+            Way::Factor => self.lacking(memory),
+            Way::Difference if most > 0.0 => (self.lacking(memory) / most).min(1.0),
+            Way::Difference => 1.0,
+        };
         let rows = self.memory.iter().zip(&self.predicted);
         let (factors, mut values): (Vec<f64>, Vec<f64>) = rows
             .map(|(&memory, &predicted)| {
                 let Knot { ln_factor, rest, .. } = between(&knots, memory.ln());
                 let factor = ln_factor.exp();
-                (factor, (factor * predicted + rest * self.lacking(memory)).max(0.0))
+                (factor, (factor * predicted + rest * weight(memory)).max(0.0))
             })
             .unzip();
         // But for rounding and noise it is so.
@@ -183,9 +209,13 @@ impl Figure {
 
     fn knot(&self, pin: &Pin) -> Knot {
         let (memory, predicted) = (self.memory[pin.row], self.predicted[pin.row].max(0.0));
+        if self.way == Way::Difference {
+            let rest = pin.value - predicted;
+            return Knot { ln_memory: memory.ln(), ln_factor: 0.0, rest };
+        }
         let certain = (predicted / (2.0 * self.noise)).min(1.0);
         let ratio = pin.value.max(self.noise) / predicted.max(self.noise);
-        let ln_factor = certain * ratio.clamp(1.0 / FACTOR_MAX, FACTOR_MAX).ln();
+        let ln_factor = certain * ratio.clamp(FACTOR_MIN, FACTOR_MAX).ln();
         let lacking = self.lacking(memory);
         let left = pin.value - ln_factor.exp() * predicted;
         // What may be noise goes no further than the row in which it was measured.
