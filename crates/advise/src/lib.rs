@@ -13,6 +13,7 @@
 //! | [`program`] | observes a program from its start on, with the agent in it |
 //! | [`progress`] | how far any of that is |
 //! | [`simulation`] | runs replacement policies over a trace, at several sizes at once |
+//! | [`trial`] | runs a program again under a cap, to see what was predicted |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod page_trace;
 pub mod program;
 pub mod progress;
 pub mod simulation;
+pub mod trial;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -203,7 +203,7 @@ fn program_bytes(run: &Run) -> u64 {
 }
 
 /// Of all children of this process that have ended.
-fn children_processor_s() -> f64 {
+pub(crate) fn children_processor_s() -> f64 {
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| {
         let times = [usage.user_time(), usage.system_time()];
         times.iter().map(|time| time.num_microseconds() as f64 / 1e6).sum()

@@ -23,14 +23,18 @@ fn stand_in(name: &str) -> PathBuf {
     let rows = [row(1 << 30, 1.0, 0.0), row(3 << 28, 1.2, 0.0), row(1 << 29, 9.0, 1.0)].join(",");
     let advice = format!(
         r#"{{"need_bytes": 1073741824, "codecs": {{}}, "rows": [{rows}],
-        "run": {{"wall_s": 2}}, "costs": {{}}, "not_seen": ["the end"]}}"#
+        "run": {{"wall_s": 2}}, "costs": {{}}, "not_seen": ["the end"], "trials": [{{
+        "memory_bytes": 858993459, "of_need": 0.8, "run_time": 1.1, "at_least": false,
+        "pool_bytes": 5, "faults": 6, "failed": null}}]}}"#
     );
     let script = format!(
         "#!/bin/sh\n\
          if [ $1 = run ]; then\n\
          [ $3 = 786432K ] || exit 125\n\
          echo '{{\"pool_bytes_max\": 2097152, \"faults\": 24}}' > \"$5\"; shift 6; exec \"$@\"\n\
-         elif [ $3 = --record ]; then echo kept > \"$4\"; shift 5; exec \"$@\"\n\
+         elif [ $3 = --record ]; then echo kept > \"$4\"; shift 4\n\
+         [ $1 != --trials ] || {{ [ \"$2 $3 $4\" = '2 --at-most 1.5' ] && shift 4; }} || exit 125\n\
+         shift; exec \"$@\"\n\
          else cat <<'END'\n{advice}\nEND\n\
          fi\n"
     );
@@ -57,15 +61,17 @@ fn what_is_predicted_is_held_against_what_happens() {
     let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("plot.svg");
     let fixed = ["--program", "sort", "--peer", "ramfold", "--scale", "0.01", "--runs", "2"];
+    let trials = ["--trials", "2", "--at-most", "1.5"];
     let memory = ["--memory", "75%,50%,40%", "--ramfold", ramfold.to_str().unwrap()];
     let written = ["--json", "--plot", plot.to_str().unwrap()];
-    let output = advise(&[&fixed[..], &memory, &written].concat());
+    let output = advise(&[&fixed[..], &trials, &memory, &written].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     // What is said not to be held is not run.
     assert_eq!(rows.len(), 1, "{report}");
     assert_eq!(report["programs"][0]["cannot_be_held"].as_array().unwrap().len(), 2);
+    assert_eq!(report["programs"][0]["trials"][0]["run_time"], 1.1, "{report}");
     let row = &rows[0];
     assert_eq!((&row["program"], &row["predicted"]), (&"sort".into(), &1.2.into()));
     assert_eq!(row["samples"].as_array().unwrap().len(), 2);
@@ -80,6 +86,7 @@ fn what_is_predicted_is_held_against_what_happens() {
     let table = advise(&[&fixed[..], &memory].concat());
     let table = text(&table.stdout);
     assert!(table.contains("sort: not run at 50 %, 40 %: predicted not to be held"), "{table}");
+    assert!(table.contains("sort: advise tried 80 % (1.10 times)"), "{table}");
 }
 
 #[test]

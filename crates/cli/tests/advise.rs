@@ -10,7 +10,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use ramfold_advise::contents;
-use ramfold_advise::observation::{Block, Contents, Machine, Observation, Subject, WholeRun, file};
+use ramfold_advise::observation::{
+    Block, Contents, Machine, Observation, Subject, Trial, WholeRun, file,
+};
 use ramfold_model::is_block_sampled;
 use ramfold_trace::recorded::{Event, What};
 use serde_json::Value;
@@ -62,6 +64,7 @@ fn observation(program: &[&str]) -> Observation {
         contents: Contents { blocks: blocks.iter().enumerate().map(block).collect(), codecs },
         windows: Vec::new(),
         one_in: ONE_IN as u32,
+        trials: Vec::new(),
         not_seen: vec!["huge pages: they were split".to_owned()],
         events,
     }
@@ -195,6 +198,108 @@ fn what_is_asked_for_decides_what_is_recommended() {
     assert!(command.contains("--codec zstd-1 --"), "{command}");
 }
 
+/// With so much of the need the program took so many times its time.
+fn trial(percent: u64, times: f64) -> Trial {
+    Trial {
+        memory_bytes: PAGES * 4096 * percent / 100,
+        codec: "auto".to_owned(),
+        wall_s: (SECONDS - 0.1) * times,
+        processor_s: SECONDS * times,
+        pool_bytes: 5 * MIB,
+        faults: 100_000,
+        ..Trial::default()
+    }
+}
+
+#[test]
+fn recorded_trials_correct_the_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut observation = observation(&["true"]);
+    let without = json(&["--replay", &record(&folder, &observation)]);
+    assert_eq!(without["trials"], serde_json::json!([]));
+    // One between two rows.
+    observation.trials = vec![trial(72, 1.75), Trial { at_least: true, ..trial(40, 50.0) }];
+    let failed = Some("signal 9 ended the program".to_owned());
+    observation.trials.push(Trial { failed, ..trial(30, 0.1) });
+    let record = record(&folder, &observation);
+    let advice = json(&["--replay", &record, "--at-most", "100"]);
+    let rows = advice["rows"].as_array().unwrap();
+    let at = |trial: &Value| {
+        rows.iter().find(|row| row["memory_bytes"] == trial["memory_bytes"]).unwrap()
+    };
+    let [whole, ended, failed] = [0, 1, 2].map(|nth| &advice["trials"][nth]);
+    assert!((whole["run_time"].as_f64().unwrap() - 1.75).abs() < 1e-9, "{whole}");
+    assert_eq!(
+        (&at(whole)["slowdown"], &at(whole)["pool_bytes"]),
+        (&whole["run_time"], &(5 * MIB).into())
+    );
+    assert_eq!((&whole["at_least"], &ended["at_least"]), (&false.into(), &true.into()));
+    assert!(at(ended)["slowdown"].as_f64().unwrap() >= 49.99, "{ended}");
+    assert!(failed["failed"].as_str().unwrap().contains("signal 9"), "{failed}");
+    // With no more memory than where it failed nothing is recommended.
+    let recommended = advice["recommended"]["memory_bytes"].as_u64().unwrap();
+    assert!(recommended > failed["memory_bytes"].as_u64().unwrap(), "{recommended}");
+    let not_seen = advice["not_seen"].to_string();
+    for said in
+        ["72 %, 40 % of the need", "30 % of the need does not count: signal 9", "50.0 times"]
+    {
+        assert!(not_seen.contains(said), "{said}: {not_seen}");
+    }
+    let shown = text(&advise(&["--replay", &record]).stdout);
+    for said in ["(72 %): 1.75 times as long, a pool of 5.0 MiB, 100000 faults", "tried"] {
+        assert!(shown.contains(said), "{said}: {shown}");
+    }
+    // Trials of another codec say nothing of this one.
+    let zstd = json(&["--replay", &record, "--codec", "zstd"]);
+    assert_eq!(zstd["trials"], serde_json::json!([]));
+}
+
+#[test]
+#[ignore = "slow: make test-all runs it"]
+fn a_program_is_tried_under_a_cap() {
+    needs_userfaultfd!();
+    // Goes over a third of its memory often, and over all of it now and then. It reads its input.
+    const SCRIPT: &str = "
+import sys, time
+assert sys.stdin.read() == 'all of it'
+pages = [bytes([i % 251] * 512) * 8 for i in range(16000)]
+for turn in range(60):
+    some = pages if turn % 20 == 10 else pages[:5000]
+    for _ in range(5): sum(page[5] for page in some)
+    time.sleep(0.02)
+print('right')
+";
+    let folder = tempfile::tempdir().unwrap();
+    let [record, input] = ["program.record", "input"].map(|name| folder.path().join(name));
+    fs::write(&input, "all of it").unwrap();
+    let mut command = ramfold(folder.path());
+    command.args(["advise", "--json", "--trials", "1", "--at-most", "20", "--record"]).arg(&record);
+    command.args(["--", "/usr/bin/python3", "-c", SCRIPT]);
+    let ended = command.stdin(fs::File::open(&input).unwrap()).output().unwrap();
+    let said = text(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    assert!(said.contains("trial 1 of 1: with") && said.contains("right"), "{said}");
+    let advice: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let [trial] = &advice["trials"].as_array().unwrap()[..] else { panic!("{said}") };
+    assert_eq!(trial["failed"], Value::Null, "{said}");
+    assert!(trial["faults"].as_u64().unwrap() > 0, "{trial}");
+    let of_need = trial["of_need"].as_f64().unwrap();
+    assert!((0.49..0.91).contains(&of_need), "{trial}");
+    let rows = advice["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["memory_bytes"] == trial["memory_bytes"]).unwrap();
+    let times = trial["run_time"].as_f64().unwrap().max(1.0);
+    let slowdown = row["slowdown"].as_f64().unwrap();
+    if trial["at_least"] == true {
+        assert!(slowdown >= times - 1e-9, "{row} {trial}");
+    } else {
+        assert!((slowdown - times).abs() < 1e-9, "{row} {trial}");
+        assert_eq!(row["pool_bytes"], trial["pool_bytes"]);
+    }
+    // The record has the trial.
+    let again = json(&["--replay", record.to_str().unwrap(), "--at-most", "20"]);
+    assert_eq!((&again["trials"], &again["rows"]), (&advice["trials"], &advice["rows"]));
+}
+
 #[test]
 fn where_no_time_is_known_none_is_said() {
     let folder = tempfile::tempdir().unwrap();
@@ -280,6 +385,14 @@ fn bad_records_and_arguments_are_named() {
         (&["--replay", &good, "--at-most", "0.9"], "is no factor"),
         (&["--replay", &good, "--memory", "0"], "--memory 0"),
         (&["--replay", &good, "--record", bad], "cannot be used with"),
+        (&["--replay", &good, "--trials", "1"], "cannot be used with"),
+        (&["--trials", "1", "--pid", "1"], "cannot be used with"),
+        (&["--trials", "1", "--cgroup", "/"], "cannot be used with"),
+        (&["--trials", "1", "--pages", &good], "cannot be used with"),
+        (&["--trials", "1", "--files", "/"], "cannot be used with"),
+        (&["--trials", "1"], "required"),
+        (&["--trials", "7", "--", "true"], "7 is not in 0..=6"),
+        (&["--trials", "many", "--", "true"], "invalid value 'many'"),
         (&[], "required"),
     ] {
         let ended = advise(arguments);

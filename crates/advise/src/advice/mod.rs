@@ -10,13 +10,17 @@ mod command;
 mod forecast;
 #[cfg(test)]
 mod tests;
+mod trial_size;
+mod trials;
 
 pub use codecs::CodecFigures;
 pub use command::{Limits, Recommended, quoted, quoted_line};
 use forecast::{Forecast, Forecaster};
+pub use trial_size::trial_limit;
+use trials::Measured;
 
 use crate::machine::Costs;
-use crate::observation::{Observation, Subject, WholeRun};
+use crate::observation::{Observation, Subject, Trial, WholeRun};
 use crate::progress::Progress;
 
 /// Fewer pages in the sample say nothing.
@@ -130,6 +134,25 @@ pub struct Row {
     pub pays_against_disk: Option<bool>,
 }
 
+/// A run of the program under a cap, by which the rows are corrected.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// The memory.
+    pub memory_bytes: u64,
+    /// As a part of the need.
+    pub of_need: f64,
+    /// Run time as a multiple of that with all memory.
+    pub run_time: f64,
+    /// Whether it was ended then: it would have taken longer.
+    pub at_least: bool,
+    /// The greatest size of the pool.
+    pub pool_bytes: u64,
+    /// Faults on pages that had left.
+    pub faults: u64,
+    /// Why it does not count, where it does not.
+    pub failed: Option<String>,
+}
+
 /// All that is said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
@@ -153,6 +176,9 @@ pub struct Advice {
     pub costs: Costs,
     /// From all of the need downwards.
     pub rows: Vec<Row>,
+    /// What was tried, in that order.
+    #[serde(default)]
+    pub trials: Vec<Tried>,
     /// What to do.
     pub recommended: Recommended,
     /// What is not in the figures, each a sentence.
@@ -176,15 +202,109 @@ impl Advice {
 
     /// Run time with all memory, without what observation took. Seconds.
     pub fn free_wall_s(&self) -> Option<f64> {
-        self.run.map(|run| run.wall_s - run.observation_s).filter(|seconds| *seconds > 0.0)
+        self.run.and_then(WholeRun::free_wall_s)
     }
 }
 
-/// Advises.
+impl WholeRun {
+    /// Without what observation took. Seconds.
+    pub fn free_wall_s(self) -> Option<f64> {
+        Some(self.wall_s - self.observation_s).filter(|seconds| *seconds > 0.0)
+    }
+}
+
+/// Advises, by the trials of the observation too.
 ///
 /// # Errors
 /// When too little was seen, or the codec is not in the sample.
 pub fn advise(
+    observation: &Observation,
+    costs: &Costs,
+    question: &Question,
+    progress: &Progress,
+) -> Result<Advice, Error> {
+    let advisor = Advisor::new(observation, costs, question, progress)?;
+    Ok(advisor.advice(&observation.trials))
+}
+
+/// What is forecast of an observation, for trials to correct.
+#[derive(Debug)]
+pub struct Advisor<'a> {
+    observation: &'a Observation,
+    question: &'a Question,
+    /// As they are without trials.
+    uncorrected: Advice,
+}
+
+impl<'a> Advisor<'a> {
+    /// Makes the forecasts.
+    ///
+    /// # Errors
+    /// When too little was seen, or the codec is not in the sample.
+    pub fn new(
+        observation: &'a Observation,
+        costs: &Costs,
+        question: &'a Question,
+        progress: &Progress,
+    ) -> Result<Advisor<'a>, Error> {
+        let uncorrected = uncorrected(observation, costs, question, progress)?;
+        Ok(Advisor { observation, question, uncorrected })
+    }
+
+    /// The memory to be tried next; `None` where times are not known, or no other trial would say
+    /// more.
+    pub fn next_trial(&self, trials: &[Trial]) -> Option<u64> {
+        let Advice { rows, trials, .. } = self.advice(trials);
+        trial_size::next(&rows, &trials, self.question.at_most)
+    }
+
+    /// What is said after these trials.
+    pub fn advice(&self, trials: &[Trial]) -> Advice {
+        let Advisor { observation, question, .. } = *self;
+        let mut advice = self.uncorrected.clone();
+        let need_bytes = advice.need_bytes;
+        let trials: Vec<&Trial> =
+            trials.iter().filter(|trial| trial.codec == question.codec).collect();
+        if let Some(run) = observation.run
+            && let Some(free_wall_s) = run.free_wall_s()
+        {
+            let counting = trials.iter().filter(|trial| trial.failed.is_none());
+            let measured: Vec<Measured> =
+                counting.map(|trial| measured(trial, run, free_wall_s)).collect();
+            trials::correct(&mut advice.rows, need_bytes, &measured);
+            advice.trials =
+                trials.iter().map(|trial| tried(trial, need_bytes, free_wall_s)).collect();
+        }
+        advice.recommended = recommended(observation, question, &advice.rows, &advice.trials);
+        advice.not_seen.extend(not_tried(&advice.trials));
+        advice
+    }
+}
+
+fn measured(trial: &Trial, run: WholeRun, free_wall_s: f64) -> Measured {
+    Measured {
+        memory_bytes: trial.memory_bytes,
+        slowdown: trial.wall_s / free_wall_s,
+        processor: (run.processor_s > 0.0).then(|| trial.processor_s / run.processor_s),
+        faults: trial.faults as f64 / free_wall_s,
+        pool_bytes: trial.pool_bytes as f64,
+        at_least: trial.at_least,
+    }
+}
+
+fn tried(trial: &Trial, need_bytes: u64, free_wall_s: f64) -> Tried {
+    Tried {
+        memory_bytes: trial.memory_bytes,
+        of_need: trial.memory_bytes as f64 / need_bytes as f64,
+        run_time: trial.wall_s / free_wall_s,
+        at_least: trial.at_least,
+        pool_bytes: trial.pool_bytes,
+        faults: trial.faults,
+        failed: trial.failed.clone(),
+    }
+}
+
+fn uncorrected(
     observation: &Observation,
     costs: &Costs,
     question: &Question,
@@ -200,9 +320,10 @@ pub fn advise(
         known: observation.contents.codecs.join(", "),
     })?;
     let need_bytes = observation.need_bytes;
-    let forecasts = forecasts(&forecaster, need_bytes, &question.memory, progress);
+    let tried = observation.trials.iter().map(|trial| trial.memory_bytes);
+    let asked: Vec<u64> = question.memory.iter().copied().chain(tried).collect();
+    let forecasts = forecasts(&forecaster, need_bytes, &asked, progress);
     let rows: Vec<Row> = forecasts.iter().map(|forecast| row(forecast, need_bytes)).collect();
-    let recommended = recommended(observation, question, &rows);
     let mut not_seen = observation.not_seen.clone();
     not_seen.extend(not_known(observation, costs));
     Ok(Advice {
@@ -216,7 +337,8 @@ pub fn advise(
         codecs,
         costs: costs.clone(),
         rows,
-        recommended,
+        trials: Vec::new(),
+        recommended: Recommended::default(),
         not_seen,
     })
 }
@@ -306,8 +428,17 @@ fn row(forecast: &Forecast, need_bytes: u64) -> Row {
 }
 
 /// The least memory that is as good as was asked for.
-fn recommended(observation: &Observation, question: &Question, rows: &[Row]) -> Recommended {
-    let is_held = |row: &&Row| row.cannot_hold_probability < CANNOT_HOLD_MAX;
+fn recommended(
+    observation: &Observation,
+    question: &Question,
+    rows: &[Row],
+    tried: &[Tried],
+) -> Recommended {
+    let failed = tried.iter().filter(|trial| trial.failed.is_some());
+    let failed_bytes = failed.map(|trial| trial.memory_bytes).max().unwrap_or(0);
+    let is_held = |row: &&Row| {
+        row.cannot_hold_probability < CANNOT_HOLD_MAX && row.memory_bytes > failed_bytes
+    };
     let is_fast = |row: &&Row| row.slowdown_high.is_none_or(|high| high <= question.at_most);
     // All rows above it are good too: what is better below a worse one is chance.
     let good = rows.iter().take_while(|row| is_held(row) && is_fast(row)).last();
@@ -333,6 +464,8 @@ fn recommended(observation: &Observation, question: &Question, rows: &[Row]) -> 
                     "with less than its need the program may take more than {at_most} times as \
                      long; --at-most allows more"
                 )
+            } else if failed_bytes > 0 {
+                "a trial with less than its need failed".to_owned()
             } else {
                 "it does not compress: less than its need may not hold it".to_owned()
             };
@@ -360,5 +493,35 @@ fn not_known(observation: &Observation, costs: &Costs) -> Vec<String> {
         matches!(observation.subject, Subject::Process { .. } | Subject::Group(_)),
         "what it does at other times than while it was looked at",
     );
+    sentences
+}
+
+/// What trials leave open.
+fn not_tried(tried: &[Tried]) -> Vec<String> {
+    let percent = |trial: &Tried| format!("{:.0} %", trial.of_need * 100.0);
+    let (failed, counting): (Vec<&Tried>, Vec<&Tried>) =
+        tried.iter().partition(|trial| trial.failed.is_some());
+    let mut sentences = Vec::new();
+    if !counting.is_empty() {
+        let sizes: Vec<String> = counting.iter().map(|trial| percent(trial)).collect();
+        sentences.push(format!(
+            "what it does with other memory than was tried ({} of the need): that is predicted, \
+             and corrected by the trials",
+            sizes.join(", ")
+        ));
+    }
+    for trial in failed {
+        let why = trial.failed.as_deref().unwrap_or_default();
+        sentences
+            .push(format!("the trial with {} of the need does not count: {why}", percent(trial)));
+    }
+    for trial in counting.iter().filter(|trial| trial.at_least) {
+        sentences.push(format!(
+            "how long it takes with {} of the need: the trial was ended after {:.1} times the run \
+             time with all memory",
+            percent(trial),
+            trial.run_time
+        ));
+    }
     sentences
 }

@@ -36,6 +36,7 @@ fn observation() -> Observation {
         contents: crate::observation::Contents::default(),
         windows: Vec::new(),
         one_in: 1,
+        trials: Vec::new(),
         not_seen: Vec::new(),
         events: Vec::new(),
     }
@@ -43,7 +44,7 @@ fn observation() -> Observation {
 
 fn memory(rows: &[Row], at_most: f64) -> Option<u64> {
     let question = Question { at_most, ..Question::default() };
-    let recommended = recommended(&observation(), &question, rows);
+    let recommended = recommended(&observation(), &question, rows, &[]);
     assert_eq!(recommended.command.is_some(), recommended.memory_bytes.is_some());
     assert!(!recommended.reason.is_empty());
     recommended.memory_bytes.map(|bytes| bytes >> 20)
@@ -91,6 +92,7 @@ fn between_rows_a_prediction_is_on_the_line() {
         codecs: BTreeMap::new(),
         costs: Costs::usual(),
         rows: vec![row(100, Some(1.0), 0.0), row(80, Some(2.0), 0.0), row(60, Some(4.0), 1.0)],
+        trials: Vec::new(),
         recommended: Recommended::default(),
         not_seen: Vec::new(),
     };

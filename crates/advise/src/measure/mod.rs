@@ -188,6 +188,7 @@ pub(crate) fn empty(subject: Subject, machine: Machine) -> Observation {
         contents: Contents::default(),
         windows: Vec::new(),
         one_in: 1,
+        trials: Vec::new(),
         not_seen: Vec::new(),
         events: Vec::new(),
     }

@@ -17,6 +17,7 @@ impl Observation {
         self.check_whole()?;
         self.check_sizes()?;
         self.check_contents()?;
+        self.check_trials()?;
         for window in &self.windows {
             if !(is_time(window.seconds) && window.seconds > 0.0) {
                 return Err(format!("a window has {} seconds", window.seconds));
@@ -88,6 +89,26 @@ impl Observation {
             }
             if let Some(bytes) = pages.iter().flatten().find(|&&b| u64::from(b) > PAGE_BYTES) {
                 return Err(format!("a page becomes {bytes} bytes"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_trials(&self) -> Result<(), String> {
+        if !self.trials.is_empty() && self.run.is_none() {
+            return Err("it has trials, and no run with all memory beside them".to_owned());
+        }
+        for trial in &self.trials {
+            if !(1..=BYTES_MAX).contains(&trial.memory_bytes) {
+                return Err(format!("a trial has {} bytes of memory", trial.memory_bytes));
+            }
+            if trial.pool_bytes > BYTES_MAX {
+                return Err(format!("the pool of a trial has {} bytes", trial.pool_bytes));
+            }
+            if let Some(seconds) =
+                [trial.wall_s, trial.processor_s].into_iter().find(|&seconds| !is_time(seconds))
+            {
+                return Err(format!("a trial took {seconds} seconds"));
             }
         }
         Ok(())

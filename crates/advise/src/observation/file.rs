@@ -172,7 +172,7 @@ mod tests {
     use ramfold_trace::recorded::Event;
 
     use super::*;
-    use crate::observation::{Block, Contents, Machine, Size, Subject, WholeRun, Window};
+    use crate::observation::{Block, Contents, Machine, Size, Subject, Trial, WholeRun, Window};
 
     fn some() -> Observation {
         Observation {
@@ -197,6 +197,16 @@ mod tests {
             },
             windows: vec![Window { seconds: 0.05, pages: 17.5 }],
             one_in: 1,
+            trials: vec![Trial {
+                memory_bytes: 4 << 20,
+                codec: "lz4".to_owned(),
+                wall_s: 36.5,
+                at_least: false,
+                processor_s: 22.5,
+                pool_bytes: 1 << 18,
+                faults: 1000,
+                failed: None,
+            }],
             not_seen: vec!["what comes later".to_owned()],
             events: events(&[(3, 9, 2), (5, 1 << 45, 1), (5, 9, 3)]),
         }
@@ -366,6 +376,15 @@ mod tests {
             ("[\"lz4\",\"zstd\"]", "[\"lz4\",\"lz4\"]", "the codec lz4 is there twice"),
             ("0.05", "0", "a window has 0 seconds"),
             ("17.5", "-1", "a window has -1 pages"),
+            ("4194304", "0", "a trial has 0 bytes of memory"),
+            ("262144", "2000000000000000000", "the pool of a trial has 2000000000000000000 bytes"),
+            ("36.5", "-1", "a trial took -1 seconds"),
+            ("22.5", "1e99", "a trial took 1"),
+            (
+                "{\"wall_s\":30.5,\"processor_s\":20.25,\"observation_s\":0.1}",
+                "null",
+                "no run with all memory",
+            ),
         ] {
             let changed = as_text.replacen(number, with, 1);
             assert_ne!(changed, as_text, "{number}");
@@ -380,6 +399,32 @@ mod tests {
         let error = save(&path, &senseless).unwrap_err().to_string();
         assert!(error.contains("makes no sense: a time is NaN seconds"), "{error}");
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_record_without_trials_is_read() {
+        let notes = serde_json::to_string(&some()).unwrap();
+        let trials = notes.find(",\"trials\":").unwrap()..notes.find(",\"not_seen\":").unwrap();
+        let mut older = notes.clone();
+        older.replace_range(trials, "");
+        assert_ne!(older, notes);
+        let (_folder, path) = place();
+        fs::write(&path, with_notes(&older)).unwrap();
+        let loaded = load(&path).unwrap();
+        assert_eq!((loaded.trials, loaded.run), (Vec::new(), some().run));
+    }
+
+    #[test]
+    fn trials_are_kept() {
+        let failed = Trial {
+            at_least: true,
+            failed: Some("signal 9 ended the program".to_owned()),
+            ..some().trials[0].clone()
+        };
+        let observation = Observation { trials: vec![some().trials[0].clone(), failed], ..some() };
+        let (_folder, path) = place();
+        save(&path, &observation).unwrap();
+        assert_eq!(load(&path).unwrap(), observation);
     }
 
     #[test]

@@ -98,6 +98,28 @@ pub struct Contents {
     pub blocks: Vec<Block>,
 }
 
+/// A run of the program under a cap, after it was observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The cap.
+    pub memory_bytes: u64,
+    /// The codec, by its name.
+    pub codec: String,
+    /// How long it took. Seconds.
+    pub wall_s: f64,
+    /// Whether it was ended then, and would have taken longer: all figures are what there was by
+    /// then.
+    pub at_least: bool,
+    /// Processor time of the program, of what it started, and of agents. Seconds.
+    pub processor_s: f64,
+    /// The greatest size of the pool.
+    pub pool_bytes: u64,
+    /// Faults on pages that had left.
+    pub faults: u64,
+    /// Why it does not count, where it does not.
+    pub failed: Option<String>,
+}
+
 /// All that was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
@@ -122,6 +144,9 @@ pub struct Observation {
     /// One page in this many is in the trace: blocks of [`BLOCK_PAGES`], one of each group of so
     /// many blocks.
     pub one_in: u32,
+    /// Runs of the program under caps. Older records have none.
+    #[serde(default)]
+    pub trials: Vec<Trial>,
     /// What is not in here and should be known of, each a sentence.
     pub not_seen: Vec<String>,
     /// The trace of the sampled pages, in the order of time; empty where there is none.

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use ramfold_advise::advice::{Advice, Question};
 use ramfold_advise::history::{self, Actual, Entry, Predicted};
 use ramfold_advise::observation::{Subject, file};
+use ramfold_advise::trial::PASSED_MAX;
 use ramfold_launch::{Ended, Run, userfaultfd_problem};
 use rustix::process::Signal;
 
@@ -18,9 +19,6 @@ use crate::say::say;
 use crate::table::{self, align_figures};
 
 const MIB: f64 = (1 << 20) as f64;
-/// A cap that is passed by a larger part of it was not held: a control group would have a limit so
-/// much above it.
-const PASSED_MAX: f64 = 0.1;
 
 /// What was predicted of a program.
 pub(crate) struct Prediction {

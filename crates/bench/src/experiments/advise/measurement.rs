@@ -29,6 +29,8 @@ pub(super) struct Bench<'a> {
     pub(super) peers: &'a [Box<dyn Peer>],
     pub(super) shares: &'a [f64],
     pub(super) runs: usize,
+    /// How often `ramfold advise` runs the program under a cap.
+    pub(super) trials: u8,
     /// Compression pays where a run takes at most this many times as long as with all memory.
     pub(super) at_most: f64,
     /// The binary that predicts and runs.

@@ -49,6 +49,7 @@ const OWN_CACHE: &str = "XDG_CACHE_HOME";
     sudo ramfold bench advise\n  \
     ramfold bench advise --program sort,perl,node --memory 75%,50% --runs 5\n  \
     ramfold bench advise --peer ramfold --json > advise.json\n  \
+    ramfold bench advise --trials 1 --program perl,python-json\n  \
     ramfold bench advise --plot predicted.svg\n  \
     ramfold bench advise --list")]
 pub(crate) struct Options {
@@ -67,6 +68,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
+    /// Let `ramfold advise` run each program this many times under a cap of its choice, to correct
+    /// what it predicts
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    trials: u8,
     /// Factor on the data of the programs, and so on their memory and time
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = positive)]
     scale: f64,
@@ -123,6 +128,7 @@ impl Command for Options {
             peers: &peers,
             shares: &self.memory,
             runs: usize::from(self.runs),
+            trials: self.trials,
             at_most: self.at_most,
             ramfold: ramfold.find(&host.own_program)?,
             records: self.records.as_deref(),
@@ -205,6 +211,7 @@ impl Found {
             reference_s: measured.reference_s,
             run: advice.run,
             costs: advice.costs,
+            trials: advice.trials,
             not_seen: advice.not_seen,
         });
         Ok(())

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use ramfold_codec::PAGE_SIZE;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::OWN_CACHE;
@@ -21,6 +21,8 @@ use crate::machine::program::Program;
 const ZRAM_CODEC: &str = "lzo";
 /// The time limit of looking at a run and predicting from it, as a multiple of that of a run.
 const LONGER: u32 = 3;
+/// The same of each trial: advise ends it when it has taken 4 times as long as with all memory.
+const TRIAL_LONGER: u32 = 4;
 /// A row whose memory is so near to what was asked is of that.
 const NEAR: f64 = 0.005;
 /// From this chance on nothing is run: the program is taken not to fit.
@@ -34,7 +36,22 @@ pub(super) struct Advice {
     rows: Vec<Predicted>,
     pub(super) run: Value,
     pub(super) costs: Value,
+    /// What advise has tried.
+    #[serde(default)]
+    pub(super) trials: Vec<Tried>,
     pub(super) not_seen: Vec<String>,
+}
+
+/// A run of the program under a cap, by which advise corrects what it predicts.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Tried {
+    memory_bytes: u64,
+    pub(super) of_need: f64,
+    pub(super) run_time: f64,
+    pub(super) at_least: bool,
+    pool_bytes: u64,
+    faults: u64,
+    pub(super) failed: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -123,7 +140,13 @@ fn observe(bench: &Bench<'_>, program: &Program, record: &Path) -> Result<()> {
     let host = bench.host;
     let mut command: Vec<OsString> =
         vec![bench.ramfold.clone().into(), "advise".into(), "--json".into()];
-    command.extend(["--record".into(), record.into(), "--".into()]);
+    command.extend(["--record".into(), record.into()]);
+    if bench.trials > 0 {
+        // The sizes of the bench are not named: advise is to find its own.
+        command.extend(["--trials".into(), bench.trials.to_string().into()]);
+        command.extend(["--at-most".into(), bench.at_most.to_string().into()]);
+    }
+    command.push("--".into());
     command.extend(program.command.iter().cloned());
     let mut environment = program.environment.clone();
     environment.push(own_cache(host));
@@ -137,7 +160,7 @@ fn observe(bench: &Bench<'_>, program: &Program, record: &Path) -> Result<()> {
         pool: None,
         pool_bytes_max: None,
         idle: None,
-        time_limit: bench.time_limit * LONGER,
+        time_limit: bench.time_limit * (LONGER + TRIAL_LONGER * u32::from(bench.trials)),
     };
     let outcome = measure(host, &launch)?;
     ensure!(!outcome.timed_out, "ramfold advise took more time than it is given");
@@ -179,6 +202,7 @@ mod tests {
         let advice = advice();
         assert_eq!(advice.at(0.9).unwrap().slowdown, Some(1.5));
         // Too likely not to fit, and no such row.
+        assert!(advice.trials.is_empty());
         assert!(advice.at(0.8).is_none() && advice.at(0.7).is_none());
         assert_eq!(advice.zram_share(), 0.25);
     }

@@ -4,6 +4,7 @@ use ramfold_plot::{Panel, Points, curves, figure};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::prediction::Tried;
 use super::score::{Errors, Row, Share, Summary, ZramRow};
 use crate::harness::report::Skipped;
 use crate::harness::table::{self, align_left, mebibytes, number};
@@ -32,6 +33,8 @@ pub(super) struct OfProgram {
     /// As advise has measured them.
     pub(super) run: Value,
     pub(super) costs: Value,
+    /// What advise has tried itself.
+    pub(super) trials: Vec<Tried>,
     pub(super) not_seen: Vec<String>,
 }
 
@@ -49,10 +52,27 @@ pub(super) fn text(figures: &Figures) -> String {
             text += &format!("{}: not run at {shares}: predicted not to be held\n", of.program);
         }
     }
+    for of in &figures.programs {
+        if !of.trials.is_empty() {
+            let trials: Vec<String> = of.trials.iter().map(shown).collect();
+            text += &format!("{}: advise tried {}\n", of.program, trials.join(", "));
+        }
+    }
     for Skipped { peer, reason } in &figures.skipped {
         text += &format!("left out: {peer}: {reason}\n");
     }
     text
+}
+
+/// A trial, and what it has shown.
+fn shown(trial: &Tried) -> String {
+    let Tried { of_need, run_time, .. } = trial;
+    let times = match (&trial.failed, trial.at_least) {
+        (Some(_), _) => "failed".to_owned(),
+        (None, true) => format!("{run_time:.2} times at least"),
+        (None, false) => format!("{run_time:.2} times"),
+    };
+    format!("{:.0} % ({times})", of_need * 100.0)
 }
 
 fn percent(error: Option<f64>) -> String {
@@ -188,6 +208,14 @@ pub(super) fn plot(rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
+    fn tried(at_least: bool, failed: Option<&str>) -> Tried {
+        let trial = serde_json::json!({
+            "memory_bytes": 3, "of_need": 0.75, "run_time": 1.5, "at_least": at_least,
+            "pool_bytes": 1, "faults": 2, "failed": failed,
+        });
+        serde_json::from_value(trial).unwrap()
+    }
+
     #[test]
     fn each_program_has_a_row_and_a_curve() {
         let row = |program: &str, share: f64, actual: f64| Row {
@@ -211,6 +239,7 @@ mod tests {
             reference_s: vec![],
             run: Value::Null,
             costs: Value::Null,
+            trials: vec![tried(false, None), tried(true, None), tried(false, Some("signal 9"))],
             not_seen: vec![],
         };
         let summary = Summary::of(&rows, &[]);
@@ -221,6 +250,7 @@ mod tests {
             "+10.0 %",
             "1.00-3.00",
             "sort: not run at 40 %",
+            "sort: advise tried 75 % (1.50 times), 75 % (1.50 times at least), 75 % (failed)",
             "left out: java: no java",
             "compression pays (1.25 times), or not",
         ] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ArgGroup;
-use ramfold_advise::advice::{self, AT_MOST_USUAL, Advice, Question};
+use ramfold_advise::advice::{AT_MOST_USUAL, Advice, Advisor, Question};
 use ramfold_advise::machine::{self, Costs, Starter};
 use ramfold_advise::observation::{Observation, file};
 use ramfold_codec::Choice;
@@ -20,12 +20,16 @@ use crate::size::Size;
 mod observe;
 mod plot;
 mod score;
+mod trials;
 mod view;
 
 use observe::Observed;
+use trials::Input;
 
 /// Swap or a spill file would be on this folder's disk, unless another is named.
 const DISK_FOLDER: &str = "/var/tmp";
+/// More trials have no place: they are a tenth of the need apart.
+const TRIALS_MAX: i64 = 6;
 
 /// Say what less memory would cost a program, and how much is enough.
 ///
@@ -42,6 +46,7 @@ const DISK_FOLDER: &str = "/var/tmp";
     group = ArgGroup::new("living").args(["pid", "cgroup"]),
     after_help = "Examples:
   ramfold advise -- python3 train.py
+  ramfold advise --trials 2 -- python3 train.py
   ramfold advise --pid 4711 --duration 2m
   ramfold advise --cgroup /kubepods/burstable/pod1 --json
   ramfold advise --record train.record -- python3 train.py
@@ -80,6 +85,14 @@ pub(crate) struct Arguments {
     /// How much of its time a program may lose by being looked at
     #[arg(long, value_name = "PERCENT", value_parser = millionths, default_value = "1%")]
     slowdown: u64,
+
+    /// Then run the program this many times more, each time under a cap, where that tells most, and
+    /// correct what is predicted by what is measured. A run that takes 4 times as long as with all
+    /// memory (or 1.5 times --at-most, if that is more) is ended
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u8).range(0..=TRIALS_MAX), requires = "program",
+          conflicts_with_all = ["pid", "cgroup", "pages", "files", "replay", "score"])]
+    trials: u8,
 
     /// Advise for this way of compressing pages, as `ramfold run --codec` has it
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = run::codec_names())]
@@ -132,13 +145,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         ramfold_launch::output_file::check(file)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let observation = match observe::observe(arguments)? {
-        Observed::Whole(observation) => observation,
+    // Trials read again what the first run has read.
+    let input = Input::of_this_process();
+    let (mut observation, ended) = match observe::observe(arguments)? {
+        Observed::Whole { observation, ended } => (*observation, ended),
         Observed::NotStarted(status) => return Ok(status),
     };
-    if let Some(file) = &arguments.record {
-        file::save(file, &observation)?;
-    }
+    let save = |observation: &Observation| match &arguments.record {
+        Some(file) => file::save(file, observation),
+        None => Ok(()),
+    };
+    save(&observation)?;
     let costs = if observation.has_times() || arguments.recalibrate {
         costs(arguments.recalibrate, &arguments.disk)?
     } else {
@@ -153,7 +170,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     if question.memory.contains(&0) {
         bail!("--memory 0 is none: name a size above it");
     }
-    let advice = advise(&observation, &costs, &question)?;
+    let advice = if arguments.trials > 0 {
+        let advisor = advisor(&observation, &costs, &question)?;
+        let trials = trials::run(arguments, &advisor, &observation, ended, &input)?;
+        let advice = advisor.advice(&trials);
+        observation.trials = trials;
+        save(&observation)?;
+        advice
+    } else {
+        advise(&observation, &costs, &question)?
+    };
     if let Some(file) = &arguments.plot {
         ramfold_launch::output_file::write(file, plot::plot(&advice).as_bytes())
             .with_context(|| format!("cannot write {}", file.display()))?;
@@ -171,16 +197,25 @@ pub(crate) fn canonical(codec: &str) -> anyhow::Result<String> {
     Ok(codec.parse::<Choice>()?.name().to_owned())
 }
 
-/// What the model says, with a line on the terminal.
+/// What the model says, corrected by the trials that there are, with a line on the terminal.
 pub(crate) fn advise(
     observation: &Observation,
     costs: &Costs,
     question: &Question,
 ) -> anyhow::Result<Advice> {
-    let advice = progress_line::shown("predicted", |progress| {
-        advice::advise(observation, costs, question, progress)
+    Ok(advisor(observation, costs, question)?.advice(&observation.trials))
+}
+
+/// Makes the forecasts, with a line on the terminal.
+fn advisor<'a>(
+    observation: &'a Observation,
+    costs: &Costs,
+    question: &'a Question,
+) -> anyhow::Result<Advisor<'a>> {
+    let advisor = progress_line::shown("predicted", |progress| {
+        Advisor::new(observation, costs, question, progress)
     });
-    Ok(advice?)
+    Ok(advisor?)
 }
 
 /// What things cost here, kept from before where they are, with the usual disk.

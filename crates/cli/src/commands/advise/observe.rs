@@ -10,7 +10,7 @@ use ramfold_advise::measure::{self, Error, Options};
 use ramfold_advise::observation::{Observation, file};
 use ramfold_advise::program;
 use ramfold_advise::progress::Progress;
-use ramfold_launch::{Ended, Launch, initial_environment};
+use ramfold_launch::{Ended, Launch, Run, SignalRelay, initial_environment};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -22,7 +22,12 @@ use crate::say::say;
 /// What became of looking.
 pub(super) enum Observed {
     /// It was seen.
-    Whole(Box<Observation>),
+    Whole {
+        /// What was.
+        observation: Box<Observation>,
+        /// How a program that was started has ended.
+        ended: Option<Ended>,
+    },
     /// The program was not started, which was said. The exit status for the shell.
     NotStarted(i32),
 }
@@ -35,7 +40,8 @@ pub(super) fn observe(arguments: &Arguments) -> anyhow::Result<Observed> {
     if !arguments.program.is_empty() {
         return program(arguments);
     }
-    from_outside(arguments).map(|observation| Observed::Whole(Box::new(observation)))
+    let observation = Box::new(from_outside(arguments)?);
+    Ok(Observed::Whole { observation, ended: None })
 }
 
 fn from_outside(arguments: &Arguments) -> anyhow::Result<Observation> {
@@ -79,20 +85,11 @@ fn outside(
 /// it prints goes to standard error: standard output is for the advice.
 fn program(arguments: &Arguments) -> anyhow::Result<Observed> {
     let command = arguments.program.iter().map(|word| word.to_string_lossy().into_owned());
-    let stdout = io::stderr().as_fd().try_clone_to_owned().context("duplicating standard error")?;
-    let mut launch = Launch::new(&arguments.program[0]);
-    launch
-        .args(&arguments.program[1..])
-        .environment(initial_environment()?)
-        .stdout(stdout)
-        .adopt_orphans()
-        .catch_signals();
+    let mut launch = launch(arguments)?;
     let mut relay = None;
     let observed =
         program::observe(&mut launch, command.collect(), arguments.slowdown, run::show, |run| {
-            // It is a program's run like any other, but for what ramfold itself is asked.
-            let signals = run.take_signals();
-            relay = signals.map(|signals| signals.pass_on(Arc::clone(run), |_, _| ()));
+            relay = pass_signals_on(run);
         });
     drop(relay.transpose().context("handling signals")?);
     match observed {
@@ -101,9 +98,28 @@ fn program(arguments: &Arguments) -> anyhow::Result<Observed> {
                 let status = ended.shell_status();
                 say(format_args!("the program ended with status {status}"));
             }
-            Ok(Observed::Whole(Box::new(observation)))
+            Ok(Observed::Whole { observation: Box::new(observation), ended: Some(ended) })
         }
         Err(program::Error::Start(error)) => Ok(Observed::NotStarted(run::not_started(error)?)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The program as it is named. What it prints goes to standard error.
+pub(super) fn launch(arguments: &Arguments) -> anyhow::Result<Launch> {
+    let stdout = io::stderr().as_fd().try_clone_to_owned().context("duplicating standard error")?;
+    let mut launch = Launch::new(&arguments.program[0]);
+    launch
+        .args(&arguments.program[1..])
+        .environment(initial_environment()?)
+        .stdout(stdout)
+        .adopt_orphans()
+        .catch_signals();
+    Ok(launch)
+}
+
+/// It is a program's run like any other, but for what ramfold itself is asked.
+pub(super) fn pass_signals_on(run: &Arc<Run>) -> Option<io::Result<SignalRelay>> {
+    let signals = run.take_signals();
+    signals.map(|signals| signals.pass_on(Arc::clone(run), |_, _| ()))
 }

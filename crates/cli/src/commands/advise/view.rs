@@ -1,7 +1,7 @@
 //! Advice as a table, and in words.
 
 use comfy_table::Table;
-use ramfold_advise::advice::{Advice, CodecFigures, Row, quoted_line};
+use ramfold_advise::advice::{Advice, CodecFigures, Row, Tried, quoted_line};
 use ramfold_advise::machine::{PageCost, Spread};
 use ramfold_advise::observation::Subject;
 
@@ -15,6 +15,7 @@ pub(super) fn print(advice: &Advice) {
     if advice.has_times() {
         print_costs(advice);
     }
+    advice.trials.iter().for_each(|trial| println!("{}", tried(trial)));
     println!("\n{}\n", rows(advice));
     print_recommended(advice);
     if !advice.not_seen.is_empty() {
@@ -76,6 +77,21 @@ fn print_costs(advice: &Advice) {
     }
 }
 
+/// What a trial has shown.
+fn tried(trial: &Tried) -> String {
+    let Tried { memory_bytes, of_need, run_time, pool_bytes, faults, .. } = trial;
+    let mib = |bytes: &u64| *bytes as f64 / MIB;
+    let shown = match (&trial.failed, trial.at_least) {
+        (Some(why), _) => format!("does not count, because {why}"),
+        (None, true) => format!("{run_time:.2} times as long at least (it was ended then)"),
+        (None, false) => format!(
+            "{run_time:.2} times as long, a pool of {:.1} MiB, {faults} faults",
+            mib(pool_bytes)
+        ),
+    };
+    format!("tried with {:.1} MiB ({:.0} %): {shown}", mib(memory_bytes), of_need * 100.0)
+}
+
 fn rows(advice: &Advice) -> Table {
     let has = |figure: fn(&Row) -> bool| advice.rows.iter().any(figure);
     let has_times = advice.has_times();
@@ -91,6 +107,9 @@ fn rows(advice: &Advice) -> Table {
     }
     if has_swap {
         headings.extend(["swap", "pays"]);
+    }
+    if !advice.trials.is_empty() {
+        headings.push("tried");
     }
     let mut table = table(headings);
     for row in &advice.rows {
@@ -119,10 +138,24 @@ fn rows(advice: &Advice) -> Table {
             let pays = row.pays_against_disk;
             cells.push(pays.map_or_else(dash, |pays| if pays { "yes" } else { "no" }.to_owned()));
         }
+        if !advice.trials.is_empty() {
+            let is_of_row = |trial: &Tried| trial.memory_bytes == row.memory_bytes;
+            let trial = advice.trials.iter().find(|trial| is_of_row(trial));
+            cells.push(trial.map_or_else(dash, |trial| mark(trial).to_owned()));
+        }
         table.add_row(cells);
     }
     align_figures(&mut table, 0);
     table
+}
+
+/// A trial in the row of its memory.
+fn mark(trial: &Tried) -> &'static str {
+    match (&trial.failed, trial.at_least) {
+        (Some(_), _) => "failed",
+        (None, true) => "ended",
+        (None, false) => "yes",
+    }
 }
 
 fn print_recommended(advice: &Advice) {
@@ -165,6 +198,28 @@ fn dash() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trial_says_what_became_of_it() {
+        let trial = |at_least: bool, failed: Option<&str>| Tried {
+            memory_bytes: 30 << 20,
+            of_need: 0.75,
+            run_time: 1.5,
+            at_least,
+            pool_bytes: 3 << 20,
+            faults: 1000,
+            failed: failed.map(str::to_owned),
+        };
+        let whole = trial(false, None);
+        let shown =
+            "tried with 30.0 MiB (75 %): 1.50 times as long, a pool of 3.0 MiB, 1000 faults";
+        assert_eq!((tried(&whole).as_str(), mark(&whole)), (shown, "yes"));
+        let ended = trial(true, None);
+        assert!(tried(&ended).contains("1.50 times as long at least"), "{}", tried(&ended));
+        let failed = trial(true, Some("signal 9 ended the program"));
+        assert!(tried(&failed).contains("because signal 9"), "{}", tried(&failed));
+        assert_eq!((mark(&ended), mark(&failed)), ("ended", "failed"));
+    }
 
     #[test]
     fn figures_are_as_long_as_they_are_known() {
