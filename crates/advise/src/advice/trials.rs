@@ -28,15 +28,18 @@ mod tests;
 
 use super::Row;
 
-/// Of a run time and of a processor time: what two runs of the same program differ by, with a
-/// chance of 90 %.
+/// Of a run time and of a processor time: what runs of the same program differ by where nothing is
+/// lost.
 pub(super) const RUN_NOISE: f64 = 0.05;
-/// The same of faults in a second: fewer say nothing.
+/// To how much on both sides of a run time that was measured another run's may be, with a chance of
+/// 90 %: found by decision 088.
+const RUN_TIMES_APART: f64 = 0.1;
+/// Faults in a second: fewer say nothing.
 const FAULTS_NOISE: f64 = 100.0;
 /// And of the pool, in bytes.
 const POOL_NOISE: f64 = (1 << 20) as f64;
 /// Of the pool as a part of it.
-const POOL_RUN_NOISE: f64 = 0.05;
+const POOL_RUN_NOISE: f64 = 0.1;
 /// The greatest factor; found by decision 088.
 const FACTOR_MAX: f64 = 2.0;
 /// The least one: more than predictions were ever seen to be too much by.
@@ -316,7 +319,7 @@ fn set_times(rows: &mut [Row], time: &Corrected, reach: &Reach) {
         let slowdown = 1.0 + time.values[nth];
         let part = time.growth[nth] * reach.0[nth];
         let share = if nth < first { (time.values[nth] / all_noise).min(1.0) } else { 1.0 };
-        let noise = RUN_NOISE * slowdown * share;
+        let noise = RUN_TIMES_APART * slowdown * share;
         row.slowdown = Some(slowdown);
         row.slowdown_low = Some((slowdown - ((before - low) * part).hypot(noise)).max(1.0));
         row.slowdown_high = Some(slowdown + ((high - before) * part).hypot(noise));
@@ -328,7 +331,7 @@ fn set_times(rows: &mut [Row], time: &Corrected, reach: &Reach) {
 fn keep_bounds(rows: &mut [Row], pins: &[Pin]) {
     for pin in pins {
         let low = match pin.at_least {
-            true => Some((1.0 + pin.value) * (1.0 - RUN_NOISE)),
+            true => Some((1.0 + pin.value) * (1.0 - RUN_TIMES_APART)),
             false => rows[pin.row].slowdown_low,
         };
         let high = rows[pin.row].slowdown_high.filter(|_| !pin.at_least);
