@@ -115,7 +115,7 @@ fn the_pool_is_corrected_by_a_difference() {
         assert!((mib(&rows, percent) - expected).abs() < 0.01, "{percent}: {rows:?}");
     }
     let (low, bytes) = (at(&rows, 60).pool_bytes_low as f64, pool(18));
-    assert!((low / bytes - 0.95).abs() < 1e-3, "{low}");
+    assert!((low / bytes - 0.9).abs() < 1e-3, "{low}");
     assert!(is_near(at(&rows, 50).slowdown, 1.3));
     // Less than predicted, and never greater than the memory.
     let less = corrected(&[Measured { pool_bytes: pool(4), ..measured(60, 1.2) }]);
@@ -146,8 +146,8 @@ fn a_tried_row_is_as_measured_and_its_interval_is_that_of_runs() {
     for (percent, slowdown) in [(50, 2.5), (70, 1.75)] {
         let row = at(&rows, percent);
         assert_eq!(row.slowdown, Some(slowdown));
-        assert!(is_near(row.slowdown_low, slowdown * 0.95), "{row:?}");
-        assert!(is_near(row.slowdown_high, slowdown * 1.05), "{row:?}");
+        assert!(is_near(row.slowdown_low, slowdown * 0.9), "{row:?}");
+        assert!(is_near(row.slowdown_high, slowdown * 1.1), "{row:?}");
         let faults = (slowdown - 1.0) * 1e4 / slowdown;
         assert!(is_near(row.faults_per_second, faults), "{row:?}");
     }
@@ -211,7 +211,7 @@ fn what_was_ended_is_a_least_run_time() {
     let rows = corrected(&[ended(60, 4.0)]);
     let row = at(&rows, 60);
     assert_eq!(row.slowdown, Some(4.0));
-    assert!(is_near(row.slowdown_low, 3.8), "{row:?}");
+    assert!(is_near(row.slowdown_low, 3.6), "{row:?}");
     assert!(row.slowdown_high.unwrap() > 6.0, "{row:?}");
     assert!(at(&rows, 50).slowdown.unwrap() > 4.0);
     // What was to be expected changes no figure, but it is known now.
