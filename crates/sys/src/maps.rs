@@ -319,21 +319,27 @@ mod tests {
                 }
             });
             let deadline = std::time::Instant::now() + std::time::Duration::from_millis(500);
-            let mut wrong = None;
+            let (mut wrong, mut walks, mut gaps) = (None, 0, 0);
             while std::time::Instant::now() < deadline && wrong.is_none() {
-                let (mut buffer, mut at) = ([0; 256], range.start);
+                let (mut buffer, mut at, mut has_gap) = ([0; 256], range.start, false);
                 for_each(&mut buffer, |mapping| {
                     if mapping.range.end > range.start && mapping.range.start < range.end {
-                        if mapping.range.start.max(range.start) != at {
+                        let start = mapping.range.start.max(range.start);
+                        if start < at {
                             wrong = Some((at, mapping.range.clone()));
                         }
+                        has_gap |= start > at;
                         at = mapping.range.end;
                     }
                 })
                 .unwrap();
+                walks += 1;
+                gaps += u32::from(has_gap);
             }
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
             assert_eq!(wrong, None, "{range:x?}");
+            // Linux 6.18, which reads without the lock of all mappings, has missed one once.
+            assert!(gaps * 100 <= walks, "{gaps} gaps in {walks} walks");
         });
     }
 
