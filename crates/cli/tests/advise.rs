@@ -198,7 +198,7 @@ fn what_is_asked_for_decides_what_is_recommended() {
     assert!(command.contains("--codec zstd-1 --"), "{command}");
 }
 
-/// With so much of the need the program took so many times its time.
+/// A trial of a record: its part of the need, and its run time as a multiple.
 fn trial(percent: u64, times: f64) -> Trial {
     Trial {
         memory_bytes: PAGES * 4096 * percent / 100,

@@ -12,11 +12,11 @@ const ELSEWHERE: RangeInclusive<f64> = 0.395..=0.905;
 const APART: f64 = 0.095;
 /// What is held with a smaller chance is not tried.
 const CANNOT_HOLD_MAX: f64 = 0.5;
-/// A trial is ended when it has taken so many times as long as the run with all memory...
+/// The least limit of a trial, as a multiple of the run time with all memory.
 const LIMIT: f64 = 4.0;
-/// ... or so many times as long as it may, where that is more...
+/// The limit as a multiple of `at_most`, where that is more.
 const LIMIT_OF_AT_MOST: f64 = 1.5;
-/// ... but this many times at most.
+/// The greatest limit, as a multiple of the run time with all memory.
 const LIMIT_MAX: f64 = 20.0;
 
 /// The run time at which a trial is ended, as a multiple of that with all memory.

@@ -43,7 +43,7 @@ pub(super) enum SecondLock<'a> {
 impl PageLocks {
     pub(super) const BYTES: usize = size_of::<[Line; COUNT]>();
 
-    /// Locks that so many neighbours share, from a multiple of that on.
+    /// Locks, each of which `pages_each` neighbours share; the first is at a multiple of that.
     pub(super) fn new(pages_each: u64) -> PageLocks {
         PageLocks { lines: Box::new(std::array::from_fn(|_| Line::default())), pages_each }
     }

@@ -335,19 +335,21 @@ impl Inner {
             Some((encoding, len)) => (encoding, &workspace.made[..len]),
             None => (RAW, &new.page[..]),
         };
-        let mark = self.dedup.as_ref().map_or(0, |dedup| dedup.mark(new.hash));
+        let mark = self.mark_for(new);
         let store = || self.store.exchange_object(new.block, encoding, bytes, mark);
         self.store_with_room(new.block, store)?;
-        self.note_object(new, false);
+        self.note_object(new);
         Ok(())
     }
 
-    /// Notes that a page has an object of its own; with `marks` its mark too.
-    pub(super) fn note_object(&self, new: &New<'_>, marks: bool) {
+    /// The mark of an object of this page.
+    pub(super) fn mark_for(&self, new: &New<'_>) -> u8 {
+        self.dedup.as_ref().map_or(0, |dedup| dedup.mark(new.hash))
+    }
+
+    /// Notes that a page has an object of its own.
+    pub(super) fn note_object(&self, new: &New<'_>) {
         if let Some(dedup) = &self.dedup {
-            if marks {
-                self.store.set_mark(new.block, dedup.mark(new.hash));
-            }
             dedup.note(new.hash, Named::Page(new.block), |named| self.mark_of(named));
         }
     }

@@ -154,7 +154,7 @@ impl Locked<'_> {
         self.found.map(|(_, leaf)| self.index.stamp_of(leaf.number()))
     }
 
-    /// Makes the group as old as it was when [`Self::stamp`] was asked, under this lock.
+    /// Changes what [`Self::stamp`] says, under this lock.
     pub(crate) fn set_stamp(&mut self, stamp: Stamp) {
         if let Some((_, leaf)) = self.found {
             self.index.change_stamp(leaf.number(), self.index.stamp_of(leaf.number()), stamp);

@@ -92,7 +92,7 @@ impl Maker {
         if !self.are_there(inner, first, &objects) {
             return Together::Tried;
         }
-        // Before: whoever has the lock next must see that there are some.
+        // Counted first: the next holder of the lock looks for clusters only if there are any.
         clusters.count.fetch_add(1, Ordering::Relaxed);
         if inner.store.exchange_neighbours(first, &pieces, StoredWhen::AsBefore).is_ok() {
             inner.recompressed.fetch_add(UNIT, Ordering::Relaxed);

@@ -38,7 +38,7 @@ const BYTES: usize = SIZE.bytes();
 const CODEC: ClusterCodec = ClusterCodec::Zstd(ZstdLevel::FASTEST);
 const HEADER: usize = 2;
 const FIRST: u8 = of_cluster(SIZE);
-/// One bit for so many bytes of the disk's memory: more would be more than there are clusters.
+/// Bytes of the disk's memory for each bit: with more bits there would be more than clusters.
 const MEMORY_BYTES_EACH: u64 = 512;
 
 /// Units of which the end of the last read of a part is known; others share these places.
@@ -259,12 +259,15 @@ impl Inner {
         let ClusterRoom { content, object, .. } = &mut **room;
         let objects = compress_pages(coder, content.as_chunks().0, object);
         let first = first_of(block);
-        with_room(&|| {
-            let put = self.store.exchange_neighbours(first, &objects, StoredWhen::Now);
-            put.map(|()| Replaced::Object)
-        })?;
+        with_room(&|| self.put_pages(first, &objects))?;
         self.count_one_less();
         Ok(())
+    }
+
+    /// Puts four objects in place of a cluster.
+    fn put_pages(&self, first: u64, objects: &[(u8, &[u8])]) -> Result<Replaced, StoreError> {
+        let put = self.store.exchange_neighbours(first, objects, StoredWhen::Now);
+        put.map(|()| Replaced::Object)
     }
 
     fn count_one_less(&self) {
@@ -324,12 +327,12 @@ impl Inner {
         if !self.has_piece(first) {
             return Ok(false);
         }
-        self.store_with_room(first, || {
-            let put = self.store.exchange_neighbours(first, &objects, StoredWhen::Now);
-            put.map(|()| Replaced::Object)
-        })?;
+        self.store_with_room(first, || self.put_pages(first, &objects))?;
         self.count_one_less();
-        news.iter().for_each(|new| self.note_object(new, true));
+        for (key, new) in (first..).zip(&news) {
+            self.store.set_mark(key, self.mark_for(new));
+            self.note_object(new);
+        }
         drop(lock);
         for nth in (0..UNIT as usize).filter(|&nth| !alone[nth]) {
             // It is written: this only has it take less.

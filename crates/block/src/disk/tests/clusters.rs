@@ -64,7 +64,7 @@ fn disk() -> Disk {
     Disk::new(with_clusters(config(8 * MIB, 32 * MIB))).unwrap()
 }
 
-/// A disk that has so many pages of [`data`], all of them in clusters.
+/// A disk with the first `pages` pages of [`data`], all of them in clusters.
 fn disk_of(pages: u64) -> Disk {
     let disk = disk();
     disk.put(0, &data(0, pages)).unwrap();
@@ -73,7 +73,7 @@ fn disk_of(pages: u64) -> Disk {
     disk
 }
 
-/// Data for so many pages, and other data for each `first`.
+/// Data for `pages` pages. Each `first` has other data.
 fn data(first: u64, pages: u64) -> Vec<u8> {
     (first..first + pages).flat_map(kin).collect()
 }
