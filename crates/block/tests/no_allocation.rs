@@ -2,8 +2,14 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ramfold_block::{BlockDevice, Disk, DiskConfig, Durability};
+use ramfold_block::nbd::{Options, Server};
+use ramfold_block::{BlockDevice, DeviceError, Disk, DiskConfig, Durability, Extent, Zeroing};
 
 thread_local! {
     // Constant and without a destructor, so that using it allocates nothing.
@@ -45,12 +51,109 @@ fn content(seed: u64, page: &mut [u8]) {
     }
 }
 
-#[test]
-fn requests_allocate_nothing() {
-    let mut config = DiskConfig::new(PAGES * PAGE, 32 << 20);
+fn disk_for_swap(bytes: u32) -> Disk {
+    let mut config = DiskConfig::new(bytes.into(), 32 << 20);
     config.threads = 1;
     config.for_swap = true;
-    let disk = Disk::new(config).unwrap();
+    Disk::new(config).unwrap()
+}
+
+/// Notes at each read how much the thread that asks has allocated.
+struct Watching {
+    disk: Disk,
+    calls: AtomicUsize,
+}
+
+impl BlockDevice for Watching {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.calls.store(CALLS.with(Cell::get), Ordering::SeqCst);
+        self.disk.read(offset, buffer)
+    }
+    fn write(&self, offset: u64, data: &[u8], how: Durability) -> Result<(), DeviceError> {
+        // Slowly: such a device's requests are left to other threads, where there is a choice.
+        std::thread::sleep(std::time::Duration::from_micros(300));
+        self.disk.write(offset, data, how)
+    }
+    fn trim(&self, offset: u64, bytes: u64, how: Durability) -> Result<(), DeviceError> {
+        self.disk.trim(offset, bytes, how)
+    }
+    fn zero(
+        &self,
+        offset: u64,
+        bytes: u64,
+        zeroing: Zeroing,
+        how: Durability,
+    ) -> Result<(), DeviceError> {
+        self.disk.zero(offset, bytes, zeroing, how)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.disk.flush()
+    }
+    fn extents(
+        &self,
+        offset: u64,
+        bytes: u64,
+        each: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<(), DeviceError> {
+        self.disk.extents(offset, bytes, each)
+    }
+}
+
+#[test]
+fn a_server_of_swap_allocates_nothing_for_requests() {
+    const BYTES: usize = 32 << 10;
+    const SIZE: u32 = 128 << 20;
+    const READ: u16 = 0;
+    const WRITE: u16 = 1;
+    const TRIM: u16 = 4;
+    let disk = disk_for_swap(SIZE);
+    let device = Arc::new(Watching { disk, calls: AtomicUsize::default() });
+    let server = Server::start(device.clone(), &Options::default(), Vec::new()).unwrap();
+    let (mut client, served) = UnixStream::pair().unwrap();
+    server.serve_swap(served.into()).unwrap();
+    let mut ask = |command: u16, offset: u64, length: u32, data: &mut [u8]| {
+        let mut head = [0; 28];
+        head[..4].copy_from_slice(&0x2560_9513_u32.to_be_bytes());
+        head[6..8].copy_from_slice(&command.to_be_bytes());
+        head[16..24].copy_from_slice(&offset.to_be_bytes());
+        head[24..].copy_from_slice(&length.to_be_bytes());
+        client.write_all(&head).unwrap();
+        if command == WRITE {
+            client.write_all(data).unwrap();
+        }
+        let mut reply = [0; 16];
+        client.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[4..8], [0; 4]);
+        if command == READ {
+            client.read_exact(data).unwrap();
+        }
+    };
+    let mut round = |number: u64| {
+        let mut data = [number as u8; BYTES];
+        ask(TRIM, 0, SIZE, &mut []);
+        for (nth, bytes) in (0u64..).zip([4096, 8192, BYTES, 12288, 4096]) {
+            ask(WRITE, (number * 8 + nth) << 15, bytes as u32, &mut data[..bytes]);
+        }
+        let mut found = [0; 4096];
+        ask(READ, number << 18, 4096, &mut found);
+        assert_eq!(found, data[..4096]);
+        ask(READ, number << 18, BYTES as u32, &mut data);
+        device.calls.load(Ordering::SeqCst)
+    };
+    // What turning swap on asks for is the first of it.
+    let before = round(0);
+    for number in 1..300 {
+        assert_eq!(round(number), before);
+    }
+    assert_eq!(server.stop().requests_handed_over, 0);
+}
+
+#[test]
+fn requests_allocate_nothing() {
+    let disk = disk_for_swap(PAGES as u32 * PAGE as u32);
     let mut page = [0; PAGE as usize];
     let mut found = [0; 2 * PAGE as usize];
     let before = CALLS.with(Cell::get);

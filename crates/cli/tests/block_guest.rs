@@ -89,8 +89,26 @@ mod in_guests {
     fn swap_holds_a_program_that_memory_does_not() {
         let seed = std::env::var("RAMFOLD_GUEST_SEED").unwrap_or_else(|_| "7".to_owned());
         let seed: u64 = seed.parse().unwrap();
-        let script = format!("HOG_MIB=112 SEED={seed}\n{}", include_str!("block_guest/swap.sh"));
-        run_in_guest(&["--memory", "176M"], &script, &[]);
+        for_each_device(|device| {
+            let script = include_str!("block_guest/swap.sh");
+            let script = format!("DEVICE={device} HOG_MIB=112 SEED={seed}\n{script}");
+            run_in_guest(&["--memory", "176M"], &script, &[]);
+        });
+    }
+
+    /// Programs get SIGBUS for what was swapped out, and no wrong byte; the next server cleans up.
+    #[test]
+    #[ignore = "slow: make test-all runs it"]
+    fn a_killed_server_of_swap_ends_who_needs_its_pages() {
+        for_each_device(|device| {
+            let script = include_str!("block_guest/killed_swap.sh");
+            run_in_guest(&["--memory", "176M"], &format!("DEVICE={device}\n{script}"), &[]);
+        });
+    }
+
+    /// One guest after the other, as other tests have guests too.
+    fn for_each_device(run: impl Fn(&str)) {
+        ["ublk", "nbd"].into_iter().for_each(run);
     }
 
     /// Paper 004's memeater (Figure 7): 16 MB without CRAMES, 33 with it.

@@ -201,6 +201,7 @@ impl SchedulingAttributes {
 }
 
 const NICE_MIN: i32 = -20;
+const SCHED_FIFO: u32 = 1;
 
 /// Asks the scheduler to let the calling thread run soon and for short turns and, where that is
 /// permitted (CAP_SYS_NICE, RLIMIT_NICE), before others. `turn_ns` is the length of its turns (0.1
@@ -223,6 +224,24 @@ pub fn run_soon(turn_ns: u64, steps: i32) -> Result<bool, Errno> {
         }
         Err(errno) => Err(errno),
     }
+}
+
+/// As long as the function runs, the calling thread comes before all that are not real-time
+/// (SCHED_FIFO with the lowest priority), and so do threads that it starts, to their end.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_NICE, or where a control group has no real-time budget.
+pub fn as_real_time<R>(act: impl FnOnce() -> R) -> Result<R, Errno> {
+    let before = SchedulingAttributes::of_this_thread()?;
+    let real_time = SchedulingAttributes {
+        size: before.size,
+        policy: SCHED_FIFO,
+        priority: 1,
+        ..SchedulingAttributes::default()
+    };
+    real_time.set()?;
+    let result = act();
+    before.set().map(|()| result)
 }
 
 const PR_SET_THP_DISABLE: usize = 41;
@@ -342,6 +361,22 @@ mod tests {
             // The limit of RLIMIT_NICE is nowhere that low.
             assert_eq!(run_soon(300_000, 40), Ok(false));
             assert_eq!(SchedulingAttributes::of_this_thread().unwrap().nice, before);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_and_those_it_starts_are_real_time_where_that_is_permitted() {
+        let policy = || SchedulingAttributes::of_this_thread().unwrap().policy;
+        std::thread::spawn(move || {
+            let before = policy();
+            match as_real_time(|| (policy(), std::thread::spawn(policy).join().unwrap())) {
+                Ok(policies) => assert_eq!(policies, (SCHED_FIFO, SCHED_FIFO)),
+                // Not for everybody.
+                Err(error) => assert_eq!(error, Errno::PERM),
+            }
+            assert_eq!(policy(), before);
         })
         .join()
         .unwrap();

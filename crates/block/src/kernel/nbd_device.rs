@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_send_buffer_size;
+
 use super::error::{KernelError, Tried};
 use super::netlink::{Attributes, Netlink, attributes, number};
 use crate::nbd::protocol::{
@@ -30,6 +32,10 @@ const BACKEND_IDENTIFIER: u16 = 10;
 const SOCKET_ITEM: u16 = 1;
 const SOCKET_FD: u16 = 1;
 
+/// Longer requests are not made of a device that is swap. Its server does none of these with memory
+/// that it would have to ask for.
+const SWAP_REQUEST_BYTES_MAX: usize = 32 << 10;
+
 /// Where the kernel lists block devices.
 const DEVICES: &str = "/sys/block";
 /// How the identifier of a device of ours begins; the server's process follows.
@@ -48,6 +54,9 @@ pub struct NbdConfig {
     pub connections: usize,
     /// Nothing may be written.
     pub read_only: bool,
+    /// It will be swap: requests are short, and few bytes are under way, since they take memory
+    /// that the kernel keeps back for what frees memory.
+    pub for_swap: bool,
     /// After so long without an answer the kernel gives a connection up, and its requests to
     /// another or to nobody. Zero: it waits for ever, as swap must.
     pub timeout: Duration,
@@ -63,6 +72,7 @@ impl Default for NbdConfig {
             block_bytes: 4096,
             connections: 1,
             read_only: false,
+            for_swap: false,
             timeout: Duration::ZERO,
             dead_connection_timeout: Duration::ZERO,
         }
@@ -96,6 +106,12 @@ impl NbdDevice {
             pairs.push(UnixStream::pair().tried(|| described.clone())?);
         }
         let (ours, kernels): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        if config.for_swap {
+            for socket in &kernels {
+                set_socket_send_buffer_size(socket, SWAP_REQUEST_BYTES_MAX)
+                    .tried(|| described.clone())?;
+            }
+        }
         let asked = connect_request(config, &kernels);
         let reply = netlink(&described)?.request(CONNECT, &asked).map_err(|why| {
             let busy = why.kind() == io::ErrorKind::ResourceBusy;
@@ -107,7 +123,13 @@ impl NbdDevice {
             .and_then(|(_, value)| number(value))
             .ok_or_else(|| io::Error::other("the kernel does not say which device it is"))
             .tried(|| described)?;
-        Ok((NbdDevice { index: index as u32, is_attached: true }, ours))
+        let device = NbdDevice { index: index as u32, is_attached: true };
+        if config.for_swap {
+            let limit = Path::new(DEVICES).join(format!("nbd{index}/queue/max_sectors_kb"));
+            fs::write(&limit, (SWAP_REQUEST_BYTES_MAX >> 10).to_string())
+                .tried(|| format!("write {}", limit.display()))?;
+        }
+        Ok((device, ours))
     }
 
     /// `/dev/nbdN`.

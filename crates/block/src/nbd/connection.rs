@@ -16,12 +16,14 @@ use super::execution;
 use super::handshake::{Handshake, Session, Step};
 use super::job::{Job, Jobs, LARGE_BYTES_MAX, SMALL_BYTES_MAX};
 use super::outbox::{Outbox, Sending};
+use super::pool;
 use super::protocol::{Code, STRING_BYTES_MAX};
 use super::reply::{Asked, HEAD_BYTES_MAX, More};
 use super::request::{Command, Header, Parsed, Span, Verdict, check, parse};
 use super::server::Shared;
 use super::statistics::count;
 use super::stream::{Patience, Stream};
+use crate::STACK_BYTES;
 
 /// The whole handshake takes no longer.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(30);
@@ -36,6 +38,8 @@ pub(super) struct Connection {
     stream: Box<dyn Stream>,
     outbox: Outbox,
     jobs: Jobs,
+    /// Requests may be left to the pool. Otherwise the thread that reads them does all.
+    hands_over: bool,
     /// The client is not done with the handshake.
     shakes_hands: AtomicBool,
     /// No more requests come.
@@ -43,12 +47,17 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(shared: Arc<Shared>, stream: Box<dyn Stream>) -> Connection {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        stream: Box<dyn Stream>,
+        hands_over: bool,
+    ) -> Connection {
         Connection {
             shared,
             stream,
             outbox: Outbox::default(),
             jobs: Jobs::default(),
+            hands_over,
             shakes_hands: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
         }
@@ -135,11 +144,11 @@ impl Connection {
         let output = Output::new();
         let scratch = Job::new(false);
         let mut reader = Reader { connection: self, session, input, output, scratch };
-        if !self.shared.has_threads {
+        if !self.hands_over {
             return reader.serve();
         }
         thread::scope(|scope| {
-            let sender = thread::Builder::new().name("nbd-send".into());
+            let sender = thread::Builder::new().name("nbd-send".into()).stack_size(STACK_BYTES);
             if sender.spawn_scoped(scope, || self.sending().drain()).is_err() {
                 return Ended::Lost;
             }
@@ -229,7 +238,8 @@ impl Reader<'_> {
         if bytes == 0 && command != Command::Flush {
             return self.answer(asked, Ok(()));
         }
-        let is_quick = self.connection.shared.pace.is_quick(command);
+        let hands_over = self.connection.hands_over;
+        let is_quick = !hands_over || self.connection.shared.pace.is_quick(command);
         match command {
             Command::Read { .. } | Command::Write(_) if bytes > LARGE_BYTES_MAX => {
                 self.run_in_pieces(asked, command, span)
@@ -257,7 +267,7 @@ impl Reader<'_> {
             }
             // It may wait for a disk.
             Command::Cache => self.hand_over(asked, command, span, 0),
-            _ if !is_quick || span.bytes > QUICK_BYTES_MAX => {
+            _ if hands_over && (!is_quick || span.bytes > QUICK_BYTES_MAX) => {
                 self.hand_over(asked, command, span, 0)
             }
             _ => self.run_here(asked, command, span),
@@ -318,11 +328,13 @@ impl Reader<'_> {
             self.connection.jobs.give_back(job);
             return Err(Ended::Lost);
         }
-        if !self.connection.shared.has_threads {
-            // It is done now, and its reply would come before those to earlier requests.
+        if self.connection.hands_over {
+            self.connection.shared.pool.submit(self.connection, job);
+        } else {
+            // Its reply is sent at once, and would come before those to earlier requests.
             self.flush()?;
+            pool::do_job(self.connection, job);
         }
-        self.connection.shared.pool.submit(self.connection, job);
         Ok(())
     }
 

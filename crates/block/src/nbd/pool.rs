@@ -25,12 +25,11 @@ pub(super) struct Pool {
 struct State {
     waiting: VecDeque<(Arc<Connection>, Box<Job>)>,
     idle: usize,
-    threads: usize,
     has_ended: bool,
 }
 
 impl Pool {
-    /// Starts the threads. Without any, requests are done by the thread that hands them over.
+    /// Starts the threads.
     ///
     /// # Errors
     /// When no thread can be started; the others end with [`Pool::end`].
@@ -38,20 +37,13 @@ impl Pool {
         let start = |_| {
             let pool = Arc::clone(self);
             let thread = thread::Builder::new().name("nbd-work".into()).stack_size(STACK_BYTES);
-            let thread = thread.spawn(move || pool.work())?;
-            self.lock().threads += 1;
-            Ok(thread)
+            thread.spawn(move || pool.work())
         };
         (0..threads).map(start).collect()
     }
 
     pub(super) fn submit(&self, connection: &Arc<Connection>, job: Box<Job>) {
         let mut state = self.lock();
-        if state.threads == 0 {
-            drop(state);
-            do_job(connection, job);
-            return;
-        }
         count(&connection.shared.counters.handed_over);
         state.waiting.push_back((Arc::clone(connection), job));
         let is_idle = state.idle > 0;
@@ -90,7 +82,8 @@ impl Pool {
     }
 }
 
-fn do_job(connection: &Connection, mut job: Box<Job>) {
+/// Does what the job asks for, and sends the reply.
+pub(super) fn do_job(connection: &Connection, mut job: Box<Job>) {
     let shared = &connection.shared;
     let started = Instant::now();
     // One at a time: advice must not keep all threads from what clients wait for.

@@ -19,7 +19,7 @@ use super::listener::Listener;
 use super::pace::Pace;
 use super::pool::Pool;
 use super::statistics::{Counters, Statistics, count};
-use super::stream::{Recorded, Socket, Stream};
+use super::stream::{Recorded, SEND_BUFFER_BYTES, Socket, Stream};
 use super::tls::{Tls, TlsSocket};
 use crate::{BlockDevice, STACK_BYTES};
 
@@ -27,6 +27,20 @@ use crate::{BlockDevice, STACK_BYTES};
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 /// Where no descriptor is left for another client the server looks again after so long.
 const NO_DESCRIPTOR_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Replies to the kernel that are on their way take memory that it keeps back for what frees
+/// memory, so there are few.
+const SWAP_SEND_BUFFER_BYTES: usize = 64 << 10;
+
+/// Who is at the other end of a socket.
+enum Client {
+    /// One that begins by the handshake, maybe with TLS.
+    Handshake(Option<Tls>),
+    /// The kernel, for a device of its own.
+    Kernel,
+    /// The kernel, for a device that is swap.
+    Swap,
+}
 
 /// What a server offers, and to how many.
 #[derive(Clone, Debug)]
@@ -65,8 +79,6 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     /// Taken by the request that brings pages ahead of reads.
     pub(super) caching: Mutex<()>,
-    /// Without threads everything is done by the caller, for [`answers`].
-    pub(super) has_threads: bool,
     connections_max: usize,
     is_stopping: AtomicBool,
     open: Mutex<Open>,
@@ -118,7 +130,6 @@ impl Shared {
             pace: Pace::default(),
             counters: Counters::default(),
             caching: Mutex::default(),
-            has_threads: options.threads > 0,
             connections_max: options.connections_max,
             is_stopping: AtomicBool::new(false),
             open: Mutex::default(),
@@ -131,12 +142,7 @@ impl Shared {
     }
 
     /// Serves a client on a thread of its own, if there may be another one.
-    fn serve(
-        self: &Arc<Shared>,
-        socket: OwnedFd,
-        tls: Option<Tls>,
-        session: Option<Session>,
-    ) -> io::Result<()> {
+    fn serve(self: &Arc<Shared>, socket: OwnedFd, client: Client) -> io::Result<()> {
         let mut open = self.open();
         if open.connections.len() >= self.connections_max
             && let Some(connection) = open.take_idler()
@@ -149,18 +155,29 @@ impl Shared {
             count(&self.counters.refused);
             return Err(io::Error::other("there are as many clients as there may be"));
         }
-        let socket = Socket::new(socket);
-        let stream: Box<dyn Stream> = match tls {
-            Some(tls) => Box::new(TlsSocket::new(socket, tls)),
-            None => Box::new(socket),
+        let session = match client {
+            Client::Handshake(_) => None,
+            Client::Kernel | Client::Swap => {
+                Some(Session { style: Style::Simple, has_context: false })
+            }
         };
-        let connection = Arc::new(Connection::new(Arc::clone(self), stream));
+        let (send_buffer, hands_over) = match client {
+            Client::Handshake(_) | Client::Kernel => (SEND_BUFFER_BYTES, true),
+            Client::Swap => (SWAP_SEND_BUFFER_BYTES, false),
+        };
+        let socket = Socket::new(socket, send_buffer);
+        let stream: Box<dyn Stream> = match client {
+            Client::Handshake(Some(tls)) => Box::new(TlsSocket::new(socket, tls)),
+            _ => Box::new(socket),
+        };
+        let connection = Arc::new(Connection::new(Arc::clone(self), stream, hands_over));
         let number = open.next;
         open.next += 1;
         let shared = Arc::clone(self);
         let served = Arc::clone(&connection);
         // It removes itself, so it waits until it is there.
-        thread::Builder::new().name("nbd-client".into()).spawn(move || {
+        let thread = thread::Builder::new().name("nbd-client".into()).stack_size(STACK_BYTES);
+        thread.spawn(move || {
             let _leaving = Leaving { shared, number };
             // It goes before that tells the waiting thread.
             let served = served;
@@ -216,11 +233,10 @@ impl Server {
         options: &Options,
         listeners: Vec<Listener>,
     ) -> io::Result<Server> {
-        let threads = options.threads.max(1);
-        let shared = Shared::new(device, &Options { threads, ..options.clone() });
+        let shared = Shared::new(device, options);
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
         let mut server = Server { shared, stop: Some(stop), threads: Vec::new() };
-        server.threads = server.shared.pool.start(threads)?;
+        server.threads = server.shared.pool.start(options.threads.max(1))?;
         let shared = Arc::clone(&server.shared);
         let accepting = thread::Builder::new().name("nbd-accept".into()).stack_size(STACK_BYTES);
         server.threads.push(accepting.spawn(move || accept(&shared, &listeners, &stopped))?);
@@ -232,7 +248,7 @@ impl Server {
     /// # Errors
     /// When there are as many clients as there may be, or a thread cannot be started.
     pub fn serve(&self, socket: OwnedFd) -> io::Result<()> {
-        self.shared.serve(socket, None, None)
+        self.shared.serve(socket, Client::Handshake(None))
     }
 
     /// Serves the kernel (nbd(4)) on the other end of this socket: requests from the first byte
@@ -241,8 +257,16 @@ impl Server {
     /// # Errors
     /// As for [`Server::serve`].
     pub fn serve_kernel(&self, socket: OwnedFd) -> io::Result<()> {
-        let session = Session { style: Style::Simple, has_context: false };
-        self.shared.serve(socket, None, Some(session))
+        self.shared.serve(socket, Client::Kernel)
+    }
+
+    /// The same for a device that is swap: one thread does all that is asked for, with the memory
+    /// that it has from the beginning, and is scheduled as the calling thread is.
+    ///
+    /// # Errors
+    /// As for [`Server::serve`].
+    pub fn serve_swap(&self, socket: OwnedFd) -> io::Result<()> {
+        self.shared.serve(socket, Client::Swap)
     }
 
     /// What happened so far.
@@ -301,7 +325,7 @@ fn accept(shared: &Arc<Shared>, listeners: &[Listener], stopped: &OwnedFd) {
             }
             match listener.accept() {
                 // Whom it cannot serve it has counted, and hangs up.
-                Ok(socket) => _ = shared.serve(socket, listener.tls().cloned(), None),
+                Ok(socket) => _ = shared.serve(socket, Client::Handshake(listener.tls().cloned())),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                     listening = false;
                 }
@@ -320,9 +344,9 @@ pub fn answers(
     input: Vec<u8>,
     bytes_max: usize,
 ) -> Vec<u8> {
-    let shared = Shared::new(device, &Options { threads: 0, ..options.clone() });
+    let shared = Shared::new(device, options);
     let stream = Arc::new(Recorded::new(input, bytes_max));
     let client: Box<dyn Stream> = Box::new(Arc::clone(&stream));
-    Arc::new(Connection::new(shared, client)).serve(None);
+    Arc::new(Connection::new(shared, client, false)).serve(None);
     stream.take_sent()
 }

@@ -11,7 +11,7 @@ use rustix::net::sockopt::{set_socket_send_buffer_size, socket_domain};
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 
 /// More than 32 replies of 4 KiB. The kernel gives no more than net.core.wmem_max allows.
-const SEND_BUFFER_BYTES: usize = 1 << 20;
+pub(super) const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// How long a call may take.
 #[derive(Clone, Copy, Debug)]
@@ -66,11 +66,12 @@ pub(super) trait Stream: Send + Sync {
 pub(super) struct Socket(OwnedFd);
 
 impl Socket {
-    pub(super) fn new(socket: OwnedFd) -> Socket {
+    /// With so many bytes that were sent and not received yet, as far as that can be chosen.
+    pub(super) fn new(socket: OwnedFd, send_buffer: usize) -> Socket {
         // The kernel looks after buffers of TCP by itself.
         if socket_domain(&socket) == Ok(AddressFamily::UNIX) {
             // As it is it has room too, but for fewer replies at a time.
-            let _ = set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
+            let _ = set_socket_send_buffer_size(&socket, send_buffer);
         }
         Socket(socket)
     }

@@ -12,7 +12,12 @@ use ramfold_block::kernel::{
 };
 use ramfold_block::nbd::Server;
 
+use ramfold_sys::thread::as_real_time;
+
 use crate::say::say;
+
+/// Each has some of the memory that the kernel keeps back.
+const SWAP_CONNECTIONS_MAX: usize = 2;
 
 /// How the kernel reaches the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -147,19 +152,16 @@ impl KernelDevice {
             UblkDevice::start(Arc::clone(device), &config)
                 .map(|device| Served::Ublk(Box::new(device)))
         };
+        let nbd = || match swap_priority {
+            Some(_) => nbd_for_swap(device.size_bytes(), server),
+            None => nbd(device.size_bytes(), server, is_read_only),
+        };
         let served = match kind {
-            Kind::Nbd if swap_priority.is_some() => {
-                bail!("swap on /dev/nbdN hangs where memory is short: leave --device out, for ublk")
-            }
-            Kind::Auto if swap_priority.is_some() => {
-                ublk().context("swap needs ublk (Linux 6.0, modprobe ublk_drv)")?
-            }
             Kind::Ublk => ublk()?,
-            Kind::Nbd => nbd(device.size_bytes(), server, is_read_only)?,
+            Kind::Nbd => nbd()?,
             Kind::Auto => match ublk() {
                 Ok(served) => served,
-                Err(no_ublk) => nbd(device.size_bytes(), server, is_read_only)
-                    .with_context(|| format!("neither: {no_ublk}; nor"))?,
+                Err(no_ublk) => nbd().with_context(|| format!("neither: {no_ublk}; nor"))?,
             },
         };
         let mut made = KernelDevice { swap: None, device: served };
@@ -278,6 +280,22 @@ fn nbd(bytes: u64, server: &Server, is_read_only: bool) -> anyhow::Result<Served
     for socket in sockets {
         server.serve_kernel(OwnedFd::from(socket)).context("serving an nbd device")?;
     }
+    Ok(Served::Nbd(device))
+}
+
+/// Each reply needs memory for a socket's buffer, which only real-time threads get while all others
+/// wait for memory (docs/design/kernel-devices.md).
+fn nbd_for_swap(bytes: u64, server: &Server) -> anyhow::Result<Served> {
+    let connections = std::thread::available_parallelism().map_or(1, usize::from);
+    let connections = connections.min(SWAP_CONNECTIONS_MAX);
+    let config = NbdConfig { bytes, connections, for_swap: true, ..NbdConfig::default() };
+    let (device, sockets) = NbdDevice::attach(&config)?;
+    as_real_time(|| {
+        let mut sockets = sockets.into_iter().map(OwnedFd::from);
+        sockets.try_for_each(|socket| server.serve_swap(socket))
+    })
+    .context("swap on nbd needs a real-time thread (CAP_SYS_NICE); ublk does not")?
+    .context("serving an nbd device")?;
     Ok(Served::Nbd(device))
 }
 

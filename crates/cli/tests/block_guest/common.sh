@@ -19,7 +19,21 @@ device_of() {
     device=$(cat /tmp/device)
 }
 forget_device() { rm -f /tmp/device /tmp/stop; }
-is_gone() { ! [ -e "$1" ]; }
+# A program of 40 MiB that goes on checking them, in a control group of its own. To be run by sh -c
+# with its output in /tmp/said.
+swapped_out_hog='echo $$ > /sys/fs/cgroup/hog/cgroup.procs
+    GUEST_ROLE="hog 40 9 1000000000" exec ./program --exact plays_its_role --nocapture'
+echo +memory > /sys/fs/cgroup/cgroup.subtree_control || fail "there is no control of memory"
+mkdir -p /sys/fs/cgroup/hog
+# Waits until the program $hog has written its pages, and swaps out what it can.
+swap_out_hog() {
+    wait_until grep -q "are written" /tmp/said
+    # EAGAIN where it finds less to take.
+    echo 32M > /sys/fs/cgroup/hog/memory.reclaim
+    swapped=$(cat /sys/fs/cgroup/hog/memory.swap.current)
+    [ "$swapped" -gt 4194304 ] || fail "nothing was swapped out"
+    kill -0 "$hog" || fail "the hog has ended too early"
+}
 # Ends a server the ordinary way.
 stop_server() {
     touch /tmp/stop
