@@ -349,7 +349,7 @@ fn what_cannot_be_a_backing_is_named() {
         (&folder.path().join("none"), &[], "truncate -s SIZE FILE"),
         (&folder.path().to_owned(), &[], "neither a file nor a block device"),
         (&odd, &["--device", "nbd"], "--size 4096 leaves the rest out"),
-        (&file, &["--swap"], "--swap cannot have --backing"),
+        (&file, &["--swap"], "is a file: swap needs a block device"),
     ] {
         let said = fails(backing(path, &[]).args(options).args(["--", "true"]));
         assert!(said.contains(what), "{options:?}: {said}");

@@ -83,32 +83,32 @@ mod in_guests {
     use super::run_in_guest;
 
     /// `ramfold block --swap` where memory is short: programs have 100 MiB of this guest, beside
-    /// what the server keeps of them. `RAMFOLD_GUEST_SEED` has the program do something else.
+    /// what the server keeps of them; in RAM alone, and before a disk. `RAMFOLD_GUEST_SEED` has the program do something else.
     #[test]
     #[ignore = "slow: make test-all runs it"]
     fn swap_holds_a_program_that_memory_does_not() {
         let seed = std::env::var("RAMFOLD_GUEST_SEED").unwrap_or_else(|_| "7".to_owned());
         let seed: u64 = seed.parse().unwrap();
-        for_each_device(|device| {
-            let script = include_str!("block_guest/swap.sh");
-            let script = format!("DEVICE={device} HOG_MIB=112 SEED={seed}\n{script}");
-            run_in_guest(&["--memory", "176M"], &script, &[]);
-        });
+        let script = include_str!("block_guest/swap.sh");
+        for words in [
+            "HOG_MIB=112 OPTIONS='--device ublk --size 256M --memory 64M --codec auto'",
+            "HOG_MIB=200 OPTIONS='--device nbd --backing /dev/vda --memory 16M'",
+        ] {
+            let script = format!("{words} SEED={seed}\n{script}");
+            let modules = "nbd,ublk_drv,virtio_blk";
+            let options = ["--memory", "192M", "--disk", "512M", "--modules", modules];
+            run_in_guest(&options, &script, &[]);
+        }
     }
 
     /// Programs get SIGBUS for what was swapped out, and no wrong byte; the next server cleans up.
     #[test]
     #[ignore = "slow: make test-all runs it"]
     fn a_killed_server_of_swap_ends_who_needs_its_pages() {
-        for_each_device(|device| {
-            let script = include_str!("block_guest/killed_swap.sh");
+        let script = include_str!("block_guest/killed_swap.sh");
+        for device in ["ublk", "nbd"] {
             run_in_guest(&["--memory", "176M"], &format!("DEVICE={device}\n{script}"), &[]);
-        });
-    }
-
-    /// One guest after the other, as other tests have guests too.
-    fn for_each_device(run: impl Fn(&str)) {
-        ["ublk", "nbd"].into_iter().for_each(run);
+        }
     }
 
     /// Paper 004's memeater (Figure 7): 16 MB without CRAMES, 33 with it.

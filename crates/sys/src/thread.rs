@@ -7,6 +7,7 @@
 //!   and none of the program's pipes is held open by them.
 
 use core::arch::naked_asm;
+use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr;
 
@@ -168,7 +169,7 @@ unsafe extern "C" fn clone_on(
 
 /// `struct sched_attr` of linux/sched/types.h, first version.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct SchedulingAttributes {
     size: u32,
     policy: u32,
@@ -226,22 +227,40 @@ pub fn run_soon(turn_ns: u64, steps: i32) -> Result<bool, Errno> {
     }
 }
 
-/// As long as the function runs, the calling thread comes before all that are not real-time
-/// (SCHED_FIFO with the lowest priority), and so do threads that it starts, to their end.
-///
-/// # Errors
-/// `EPERM` without CAP_SYS_NICE, or where a control group has no real-time budget.
-pub fn as_real_time<R>(act: impl FnOnce() -> R) -> Result<R, Errno> {
-    let before = SchedulingAttributes::of_this_thread()?;
-    let real_time = SchedulingAttributes {
-        size: before.size,
-        policy: SCHED_FIFO,
-        priority: 1,
-        ..SchedulingAttributes::default()
-    };
-    real_time.set()?;
-    let result = act();
-    before.set().map(|()| result)
+/// As long as this is there, the thread that made it comes before all that are not real-time
+/// (SCHED_FIFO with the lowest priority), and the kernel gives it half of the memory that it keeps
+/// back from others (`ALLOC_MIN_RESERVE` in mm/page_alloc.c). Threads that it starts meanwhile are
+/// so to their end.
+#[derive(Debug)]
+pub struct RealTime {
+    before: SchedulingAttributes,
+    /// Of this thread alone.
+    thread: PhantomData<*const ()>,
+}
+
+impl RealTime {
+    /// Makes the calling thread real-time.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_SYS_NICE, or where a control group has no real-time budget.
+    pub fn begin() -> Result<RealTime, Errno> {
+        let before = SchedulingAttributes::of_this_thread()?;
+        let real_time = SchedulingAttributes {
+            size: before.size,
+            policy: SCHED_FIFO,
+            priority: 1,
+            ..SchedulingAttributes::default()
+        };
+        real_time.set()?;
+        Ok(RealTime { before, thread: PhantomData })
+    }
+}
+
+impl Drop for RealTime {
+    fn drop(&mut self) {
+        // Less is never refused.
+        let _ = self.before.set();
+    }
 }
 
 const PR_SET_THP_DISABLE: usize = 41;
@@ -371,8 +390,11 @@ mod tests {
         let policy = || SchedulingAttributes::of_this_thread().unwrap().policy;
         std::thread::spawn(move || {
             let before = policy();
-            match as_real_time(|| (policy(), std::thread::spawn(policy).join().unwrap())) {
-                Ok(policies) => assert_eq!(policies, (SCHED_FIFO, SCHED_FIFO)),
+            match RealTime::begin() {
+                Ok(_begun) => {
+                    let policies = (policy(), std::thread::spawn(policy).join().unwrap());
+                    assert_eq!(policies, (SCHED_FIFO, SCHED_FIFO));
+                }
                 // Not for everybody.
                 Err(error) => assert_eq!(error, Errno::PERM),
             }

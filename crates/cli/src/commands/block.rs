@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use ramfold_block::kernel;
 use ramfold_block::nbd::{self, Clients, Listener, Options, Server, Tls};
-use ramfold_block::{BackedDisk, BlockDevice, Disk, DiskConfig, SpillConfig};
+use ramfold_block::{BackedDisk, BackingConfig, BlockDevice, Disk, DiskConfig, SpillConfig};
 use ramfold_codec::Choice;
 use ramfold_launch::output_file;
 use ramfold_sys::inherited;
@@ -144,8 +144,13 @@ fn open_device(arguments: &Arguments, size_bytes: Option<u64>) -> anyhow::Result
     let codec = arguments.codec.parse::<Choice>()?;
     let backing = &arguments.backing;
     if let Some(path) = &backing.backing {
-        let is_read_only = arguments.read_only;
-        let disk = backing.open(path, size_bytes, memory_bytes, codec, is_read_only)?;
+        let disk = backing.open(BackingConfig {
+            size_bytes,
+            codec,
+            read_only: arguments.read_only,
+            for_swap: arguments.swap.is_some(),
+            ..BackingConfig::new(std::path::absolute(path)?, memory_bytes)
+        })?;
         if arguments.kernel_device().is_some() {
             block_backing::check_for_kernel(path, disk.size_bytes())?;
         }
@@ -189,9 +194,6 @@ fn open_device(arguments: &Arguments, size_bytes: Option<u64>) -> anyhow::Result
 /// When there can be no such device, or nobody could connect to it.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     let size_bytes = arguments.size.map(device_bytes).transpose()?;
-    if arguments.swap.is_some() {
-        block_backing::check_for_swap(&arguments.backing)?;
-    }
     // It may go to another folder.
     let stats = arguments.stats.as_ref().map(std::path::absolute).transpose()?;
     if let Some(file) = &stats {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use ramfold_block::{BackedDisk, BackingConfig, Paths};
-use ramfold_codec::Choice;
 
 use crate::say::say;
 
@@ -56,22 +55,12 @@ enum PathsArgument {
 }
 
 impl BackingArguments {
-    /// Opens the backing.
+    /// Opens the backing, with what these arguments say.
     ///
     /// # Errors
     /// Why it cannot be one.
-    pub(crate) fn open(
-        &self,
-        path: &Path,
-        size_bytes: Option<u64>,
-        memory_bytes: u64,
-        codec: Choice,
-        read_only: bool,
-    ) -> anyhow::Result<BackedDisk> {
+    pub(crate) fn open(&self, config: BackingConfig) -> anyhow::Result<BackedDisk> {
         Ok(BackedDisk::new(&BackingConfig {
-            size_bytes,
-            codec,
-            read_only,
             write_through: self.write_through,
             paths: match self.paths {
                 PathsArgument::Separate => Paths::Separate,
@@ -80,24 +69,9 @@ impl BackingArguments {
             batch_percent: self.batch,
             clean_above_percent: self.clean_above,
             tell: Some(Arc::new(|text: &str| say(format_args!("{text}")))),
-            ..BackingConfig::new(std::path::absolute(path)?, memory_bytes)
+            ..config
         })?)
     }
-}
-
-/// Refuses swap that goes to a disk by this process.
-///
-/// # Errors
-/// When there is a backing.
-pub(crate) fn check_for_swap(arguments: &BackingArguments) -> anyhow::Result<()> {
-    if let Some(path) = &arguments.backing {
-        bail!(
-            "--swap cannot have --backing {}: where memory is short, a write to it would wait for \
-             memory that waits for that write; leave --backing out, and the data stays in RAM",
-            path.display()
-        );
-    }
-    Ok(())
 }
 
 /// Refuses what the kernel cannot have as a device.

@@ -12,7 +12,7 @@ use ramfold_block::kernel::{
 };
 use ramfold_block::nbd::Server;
 
-use ramfold_sys::thread::as_real_time;
+use ramfold_sys::thread::RealTime;
 
 use crate::say::say;
 
@@ -133,6 +133,8 @@ impl KernelDevice {
             return Ok(KernelDevice { swap: None, device: Served::Ublk(Box::new(device)) });
         }
         let Wish { kind, is_read_only, swap_priority, backing } = wish;
+        // Nothing of it outlives a server of swap.
+        let backing = backing.filter(|_| swap_priority.is_none());
         let after_kill = match (swap_priority, &backing) {
             (Some(_), _) => AfterKill::Fail,
             (None, Some(backing)) if backing.outlives_its_server() => AfterKill::Wait,
@@ -290,12 +292,11 @@ fn nbd_for_swap(bytes: u64, server: &Server) -> anyhow::Result<Served> {
     let connections = connections.min(SWAP_CONNECTIONS_MAX);
     let config = NbdConfig { bytes, connections, for_swap: true, ..NbdConfig::default() };
     let (device, sockets) = NbdDevice::attach(&config)?;
-    as_real_time(|| {
-        let mut sockets = sockets.into_iter().map(OwnedFd::from);
-        sockets.try_for_each(|socket| server.serve_swap(socket))
-    })
-    .context("swap on nbd needs a real-time thread (CAP_SYS_NICE); ublk does not")?
-    .context("serving an nbd device")?;
+    let begun = RealTime::begin();
+    let _begun = begun.context("swap on nbd needs real-time threads (CAP_SYS_NICE)")?;
+    for socket in sockets {
+        server.serve_swap(OwnedFd::from(socket)).context("serving an nbd device")?;
+    }
     Ok(Served::Nbd(device))
 }
 

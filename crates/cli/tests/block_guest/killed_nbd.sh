@@ -24,13 +24,3 @@ umount /mnt || fail umount
 ./e2fsck -fn "$device" || fail "e2fsck finds errors"
 stop_server
 no_ghosts
-
-# Swap, too, is turned off when its server is gone.
-forget_device
-GUEST_ROLE="nbd 64 1 swap" ./program --exact plays_its_role --nocapture & server=$!
-device_of
-kill -9 $server
-wait $server
-play clean-up | tee /tmp/said
-grep -q "^$device Removed" /tmp/said || fail "what the server left was not taken away"
-no_ghosts

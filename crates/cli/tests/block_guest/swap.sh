@@ -1,8 +1,12 @@
 # `ramfold block --swap` under a program that memory does not hold, and its end while a program has
 # pages there.
 forget_device
-./ramfold block --size 256M --memory 64M --codec auto --swap --device $DEVICE \
-    --stats /tmp/stats > /tmp/device &
+# Nothing but swap is swapped to.
+mke2fs /dev/vda > /dev/null
+./ramfold block --swap --backing /dev/vda 2> /tmp/refused && fail "what was on the disk is lost"
+grep "holds something" /tmp/refused || fail "it was not looked at"
+mkswap /dev/vda > /dev/null
+./ramfold block --swap $OPTIONS --stats /tmp/stats > /tmp/device &
 server=$!
 device_of
 grep -q "^$device " /proc/swaps || fail "$device is not on"
@@ -18,5 +22,5 @@ kill -0 $hog || fail "the hog did not survive swapoff"
 kill $hog
 wait $hog
 # Writes may fail where the server gets no memory in time: the kernel keeps such pages.
-grep no_room_errors /tmp/stats
+grep -E 'no_room_errors|write_errors|written_back_pages' /tmp/stats
 no_ghosts

@@ -41,6 +41,9 @@ pub struct BackingConfig {
     pub batch_percent: u8,
     /// Cleaning begins when pages that are not in the backing take more of the memory, in percent.
     pub clean_above_percent: u8,
+    /// It is swap: as for [`DiskConfig::for_swap`](crate::DiskConfig::for_swap), on a block device
+    /// that holds nothing else.
+    pub for_swap: bool,
     /// Requests that are served at the same time, at least 1.
     pub threads: usize,
     /// Is told when the backing begins to fail, and when it works again.
@@ -63,6 +66,7 @@ impl BackingConfig {
             paths: Paths::Separate,
             batch_percent: 10,
             clean_above_percent: 50,
+            for_swap: false,
             threads: (2 * processors).clamp(4, 16).min(most.max(2)),
             tell: None,
         }
@@ -119,6 +123,33 @@ pub enum BackingError {
     InUse {
         /// The file or device.
         path: PathBuf,
+    },
+    /// Swap cannot go to a file: its file system asks for memory in threads that get none.
+    #[error(
+        "{} is a file: swap needs a block device, as writes to a file system wait for memory that \
+         waits for them; without --backing the data stays in RAM",
+        path.display()
+    )]
+    SwapInFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What is there would be lost.
+    #[error(
+        "{} holds something that is no swap area; `mkswap` makes it one, and what it holds is lost",
+        path.display()
+    )]
+    HoldsData {
+        /// The device.
+        path: PathBuf,
+    },
+    /// This process may not have what swap needs.
+    #[error("swap before {} needs real-time threads (CAP_SYS_NICE): {source}", path.display())]
+    RealTime {
+        /// The device.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
     },
     /// A parameter that is no share.
     #[error("{name} is {percent} %: write a number from 1 to 100")]

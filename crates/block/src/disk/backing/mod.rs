@@ -9,7 +9,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `config`, `statistics` | what is asked for; what has happened |
-//! | `place` | the file or block device |
+//! | `place`, `swap_place` | the file or block device; the same where swap waits for it |
 //! | `marks` | what is known of a page: whether it is dirty, how old it is |
 //! | `pages`, `prefetch` | how pages are read and changed; how they come before they are read |
 //! | `write_back` | how pages get into the backing |
@@ -25,6 +25,7 @@ mod pages;
 mod place;
 mod prefetch;
 mod statistics;
+mod swap_place;
 #[cfg(test)]
 mod tests;
 mod write_back;
@@ -48,7 +49,8 @@ use marks::{Hinted, Marks};
 use place::{Chunk, FilePlace, Place};
 pub use statistics::BackingStatistics;
 use statistics::Counters;
-use write_back::{Flush, Regions, Syncs};
+use swap_place::SwapPlace;
+use write_back::{Flush, Regions, Syncs, is_fast};
 
 /// A compressed cache before a file or a block device.
 pub struct BackedDisk {
@@ -84,7 +86,11 @@ impl BackedDisk {
     pub fn new(config: &BackingConfig) -> Result<BackedDisk, BackingError> {
         let place = FilePlace::open(config)?;
         let size_bytes = place.bytes();
-        BackedDisk::before(Box::new(place), size_bytes, config)
+        let place: Box<dyn Place> = match config.for_swap {
+            true => Box::new(SwapPlace::new(place, &config.path)?),
+            false => Box::new(place),
+        };
+        BackedDisk::before(place, size_bytes, config)
     }
 
     fn before(
@@ -105,6 +111,7 @@ impl BackedDisk {
             deduplicate: false,
             clusters: false,
             threads: config.threads.max(1),
+            for_swap: config.for_swap,
             ..DiskConfig::new(size_bytes.next_multiple_of(PAGE as u64), config.memory_bytes)
         };
         let list = cleaner::list_capacity(config.memory_bytes);
@@ -293,11 +300,12 @@ impl Shared {
         self.write_range(from / PAGE as u64..to.div_ceil(PAGE as u64))
     }
 
+    /// Makes a range zeros, or trims it.
     fn clear(
         &self,
         offset: u64,
         bytes: u64,
-        zeroing: Zeroing,
+        zeroing: Option<Zeroing>,
         durability: Durability,
     ) -> Result<(), DeviceError> {
         if self.is_read_only {
@@ -306,7 +314,7 @@ impl Shared {
         let end = offset + bytes;
         let whole = self.whole_pages(offset, bytes);
         if whole.is_empty() {
-            if zeroing.fast {
+            if is_fast(zeroing) {
                 return Err(DeviceError::NotFast);
             }
             self.write_zeros(offset, end)?;
@@ -395,8 +403,7 @@ impl BlockDevice for BackedDisk {
     }
 
     fn trim(&self, offset: u64, bytes: u64, durability: Durability) -> Result<(), DeviceError> {
-        let zeroing = Zeroing { may_trim: true, fast: false };
-        self.shared.clear(offset, bytes, zeroing, durability)
+        self.shared.clear(offset, bytes, None, durability)
     }
 
     fn zero(
@@ -406,7 +413,7 @@ impl BlockDevice for BackedDisk {
         zeroing: Zeroing,
         durability: Durability,
     ) -> Result<(), DeviceError> {
-        self.shared.clear(offset, bytes, zeroing, durability)
+        self.shared.clear(offset, bytes, Some(zeroing), durability)
     }
 
     /// Writes all to the backing that is not there, and has it durable.

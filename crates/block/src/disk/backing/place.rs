@@ -28,6 +28,11 @@ pub(super) trait Place: Send + Sync {
     /// Makes a range read as zeros. [`Errno::OPNOTSUPP`] by [`Zeroing::fast`].
     fn zero(&self, offset: u64, bytes: u64, zeroing: Zeroing) -> Result<(), Errno>;
 
+    /// A range is not needed any more. Here it reads as zeros then.
+    fn trim(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+        self.zero(offset, bytes, Zeroing { may_trim: true, fast: false })
+    }
+
     /// Returns when all that was written is durable.
     fn sync(&self) -> Result<(), Errno>;
 

@@ -330,11 +330,11 @@ impl Shared {
         }
     }
 
-    /// Makes whole pages zeros, in the backing first.
+    /// Makes whole pages zeros, in the backing first; or trims them.
     pub(super) fn clear_pages(
         &self,
         blocks: Range<u64>,
-        zeroing: Zeroing,
+        zeroing: Option<Zeroing>,
     ) -> Result<(), DeviceError> {
         let mut at = blocks.start;
         while at < blocks.end {
@@ -342,8 +342,12 @@ impl Shared {
             let _regions = self.regions.lock_all(&part);
             let offset = part.start * PAGE as u64;
             let bytes = (part.end * PAGE as u64).min(self.size_bytes) - offset;
-            match self.place.zero(offset, bytes, zeroing) {
-                Err(Errno::OPNOTSUPP) if zeroing.fast => return Err(DeviceError::NotFast),
+            let done = match zeroing {
+                Some(zeroing) => self.place.zero(offset, bytes, zeroing),
+                None => self.place.trim(offset, bytes),
+            };
+            match done {
+                Err(Errno::OPNOTSUPP) if is_fast(zeroing) => return Err(DeviceError::NotFast),
                 result => self.note("cannot write zeros to", result)?,
             }
             // Reads that came before must not put pages there any more, and requests that have read
@@ -378,6 +382,11 @@ impl Shared {
             self.marks.dirty.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Whether zeros are asked for only where they take less time than a write.
+pub(super) fn is_fast(zeroing: Option<Zeroing>) -> bool {
+    zeroing.is_some_and(|zeroing| zeroing.fast)
 }
 
 impl BackedDisk {
