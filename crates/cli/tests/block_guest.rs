@@ -83,7 +83,8 @@ mod in_guests {
     use super::run_in_guest;
 
     /// `ramfold block --swap` where memory is short: programs have 100 MiB of this guest, beside
-    /// what the server keeps of them; in RAM alone, and before a disk. `RAMFOLD_GUEST_SEED` has the program do something else.
+    /// what the server keeps of them; in RAM alone, and before a disk. `RAMFOLD_GUEST_SEED` has the
+    /// program do something else.
     #[test]
     #[ignore = "slow: make test-all runs it"]
     fn swap_holds_a_program_that_memory_does_not() {

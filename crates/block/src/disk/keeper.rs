@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ramfold_codec::Choice;
 
 use super::config::DiskError;
+use super::filler::Filler;
 use super::recompress::Recompress;
 use super::spill::{Writer, write_oldest};
 use super::{Inner, spill::SpillFile};
@@ -159,6 +160,8 @@ impl Keeper {
             .transpose()
             .map_err(|source| DiskError::Codec { codec: Choice::Auto, source })?;
         let memory = inner.spill.as_ref().map(SpillFile::memory).transpose()?;
+        let filler =
+            (inner.for_swap && outlet.is_some()).then(|| Filler::start(inner)).transpose()?;
         let mine = Arc::clone(inner);
         let work = move || {
             let mut memory = memory;
@@ -168,7 +171,8 @@ impl Keeper {
                 }
                 _ => None,
             };
-            Work { inner: &mine, recompress, spill, outlet, seen_writes: u64::MAX }.run();
+            let seen_writes = u64::MAX;
+            Work { inner: &mine, recompress, spill, outlet, filler, seen_writes }.run();
         };
         let thread = std::thread::Builder::new()
             .name("ramfold-disk".to_owned())
@@ -205,6 +209,8 @@ struct Work<'a> {
     recompress: Option<Recompress>,
     spill: Option<Writer<'a>>,
     outlet: Option<Box<dyn Outlet>>,
+    /// Has memory ready in place of this thread, which makes room while the system gives none.
+    filler: Option<Filler>,
     seen_writes: u64,
 }
 
@@ -213,7 +219,7 @@ impl Work<'_> {
         let mut longest = SLEEP;
         let (mut compacted, mut has_gaps) = (Instant::now(), false);
         while let Some(is_waited_for) = self.inner.keeping.sleep(longest) {
-            let has_refilled = self.inner.keep_ready();
+            let has_refilled = self.keep_ready();
             // Also who waits since the refill began.
             if has_refilled {
                 self.inner.keeping.serve(true);
@@ -230,6 +236,16 @@ impl Work<'_> {
                 compacted = Instant::now();
             }
             longest = self.recompress().min(if has_gaps { COMPACTION_REST } else { SLEEP });
+        }
+    }
+
+    fn keep_ready(&self) -> bool {
+        match &self.filler {
+            Some(filler) => {
+                filler.call();
+                false
+            }
+            None => self.inner.keep_ready(),
         }
     }
 
@@ -276,7 +292,7 @@ impl Work<'_> {
 impl Inner {
     /// Has memory ready for what is written next. Whether there is more than before, and was not
     /// enough.
-    fn keep_ready(&self) -> bool {
+    pub(super) fn keep_ready(&self) -> bool {
         if self.for_swap {
             self.store.release_surplus();
         }

@@ -15,12 +15,14 @@
 //! | `random` | keys |
 //! | `room` | the limit of the memory |
 //! | `keeper`, `recompress`, `spill` | the thread that looks after the disk, and what it does |
+//! | `filler` | a thread that has memory ready, where the keeper must not wait for it |
 //! | `backing` | the same memory as a cache before a file or a block device |
 
 mod backing;
 mod clusters;
 mod config;
 mod dedup;
+mod filler;
 mod keeper;
 mod page_locks;
 mod pages;

@@ -21,5 +21,6 @@ pub use error::KernelError;
 pub use leftovers::{Fate, Leftover, clean_up, waiting};
 pub use nbd_device::{NbdConfig, NbdDevice};
 pub use note::Backing;
+pub(crate) use swap::is_header;
 pub use swap::{Protection, Swap, protect_server};
 pub use ublk_device::{AfterKill, UblkConfig, UblkDevice};

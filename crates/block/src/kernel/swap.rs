@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use ramfold_sys::swap::{become_io_flusher, lock_memory, never_kill_for_memory, swap_off, swap_on};
@@ -51,15 +52,16 @@ pub struct Swap {
 }
 
 impl Swap {
-    /// Writes a header to a device (as mkswap does; whatever was on it is lost) and turns swap on
-    /// with that priority, 32,767 at most. Where it is on already, it stays as it is.
+    /// Writes a header to a device (as mkswap does; whatever was on it is lost), unless a swap area
+    /// is there, and turns swap on with that priority, 32,767 at most. Where it is on already, it
+    /// stays as it is.
     ///
     /// # Errors
     /// The device cannot be written, is too small, or the kernel refuses it.
     pub fn on(device: &Path, priority: u16) -> Result<Swap, KernelError> {
         if !is_swap(device) {
             let described = || format!("make {} a swap area", device.display());
-            write_header(device).tried(described)?;
+            make_area(device).tried(described)?;
             swap_on(device, priority)
                 .tried(|| format!("turn swap on {} on", device.display()))
                 .map_err(|error| match error.kind() {
@@ -119,9 +121,16 @@ pub(super) fn turn_off(device: &Path) -> Result<(), KernelError> {
     }
 }
 
-fn write_header(device: &Path) -> io::Result<()> {
-    let mut file = File::options().write(true).open(device)?;
+/// Writes a header to a device that has none. The label and UUID of an area stay, by which
+/// fstab(5) may know it.
+fn make_area(device: &Path) -> io::Result<()> {
+    let mut file = File::options().read(true).write(true).open(device)?;
     let bytes = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+    let mut there = [0; PAGE_SIZE];
+    file.read_exact_at(&mut there, 0)?;
+    if is_area(&there, bytes) {
+        return Ok(());
+    }
     let mut uuid = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut uuid)?;
     let header = header(bytes, uuid)?;
@@ -130,11 +139,27 @@ fn write_header(device: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
+const VERSION: u32 = 1;
+const INFO: usize = 1024;
+const LAST_PAGE: usize = INFO + 4;
+const MAGIC: &[u8; 10] = b"SWAPSPACE2";
+
+/// Whether the page ends as the first one of a swap area does.
+pub(crate) fn is_header(page: &[u8]) -> bool {
+    page.ends_with(MAGIC)
+}
+
+/// Whether a device of so many bytes, with that first page, has an area that the kernel takes.
+fn is_area(page: &[u8; PAGE_SIZE], bytes: u64) -> bool {
+    let number = |at: usize| page[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+    let pages = u64::from(number(LAST_PAGE)) + 1;
+    is_header(page)
+        && number(INFO) == VERSION
+        && (PAGES_MIN..=bytes / PAGE_SIZE as u64).contains(&pages)
+}
+
 /// The first page of an area (`union swap_header` of linux/swap.h).
 fn header(bytes: u64, mut uuid: [u8; 16]) -> io::Result<[u8; PAGE_SIZE]> {
-    const VERSION: u32 = 1;
-    const INFO: usize = 1024;
-    const MAGIC: &[u8; 10] = b"SWAPSPACE2";
     let pages = bytes / PAGE_SIZE as u64;
     if pages < PAGES_MIN {
         return Err(io::Error::other(format!("a swap area has {PAGES_MIN} pages at least")));
@@ -147,7 +172,7 @@ fn header(bytes: u64, mut uuid: [u8; 16]) -> io::Result<[u8; PAGE_SIZE]> {
     let mut page = [0; PAGE_SIZE];
     let fields: [(usize, &[u8]); 5] = [
         (INFO, &VERSION.to_ne_bytes()),
-        (INFO + 4, &last_page.to_ne_bytes()),
+        (LAST_PAGE, &last_page.to_ne_bytes()),
         (INFO + 12, &uuid),
         (INFO + 28, b"ramfold"),
         (PAGE_SIZE - MAGIC.len(), MAGIC),
@@ -182,6 +207,24 @@ mod tests {
         let uuid: [u8; 16] = theirs[1036..1052].try_into().unwrap();
         assert_eq!(header(1 << 20, uuid).unwrap()[..], theirs[..PAGE_SIZE]);
         assert!(header(9 * PAGE_SIZE as u64, uuid).is_err());
+    }
+
+    #[test]
+    fn an_area_that_is_there_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("area");
+        let bytes = 1 << 20;
+        File::create(&path).unwrap().set_len(bytes).unwrap();
+        make_area(&path).unwrap();
+        let made = fs::read(&path).unwrap();
+        make_area(&path).unwrap();
+        assert!(fs::read(&path).unwrap() == made);
+        // One that ends behind the device does not.
+        File::options().write(true).open(&path).unwrap().set_len(bytes / 2).unwrap();
+        make_area(&path).unwrap();
+        let page = *fs::read(&path).unwrap().first_chunk().unwrap();
+        assert!(is_area(&page, bytes / 2) && page[..] != made[..PAGE_SIZE]);
+        assert!(!is_area(&[0; PAGE_SIZE], bytes));
     }
 
     #[test]

@@ -12,9 +12,7 @@ use super::config::BackingError;
 use super::place::{CHUNK_BYTES, FilePlace, Place};
 use super::{PAGE, chunk};
 use crate::Zeroing;
-
-/// What a swap area has at the end of its first page.
-const SIGNATURE: &[u8] = b"SWAPSPACE2";
+use crate::kernel::is_header;
 
 /// Each request is made by a thread that is real-time as long as it takes: the kernel asks for
 /// memory to do it, which others do not get while all memory waits to be swapped out.
@@ -47,7 +45,7 @@ impl SwapPlace {
 /// Whether a device that begins so is swap, or holds nothing: partition tables, and superblocks of
 /// file systems, volumes and encryption lie in its first 128 KiB.
 fn is_free(begin: &[u8]) -> bool {
-    begin[..PAGE].ends_with(SIGNATURE) || begin.iter().all(|&byte| byte == 0)
+    is_header(&begin[..PAGE]) || begin.iter().all(|&byte| byte == 0)
 }
 
 impl Place for SwapPlace {
@@ -96,7 +94,7 @@ mod tests {
         // Of btrfs.
         begin.0[0x10040] = b'_';
         assert!(!is_free(&begin.0));
-        begin.0[PAGE - SIGNATURE.len()..PAGE].copy_from_slice(SIGNATURE);
+        begin.0[PAGE - 10..PAGE].copy_from_slice(b"SWAPSPACE2");
         assert!(is_free(&begin.0));
     }
 }
