@@ -93,7 +93,7 @@ mod in_guests {
         let script = include_str!("block_guest/swap.sh");
         for words in [
             "HOG_MIB=112 OPTIONS='--device ublk --size 256M --memory 64M --codec auto'",
-            "HOG_MIB=200 OPTIONS='--device nbd --backing /dev/vda --memory 16M'",
+            "HOG_MIB=200 OPTIONS='--device nbd --backing /dev/vda --memory 48M'",
         ] {
             let script = format!("{words} SEED={seed}\n{script}");
             let modules = "nbd,ublk_drv,virtio_blk";
