@@ -130,6 +130,21 @@ fn data(client: &mut UnixStream, bytes: usize) {
     assert!(data.iter().all(|&byte| byte == 7));
 }
 
+#[test]
+fn a_server_of_swap_waits_for_a_client_that_reads_late() {
+    let server = server_of(|_| Ok(()));
+    let (mut client, served) = UnixStream::pair().unwrap();
+    server.serve_swap(served.into()).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    for round in 0..3 {
+        client.write_all(&read_request(round, 0, 1 << 20)).unwrap();
+        // Longer than other threads would wait.
+        thread::sleep(Duration::from_millis(60));
+        assert_eq!(reply(&mut client), (round, 0));
+        data(&mut client, 1 << 20);
+    }
+}
+
 /// What reads wait for.
 #[derive(Default)]
 struct Gate {

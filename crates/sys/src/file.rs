@@ -139,6 +139,11 @@ impl DirectFile {
         Ok(DirectFile { fd, read_unit: 1 })
     }
 
+    /// Whether it is read and written past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.read_unit > 1
+    }
+
     /// The range to read for these bytes: at most a page more at either end.
     pub fn whole(&self, bytes: Range<u64>) -> Range<u64> {
         bytes.start / self.read_unit * self.read_unit..bytes.end.next_multiple_of(self.read_unit)

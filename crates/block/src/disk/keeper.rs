@@ -161,7 +161,7 @@ impl Keeper {
             .map_err(|source| DiskError::Codec { codec: Choice::Auto, source })?;
         let memory = inner.spill.as_ref().map(SpillFile::memory).transpose()?;
         let filler =
-            (inner.for_swap && outlet.is_some()).then(|| Filler::start(inner)).transpose()?;
+            (inner.for_swap && inner.has_outlet).then(|| Filler::start(inner)).transpose()?;
         let mine = Arc::clone(inner);
         let work = move || {
             let mut memory = memory;
@@ -343,7 +343,8 @@ impl Inner {
         if attempt >= ATTEMPTS_MAX {
             return false;
         }
-        if self.for_swap && self.store.may_grow() {
+        // Who has an outlet waits without locks, for that too.
+        if self.for_swap && !self.has_outlet && self.store.may_grow() {
             // The keeper may have made room before the wait began.
             return self.keeping.gains_room(PATIENCE_FOR_MEMORY) || attempt == 0;
         }

@@ -86,6 +86,8 @@ struct Inner {
     /// Pages that refer to shared objects.
     references: AtomicU64,
     for_swap: bool,
+    /// Somebody else makes room too, and needs the locks of pages for it.
+    has_outlet: bool,
 }
 
 impl Disk {
@@ -101,7 +103,7 @@ impl Disk {
 
     fn with_hash(config: DiskConfig, hash: Option<PageHash>) -> Result<Disk, DiskError> {
         let recompress_after = config.recompress_after;
-        let inner = Arc::new(Inner::new(&config, hash, 0)?);
+        let inner = Arc::new(Inner::new(&config, hash, None)?);
         let keeper = Keeper::start(&inner, recompress_after, None)?;
         Ok(Disk { inner, _keeper: keeper })
     }
@@ -113,12 +115,13 @@ impl Disk {
 }
 
 impl Inner {
-    /// Memory, tables and buffers; `other_bytes` of the memory are somebody else's.
+    /// Memory, tables and buffers; `outlet`: bytes of the memory that an outlet has.
     fn new(
         config: &DiskConfig,
         hash: Option<PageHash>,
-        other_bytes: usize,
+        outlet: Option<usize>,
     ) -> Result<Inner, DiskError> {
+        let other_bytes = outlet.unwrap_or(0);
         let plan = config.plan(other_bytes)?;
         let spill = config
             .spill
@@ -168,6 +171,7 @@ impl Inner {
             recompressed: AtomicU64::new(0),
             references: AtomicU64::new(0),
             for_swap: config.for_swap,
+            has_outlet: outlet.is_some(),
         })
     }
 }

@@ -19,6 +19,7 @@ mod ublk_device;
 
 pub use error::KernelError;
 pub use leftovers::{Fate, Leftover, clean_up, waiting};
+pub(crate) use nbd_device::SWAP_BUFFER_BYTES;
 pub use nbd_device::{NbdConfig, NbdDevice};
 pub use note::Backing;
 pub(crate) use swap::is_header;

@@ -32,9 +32,14 @@ const BACKEND_IDENTIFIER: u16 = 10;
 const SOCKET_ITEM: u16 = 1;
 const SOCKET_FD: u16 = 1;
 
-/// Longer requests are not made of a device that is swap. Its server does none of these with memory
-/// that it would have to ask for.
-const SWAP_REQUEST_BYTES_MAX: usize = 32 << 10;
+/// Longer requests, in KiB, are not made of a device that is swap: its server does these with
+/// memory that it has.
+const SWAP_REQUEST_KIB_MAX: &str = "32";
+/// The kernel's own limit (`BLK_DEF_MAX_SECTORS_CAP` in block/blk.h).
+const USUAL_REQUEST_KIB_MAX: &str = "1280";
+/// Requests of swap that are on their way take no more memory, of which the kernel counts half as
+/// its own.
+pub(crate) const SWAP_BUFFER_BYTES: usize = 32 << 10;
 
 /// Where the kernel lists block devices.
 const DEVICES: &str = "/sys/block";
@@ -54,8 +59,8 @@ pub struct NbdConfig {
     pub connections: usize,
     /// Nothing may be written.
     pub read_only: bool,
-    /// It will be swap: requests are short, and few bytes are under way, since they take memory
-    /// that the kernel keeps back for what frees memory.
+    /// It will be swap: few bytes are under way, since they take memory that the kernel keeps back
+    /// for what frees memory. [`NbdDevice::limit_requests`] belongs to it.
     pub for_swap: bool,
     /// After so long without an answer the kernel gives a connection up, and its requests to
     /// another or to nobody. Zero: it waits for ever, as swap must.
@@ -108,7 +113,7 @@ impl NbdDevice {
         let (ours, kernels): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         if config.for_swap {
             for socket in &kernels {
-                set_socket_send_buffer_size(socket, SWAP_REQUEST_BYTES_MAX)
+                set_socket_send_buffer_size(socket, SWAP_BUFFER_BYTES)
                     .tried(|| described.clone())?;
             }
         }
@@ -123,13 +128,17 @@ impl NbdDevice {
             .and_then(|(_, value)| number(value))
             .ok_or_else(|| io::Error::other("the kernel does not say which device it is"))
             .tried(|| described)?;
-        let device = NbdDevice { index: index as u32, is_attached: true };
-        if config.for_swap {
-            let limit = Path::new(DEVICES).join(format!("nbd{index}/queue/max_sectors_kb"));
-            fs::write(&limit, (SWAP_REQUEST_BYTES_MAX >> 10).to_string())
-                .tried(|| format!("write {}", limit.display()))?;
-        }
-        Ok((device, ours))
+        Ok((NbdDevice { index: index as u32, is_attached: true }, ours))
+    }
+
+    /// Limits the kernel's requests to what a server of swap does with memory that it has. The
+    /// device must be served already: the kernel waits for the requests under way.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn limit_requests(&self) -> Result<(), KernelError> {
+        let limit = request_limit(self.index);
+        fs::write(&limit, SWAP_REQUEST_KIB_MAX).tried(|| format!("write {}", limit.display()))
     }
 
     /// `/dev/nbdN`.
@@ -165,7 +174,19 @@ pub(super) fn detach(index: u32) -> Result<(), KernelError> {
     let described = format!("detach /dev/nbd{index}");
     let mut asked = Attributes::default();
     asked.u32(INDEX, index);
-    netlink(&described)?.request(DISCONNECT, &asked).tried(|| described).map(drop)
+    netlink(&described)?.request(DISCONNECT, &asked).tried(|| described)?;
+    // The limit of a device outlives what it was attached to.
+    let limit = request_limit(index);
+    if fs::read_to_string(&limit).is_ok_and(|text| text.trim_end() == SWAP_REQUEST_KIB_MAX) {
+        // What is slower then is not worth an error.
+        let _ = fs::write(&limit, USUAL_REQUEST_KIB_MAX);
+    }
+    Ok(())
+}
+
+/// Where the kernel has the length of the longest request that it makes.
+fn request_limit(index: u32) -> PathBuf {
+    Path::new(DEVICES).join(format!("nbd{index}/queue/max_sectors_kb"))
 }
 
 fn netlink(described: &str) -> Result<Netlink, KernelError> {

@@ -128,8 +128,12 @@ fn make_area(device: &Path) -> io::Result<()> {
     let bytes = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
     let mut there = [0; PAGE_SIZE];
     file.read_exact_at(&mut there, 0)?;
-    if is_area(&there, bytes) {
-        return Ok(());
+    if is_header(&there) {
+        return is_area(&there, bytes).then_some(()).ok_or_else(|| {
+            io::Error::other(format!(
+                "it has an area that does not fit {bytes} bytes; `mkswap` makes another"
+            ))
+        });
     }
     let mut uuid = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut uuid)?;
@@ -219,12 +223,11 @@ mod tests {
         let made = fs::read(&path).unwrap();
         make_area(&path).unwrap();
         assert!(fs::read(&path).unwrap() == made);
-        // One that ends behind the device does not.
+        // One that ends behind the device is of no use, but somebody's.
         File::options().write(true).open(&path).unwrap().set_len(bytes / 2).unwrap();
-        make_area(&path).unwrap();
-        let page = *fs::read(&path).unwrap().first_chunk().unwrap();
-        assert!(is_area(&page, bytes / 2) && page[..] != made[..PAGE_SIZE]);
-        assert!(!is_area(&[0; PAGE_SIZE], bytes));
+        let error = make_area(&path).unwrap_err().to_string();
+        assert!(error.contains("does not fit 524288 bytes"), "{error}");
+        assert!(fs::read(&path).unwrap() == made[..bytes as usize / 2]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! quickly. Others are handed to the pool, so that many are under way. Requests of more than
 //! [`LARGE_BYTES_MAX`](super::job::LARGE_BYTES_MAX) are done in pieces.
 
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::buffers::{Input, Output};
 use super::execution;
-use super::handshake::{Handshake, Session, Step};
+use super::handshake::{Handshake, Session, Step, Style};
 use super::job::{Job, Jobs, LARGE_BYTES_MAX, SMALL_BYTES_MAX};
 use super::outbox::{Outbox, Sending};
 use super::pool;
@@ -23,7 +24,6 @@ use super::request::{Command, Header, Parsed, Span, Verdict, check, parse};
 use super::server::Shared;
 use super::statistics::count;
 use super::stream::{Patience, Stream};
-use crate::STACK_BYTES;
 
 /// The whole handshake takes no longer.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(30);
@@ -77,7 +77,8 @@ impl Connection {
     }
 
     pub(super) fn sending(&self) -> Sending<'_> {
-        Sending { outbox: &self.outbox, stream: &*self.stream, jobs: &self.jobs }
+        let has_drain = self.hands_over;
+        Sending { outbox: &self.outbox, stream: &*self.stream, jobs: &self.jobs, has_drain }
     }
 
     /// Serves the client to its end; without a session it begins by the handshake.
@@ -148,7 +149,7 @@ impl Connection {
             return reader.serve();
         }
         thread::scope(|scope| {
-            let sender = thread::Builder::new().name("nbd-send".into()).stack_size(STACK_BYTES);
+            let sender = thread::Builder::new().name("nbd-send".into());
             if sender.spawn_scoped(scope, || self.sending().drain()).is_err() {
                 return Ended::Lost;
             }
@@ -220,7 +221,7 @@ impl Reader<'_> {
             Verdict::Refuse(code, why, payload) => {
                 count(&shared.counters.requests_refused);
                 self.skip(payload)?;
-                self.refuse(self.asked(&header), code, why)
+                self.refuse(self.asked(&header), code, &why)
             }
             Verdict::Run(command, span) => {
                 shared.counters.request(command, span.bytes);
@@ -411,7 +412,7 @@ impl Reader<'_> {
     fn read_one_chunk(&mut self, job: &mut Job) -> Result<(), Ended> {
         let (asked, whole) = (job.asked, job.span);
         let shared = &self.connection.shared;
-        let is_simple = asked.style == super::handshake::Style::Simple;
+        let is_simple = asked.style == Style::Simple;
         let more = if is_simple { More::None } else { More::Follow };
         let head = asked.data(whole.offset, whole.bytes as u32, more);
         let mut failed = None;
@@ -463,13 +464,19 @@ impl Reader<'_> {
             }
             Err(error) => {
                 count(&self.connection.shared.counters.requests_failed);
-                self.refuse(asked, execution::code_of(&error), &error.to_string())
+                self.refuse(asked, execution::code_of(&error), &error)
             }
         }
     }
 
-    fn refuse(&mut self, asked: Asked, code: Code, why: &str) -> Result<(), Ended> {
-        let reply = asked.error(code, why);
+    fn refuse(&mut self, asked: Asked, code: Code, why: &dyn Display) -> Result<(), Ended> {
+        if asked.style == Style::Simple {
+            // Nothing is told, and no memory asked for.
+            self.make_room(HEAD_BYTES_MAX)?;
+            self.output.put(asked.simple(code as u32).bytes());
+            return Ok(());
+        }
+        let reply = asked.error(code, &why.to_string());
         self.make_room(reply.len())?;
         self.output.put(&reply);
         Ok(())

@@ -49,6 +49,8 @@ pub(super) struct Sending<'a> {
     pub(super) outbox: &'a Outbox,
     pub(super) stream: &'a dyn Stream,
     pub(super) jobs: &'a Jobs,
+    /// A thread is in [`Sending::drain`], to which others may leave what takes long.
+    pub(super) has_drain: bool,
 }
 
 impl Sending<'_> {
@@ -58,7 +60,7 @@ impl Sending<'_> {
         state.waiting.push_back(job);
         if !state.is_taken {
             state.is_taken = true;
-            self.send_waiting(state, Some(PATIENCE));
+            self.send_waiting(state, self.has_drain.then_some(PATIENCE));
         }
     }
 

@@ -48,7 +48,8 @@ impl Head {
 }
 
 impl Asked {
-    fn simple(self, error: u32) -> Head {
+    /// A reply without data, with the number of an error or zero.
+    pub(super) fn simple(self, error: u32) -> Head {
         let mut head = Head::new();
         head.put(&SIMPLE_REPLY_MAGIC.to_be_bytes());
         head.put(&error.to_be_bytes());

@@ -21,16 +21,13 @@ use super::pool::Pool;
 use super::statistics::{Counters, Statistics, count};
 use super::stream::{Recorded, SEND_BUFFER_BYTES, Socket, Stream};
 use super::tls::{Tls, TlsSocket};
+use crate::kernel::SWAP_BUFFER_BYTES;
 use crate::{BlockDevice, STACK_BYTES};
 
 /// Requests under way get so long to end when the server stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 /// Where no descriptor is left for another client the server looks again after so long.
 const NO_DESCRIPTOR_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-
-/// Replies to the kernel that are on their way take memory that it keeps back for what frees
-/// memory, so there are few.
-const SWAP_SEND_BUFFER_BYTES: usize = 64 << 10;
 
 /// Who is at the other end of a socket.
 enum Client {
@@ -163,7 +160,7 @@ impl Shared {
         };
         let (send_buffer, hands_over) = match client {
             Client::Handshake(_) | Client::Kernel => (SEND_BUFFER_BYTES, true),
-            Client::Swap => (SWAP_SEND_BUFFER_BYTES, false),
+            Client::Swap => (SWAP_BUFFER_BYTES, false),
         };
         let socket = Socket::new(socket, send_buffer);
         let stream: Box<dyn Stream> = match client {
@@ -176,7 +173,11 @@ impl Shared {
         let shared = Arc::clone(self);
         let served = Arc::clone(&connection);
         // It removes itself, so it waits until it is there.
-        let thread = thread::Builder::new().name("nbd-client".into()).stack_size(STACK_BYTES);
+        let mut thread = thread::Builder::new().name("nbd-client".into());
+        if !hands_over {
+            // It is locked.
+            thread = thread.stack_size(STACK_BYTES);
+        }
         thread.spawn(move || {
             let _leaving = Leaving { shared, number };
             // It goes before that tells the waiting thread.

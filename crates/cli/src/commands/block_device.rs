@@ -24,7 +24,7 @@ const SWAP_CONNECTIONS_MAX: usize = 2;
 pub(crate) enum Kind {
     /// ublk where the kernel has it, else nbd
     Auto,
-    /// /dev/ublkbN (Linux 6.0)
+    /// /dev/ublkbN (Linux 6.4)
     Ublk,
     /// /dev/nbdN
     Nbd,
@@ -297,6 +297,7 @@ fn nbd_for_swap(bytes: u64, server: &Server) -> anyhow::Result<Served> {
     for socket in sockets {
         server.serve_swap(OwnedFd::from(socket)).context("serving an nbd device")?;
     }
+    device.limit_requests()?;
     Ok(Served::Nbd(device))
 }
 

@@ -10,10 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ramfold_block::kernel::{
-    AfterKill, NbdConfig, NbdDevice, Swap, UblkConfig, UblkDevice, clean_up, protect_server,
-};
-use ramfold_block::{BlockDevice, DeviceError, Durability, Extent, Zeroing};
+use ramfold_block::kernel::{AfterKill, NbdConfig, NbdDevice, UblkConfig, UblkDevice, clean_up};
+use ramfold_block::{BlockDevice, DeviceError, Durability, Extent, PlainDevice, Zeroing};
 
 use crate::exercise::{check as check_exercised, exercise};
 
@@ -47,24 +45,18 @@ pub(crate) fn play(words: &str) {
     }
 }
 
-/// Of the options: swap on the device; data in a file.
+/// Of the options: data in a file.
 fn device_for(bytes: u64, options: &[&str]) -> Arc<dyn BlockDevice> {
     match options.iter().find_map(|option| option.strip_prefix("file=")) {
         Some(path) => Arc::new(Filed::new(Path::new(path), Some(bytes))),
-        None => Arc::new(Sequences::new(bytes)),
+        None => Arc::new(PlainDevice::new(bytes)),
     }
 }
 
 fn serve_ublk(bytes: u64, options: &[&str]) {
-    let is_swap = options.contains(&"swap");
-    if is_swap {
-        let protection = protect_server();
-        assert!(protection.is_whole(), "{protection:?}");
-    }
     let config = UblkConfig {
         after_kill: match () {
             () if options.contains(&"recoverable") => AfterKill::Wait,
-            () if is_swap => AfterKill::Fail,
             () => AfterKill::Remove,
         },
         queues: 2,
@@ -72,18 +64,13 @@ fn serve_ublk(bytes: u64, options: &[&str]) {
     };
     let device = UblkDevice::start(device_for(bytes, options), &config).unwrap();
     let path = device.path();
-    serve_until_stopped(&path, is_swap);
+    serve_until_stopped(&path);
     device.stop().unwrap();
     assert!(!path.exists(), "{path:?} is still there");
     println!("server: {} ended", path.display());
 }
 
 fn serve_nbd(bytes: u64, connections: usize, options: &[&str]) {
-    let is_swap = options.contains(&"swap");
-    if is_swap {
-        let protection = protect_server();
-        assert!(protection.is_whole(), "{protection:?}");
-    }
     let config = NbdConfig { bytes, connections, ..NbdConfig::default() };
     let device = device_for(bytes, options);
     let (attached, streams) = NbdDevice::attach(&config).unwrap();
@@ -94,7 +81,7 @@ fn serve_nbd(bytes: u64, connections: usize, options: &[&str]) {
             thread::spawn(move || transmit(stream, &*device))
         })
         .collect();
-    serve_until_stopped(&attached.path(), is_swap);
+    serve_until_stopped(&attached.path());
     let path = attached.path();
     assert!(attached.is_attached());
     attached.detach().unwrap();
@@ -106,25 +93,16 @@ fn serve_nbd(bytes: u64, connections: usize, options: &[&str]) {
 
 fn recover(number: u32, path: &Path) {
     let device = UblkDevice::recover(number, Arc::new(Filed::new(path, None))).unwrap();
-    serve_until_stopped(&device.path(), false);
+    serve_until_stopped(&device.path());
     device.stop().unwrap();
     println!("server: recovered device ended");
 }
 
-fn serve_until_stopped(path: &Path, is_swap: bool) {
-    let mut swap = is_swap.then(|| Swap::on(path, 100).unwrap());
-    if swap.is_some() {
-        // Once more is no error.
-        std::mem::forget(Swap::on(path, 100).unwrap());
-    }
+fn serve_until_stopped(path: &Path) {
     fs::write("/tmp/device.new", path.to_str().unwrap()).unwrap();
     fs::rename("/tmp/device.new", DEVICE).unwrap();
     while !Path::new(STOP).exists() {
         thread::sleep(Duration::from_millis(20));
-    }
-    if let Some(swap) = &mut swap {
-        swap.off().unwrap();
-        println!("server: swap is off");
     }
 }
 
@@ -167,49 +145,6 @@ fn transmit(mut stream: UnixStream, device: &dyn BlockDevice) {
     }
 }
 
-/// Pages whose words are an arithmetic sequence take a few bytes, as those of [`hog`] do. It has
-/// all memory that it needs from the beginning: one that asked for memory to keep what is swapped
-/// out would wait for ever.
-struct Sequences {
-    bytes: u64,
-    pages: Mutex<Pages>,
-}
-
-struct Pages {
-    kept: Vec<Page>,
-    /// Others, whole.
-    raw: Vec<[u8; PAGE]>,
-    /// Places in `raw` that no page has.
-    free: Vec<u32>,
-}
-
-#[derive(Clone, Copy)]
-enum Page {
-    Sequence(u64, u64),
-    Raw(u32),
-}
-
-const ZEROS: Page = Page::Sequence(0, 0);
-const RAW_PAGES: u32 = 4096;
-
-impl Sequences {
-    fn new(bytes: u64) -> Sequences {
-        let kept = vec![ZEROS; (bytes / PAGE as u64) as usize];
-        // Not zeros, which the system would give memory for only later.
-        let raw = vec![[1; PAGE]; RAW_PAGES as usize];
-        let pages = Pages { kept, raw, free: (0..RAW_PAGES).collect() };
-        Sequences { bytes, pages: Mutex::new(pages) }
-    }
-}
-
-impl Pages {
-    fn replace(&mut self, number: u64, page: Page) {
-        if let Page::Raw(old) = std::mem::replace(&mut self.kept[number as usize], page) {
-            self.free.push(old);
-        }
-    }
-}
-
 fn words(page: &[u8]) -> impl Iterator<Item = u64> {
     page.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
 }
@@ -229,72 +164,6 @@ fn is_sequence(page: &[u8], first: u64, step: u64) -> bool {
         expected = expected.wrapping_add(step);
         is_right
     })
-}
-
-impl BlockDevice for Sequences {
-    fn size_bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        assert!(offset.is_multiple_of(PAGE as u64) && buffer.len().is_multiple_of(PAGE));
-        let pages = self.pages.lock().unwrap();
-        for (number, place) in (offset / PAGE as u64..).zip(buffer.chunks_exact_mut(PAGE)) {
-            match pages.kept[number as usize] {
-                Page::Sequence(first, step) => fill(place, first, step),
-                Page::Raw(slot) => place.copy_from_slice(&pages.raw[slot as usize]),
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, data: &[u8], _: Durability) -> Result<(), DeviceError> {
-        assert!(offset.is_multiple_of(PAGE as u64) && data.len().is_multiple_of(PAGE));
-        let mut pages = self.pages.lock().unwrap();
-        for (number, page) in (offset / PAGE as u64..).zip(data.chunks_exact(PAGE)) {
-            let [first, second] = [0, 1].map(|index| words(page).nth(index).unwrap());
-            let step = second.wrapping_sub(first);
-            if is_sequence(page, first, step) {
-                pages.replace(number, Page::Sequence(first, step));
-            } else {
-                let slot = pages.free.pop().ok_or(DeviceError::NoRoom)?;
-                pages.raw[slot as usize].copy_from_slice(page);
-                pages.replace(number, Page::Raw(slot));
-            }
-        }
-        Ok(())
-    }
-
-    fn trim(&self, offset: u64, bytes: u64, _: Durability) -> Result<(), DeviceError> {
-        let mut pages = self.pages.lock().unwrap();
-        for number in offset / PAGE as u64..(offset + bytes) / PAGE as u64 {
-            pages.replace(number, ZEROS);
-        }
-        Ok(())
-    }
-
-    fn zero(
-        &self,
-        offset: u64,
-        bytes: u64,
-        _: Zeroing,
-        durability: Durability,
-    ) -> Result<(), DeviceError> {
-        self.trim(offset, bytes, durability)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn extents(
-        &self,
-        _: u64,
-        _: u64,
-        _: &mut dyn FnMut(Extent) -> ControlFlow<()>,
-    ) -> Result<(), DeviceError> {
-        unreachable!("the kernel does not ask")
-    }
 }
 
 /// Data in a file, which outlives the server.

@@ -1,10 +1,11 @@
 # `ramfold block --swap` under a program that memory does not hold, and its end while a program has
 # pages there.
 forget_device
+swapped_out() { sed -n 's/^pswpout //p' /proc/vmstat; }
 # Nothing but swap is swapped to.
 mke2fs /dev/vda > /dev/null
 ./ramfold block --swap --backing /dev/vda 2> /tmp/refused && fail "what was on the disk is lost"
-grep "holds something" /tmp/refused || fail "it was not looked at"
+grep "is no swap area" /tmp/refused || fail "it was not looked at"
 mkswap /dev/vda > /dev/null
 ./ramfold block --swap $OPTIONS --stats /tmp/stats > /tmp/device &
 server=$!
@@ -12,6 +13,13 @@ device_of
 grep -q "^$device " /proc/swaps || fail "$device is not on"
 play "hog $HOG_MIB $SEED 2000" || fail "a hog of $HOG_MIB MiB on $device, seed $SEED"
 kill -0 $server || fail "the server has ended"
+[ "$(swapped_out)" -gt 8192 ] || fail "less than 32 MiB went to swap"
+if echo "$OPTIONS" | grep -q backing; then
+    kill -USR2 $server
+    wait_until grep -q backing_reads /tmp/stats
+    grep -E '"backing_reads": [1-9]' /tmp/stats || fail "nothing came from the disk"
+    grep -E '"evicted_pages": [1-9]' /tmp/stats || fail "nothing left the cache"
+fi
 
 sh -c "$swapped_out_hog" > /tmp/said &
 hog=$!

@@ -136,10 +136,16 @@ pub enum BackingError {
     },
     /// What is there would be lost.
     #[error(
-        "{} holds something that is no swap area; `mkswap` makes it one, and what it holds is lost",
+        "{} is no swap area; `mkswap` makes it one, and what it holds is lost",
         path.display()
     )]
-    HoldsData {
+    NoSwapArea {
+        /// The device.
+        path: PathBuf,
+    },
+    /// Pages of the cache are memory that swap would wait for.
+    #[error("{} cannot be written past the page cache, as swap must be", path.display())]
+    SwapInCache {
         /// The device.
         path: PathBuf,
     },

@@ -122,7 +122,7 @@ impl BackedDisk {
             + Hinted::BYTES
             + Regions::BYTES
             + size_of::<Shared>();
-        let inner = Arc::new(Inner::new(&disk, None, other_bytes)?);
+        let inner = Arc::new(Inner::new(&disk, None, Some(other_bytes))?);
         let shared = Arc::new(Shared {
             inner: Arc::clone(&inner),
             place,

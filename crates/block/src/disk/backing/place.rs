@@ -119,6 +119,11 @@ impl FilePlace {
         Ok(FilePlace { file, tail, bytes })
     }
 
+    /// Whether it is read and written past the page cache.
+    pub(super) fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

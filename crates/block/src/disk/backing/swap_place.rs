@@ -9,7 +9,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use super::config::BackingError;
-use super::place::{CHUNK_BYTES, FilePlace, Place};
+use super::place::{FilePlace, Place};
 use super::{PAGE, chunk};
 use crate::Zeroing;
 use crate::kernel::is_header;
@@ -20,7 +20,7 @@ pub(super) struct SwapPlace(FilePlace);
 
 impl SwapPlace {
     /// # Errors
-    /// It is a file, or holds something; this process may not have real-time threads.
+    /// It is a file, or no swap area; this process may not have real-time threads.
     pub(super) fn new(place: FilePlace, path: &Path) -> Result<SwapPlace, BackingError> {
         let path = || path.to_owned();
         let failed = |errno: Errno| BackingError::open(&path(), errno.into());
@@ -29,12 +29,14 @@ impl SwapPlace {
         if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
             return Err(BackingError::SwapInFile { path: path() });
         }
-        let mut begin = chunk();
-        place
-            .read(0, &mut begin.0[..CHUNK_BYTES.min(place.bytes() as usize / PAGE * PAGE)])
-            .map_err(failed)?;
-        if !is_free(&begin.0) {
-            return Err(BackingError::HoldsData { path: path() });
+        let mut first = chunk();
+        let first = &mut first.0[..PAGE];
+        place.read(0, first).map_err(failed)?;
+        if !is_header(first) {
+            return Err(BackingError::NoSwapArea { path: path() });
+        }
+        if !place.is_direct() {
+            return Err(BackingError::SwapInCache { path: path() });
         }
         RealTime::begin()
             .map_err(|errno| BackingError::RealTime { path: path(), source: errno.into() })?;
@@ -42,25 +44,19 @@ impl SwapPlace {
     }
 }
 
-/// Whether a device that begins so is swap, or holds nothing: partition tables, and superblocks of
-/// file systems, volumes and encryption lie in its first 128 KiB.
-fn is_free(begin: &[u8]) -> bool {
-    is_header(&begin[..PAGE]) || begin.iter().all(|&byte| byte == 0)
-}
-
 impl Place for SwapPlace {
     fn read(&self, offset: u64, pages: &mut [u8]) -> Result<(), Errno> {
-        let _first = RealTime::begin();
+        let _real_time = RealTime::begin();
         self.0.read(offset, pages)
     }
 
     fn write(&self, offset: u64, pages: &[u8]) -> Result<(), Errno> {
-        let _first = RealTime::begin();
+        let _real_time = RealTime::begin();
         self.0.write(offset, pages)
     }
 
     fn zero(&self, offset: u64, bytes: u64, zeroing: Zeroing) -> Result<(), Errno> {
-        let _first = RealTime::begin();
+        let _real_time = RealTime::begin();
         self.0.zero(offset, bytes, zeroing)
     }
 
@@ -70,7 +66,7 @@ impl Place for SwapPlace {
     }
 
     fn sync(&self) -> Result<(), Errno> {
-        let _first = RealTime::begin();
+        let _real_time = RealTime::begin();
         self.0.sync()
     }
 
@@ -80,21 +76,5 @@ impl Place for SwapPlace {
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
         self.0.file()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_holds_something_is_not_swapped_to() {
-        let mut begin = chunk();
-        assert!(is_free(&begin.0));
-        // Of btrfs.
-        begin.0[0x10040] = b'_';
-        assert!(!is_free(&begin.0));
-        begin.0[PAGE - 10..PAGE].copy_from_slice(b"SWAPSPACE2");
-        assert!(is_free(&begin.0));
     }
 }

@@ -43,13 +43,13 @@ impl Regions {
     }
 
     /// The locks of all regions of a range, in the order of the locks.
-    fn lock_all(&self, blocks: &Range<u64>) -> Vec<RegionLock<'_>> {
+    fn lock_all(&self, blocks: &Range<u64>) -> [Option<RegionLock<'_>>; LOCKS] {
         let (first, last) = (blocks.start / REGION_PAGES, (blocks.end - 1) / REGION_PAGES);
         let is_meant = |number: usize| {
             let ahead = (number + LOCKS - first as usize % LOCKS) % LOCKS;
             first + ahead as u64 <= last
         };
-        (0..LOCKS).filter(|&number| is_meant(number)).map(|number| self.0[number].lock()).collect()
+        std::array::from_fn(|number| is_meant(number).then(|| self.0[number].lock()))
     }
 }
 
