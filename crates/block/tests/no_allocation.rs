@@ -58,6 +58,9 @@ fn disk_for_swap(bytes: u32) -> Disk {
     Disk::new(config).unwrap()
 }
 
+/// Where nothing can be written.
+const FULL: u64 = 120 << 20;
+
 /// Notes at each read how much the thread that asks has allocated.
 struct Watching {
     disk: Disk,
@@ -75,6 +78,9 @@ impl BlockDevice for Watching {
     fn write(&self, offset: u64, data: &[u8], how: Durability) -> Result<(), DeviceError> {
         // Slowly: such a device's requests are left to other threads, where there is a choice.
         std::thread::sleep(std::time::Duration::from_micros(300));
+        if offset == FULL {
+            return Err(DeviceError::NoRoom);
+        }
         self.disk.write(offset, data, how)
     }
     fn trim(&self, offset: u64, bytes: u64, how: Durability) -> Result<(), DeviceError> {
@@ -114,7 +120,7 @@ fn a_server_of_swap_allocates_nothing_for_requests() {
     let server = Server::start(device.clone(), &Options::default(), Vec::new()).unwrap();
     let (mut client, served) = UnixStream::pair().unwrap();
     server.serve_swap(served.into()).unwrap();
-    let mut ask = |command: u16, offset: u64, length: u32, data: &mut [u8]| {
+    let mut ask = |command: u16, offset: u64, length: u32, data: &mut [u8]| -> [u8; 4] {
         let mut head = [0; 28];
         head[..4].copy_from_slice(&0x2560_9513_u32.to_be_bytes());
         head[6..8].copy_from_slice(&command.to_be_bytes());
@@ -126,21 +132,24 @@ fn a_server_of_swap_allocates_nothing_for_requests() {
         }
         let mut reply = [0; 16];
         client.read_exact(&mut reply).unwrap();
-        assert_eq!(reply[4..8], [0; 4]);
         if command == READ {
             client.read_exact(data).unwrap();
         }
+        reply[4..8].try_into().unwrap()
     };
     let mut round = |number: u64| {
         let mut data = [number as u8; BYTES];
-        ask(TRIM, 0, SIZE, &mut []);
+        assert_eq!(ask(TRIM, 0, SIZE, &mut []), [0; 4]);
         for (nth, bytes) in (0u64..).zip([4096, 8192, BYTES, 12288, 4096]) {
-            ask(WRITE, (number * 8 + nth) << 15, bytes as u32, &mut data[..bytes]);
+            let offset = (number * 8 + nth) << 15;
+            assert_eq!(ask(WRITE, offset, bytes as u32, &mut data[..bytes]), [0; 4]);
         }
+        let no_space = ask(WRITE, FULL, 4096, &mut data[..4096]);
+        assert_eq!(no_space, 28u32.to_be_bytes());
         let mut found = [0; 4096];
-        ask(READ, number << 18, 4096, &mut found);
+        assert_eq!(ask(READ, number << 18, 4096, &mut found), [0; 4]);
         assert_eq!(found, data[..4096]);
-        ask(READ, number << 18, BYTES as u32, &mut data);
+        assert_eq!(ask(READ, number << 18, BYTES as u32, &mut data), [0; 4]);
         device.calls.load(Ordering::SeqCst)
     };
     // What turning swap on asks for is the first of it.

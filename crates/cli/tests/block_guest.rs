@@ -92,8 +92,8 @@ mod in_guests {
         let seed: u64 = seed.parse().unwrap();
         let script = include_str!("block_guest/swap.sh");
         for words in [
-            "HOG_MIB=112 OPTIONS='--device ublk --size 256M --memory 64M --codec auto'",
-            "HOG_MIB=200 OPTIONS='--device nbd --backing /dev/vda --memory 48M'",
+            "HOG_MIB=112 OPTIONS='--device nbd --size 256M --memory 64M --codec auto'",
+            "HOG_MIB=200 OPTIONS='--device ublk --backing /dev/vda --memory 16M'",
         ] {
             let script = format!("{words} SEED={seed}\n{script}");
             let modules = "nbd,ublk_drv,virtio_blk";

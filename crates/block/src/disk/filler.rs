@@ -8,13 +8,9 @@ use super::Inner;
 use super::config::DiskError;
 use crate::STACK_BYTES;
 
-pub(super) struct Filler {
-    calls: Arc<Calls>,
-    thread: Option<JoinHandle<()>>,
-}
-
+/// How it is called.
 #[derive(Default)]
-struct Calls {
+pub(super) struct Filling {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -25,7 +21,12 @@ struct State {
     ends: bool,
 }
 
-impl Calls {
+impl Filling {
+    /// Asks the filler to have a look, where there is one.
+    pub(super) fn call(&self) {
+        self.change(|state| state.is_due = true);
+    }
+
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_one();
@@ -42,33 +43,33 @@ impl Calls {
     }
 }
 
+/// The filler's thread.
+pub(super) struct Filler {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
 impl Filler {
     pub(super) fn start(inner: &Arc<Inner>) -> Result<Filler, DiskError> {
-        let calls = Arc::new(Calls::default());
-        let (inner, called) = (Arc::clone(inner), Arc::clone(&calls));
+        let mine = Arc::clone(inner);
         let thread = std::thread::Builder::new()
             .name("ramfold-fill".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                while called.wait() {
-                    if inner.keep_ready() {
-                        inner.keeping.serve(true);
+                while mine.keeping.filling.wait() {
+                    if mine.keep_ready() {
+                        mine.keeping.serve(true);
                     }
                 }
             })
             .map_err(DiskError::Thread)?;
-        Ok(Filler { calls, thread: Some(thread) })
-    }
-
-    /// Asks it to have a look.
-    pub(super) fn call(&self) {
-        self.calls.change(|state| state.is_due = true);
+        Ok(Filler { inner: Arc::clone(inner), thread: Some(thread) })
     }
 }
 
 impl Drop for Filler {
     fn drop(&mut self) {
-        self.calls.change(|state| state.ends = true);
+        self.inner.keeping.filling.change(|state| state.ends = true);
         if let Some(thread) = self.thread.take() {
             // If it has panicked, that has been printed.
             let _ = thread.join();

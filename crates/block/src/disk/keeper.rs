@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ramfold_codec::Choice;
 
 use super::config::DiskError;
-use super::filler::Filler;
+use super::filler::{Filler, Filling};
 use super::recompress::Recompress;
 use super::spill::{Writer, write_oldest};
 use super::{Inner, spill::SpillFile};
@@ -48,6 +48,7 @@ pub(super) struct Keeping {
     /// Fragmentation after compaction last gained nothing.
     fruitless_bytes: AtomicUsize,
     compacting: Mutex<()>,
+    pub(super) filling: Filling,
 }
 
 #[derive(Default)]
@@ -74,6 +75,7 @@ impl Keeping {
         if !self.is_due.swap(true, Ordering::Relaxed) {
             self.lock().is_due = true;
             self.called.notify_one();
+            self.filling.call();
         }
     }
 
@@ -99,6 +101,7 @@ impl Keeping {
         let rounds = state.rounds;
         state.waiting += 1;
         self.called.notify_one();
+        self.filling.call();
         let until = |state: &mut State| state.rounds == rounds && !state.ends;
         let (mut state, _) = self
             .served
@@ -146,6 +149,7 @@ pub(super) trait Outlet: Send {
 pub(super) struct Keeper {
     inner: Arc<Inner>,
     thread: Option<JoinHandle<()>>,
+    _filler: Option<Filler>,
 }
 
 impl Keeper {
@@ -160,8 +164,8 @@ impl Keeper {
             .transpose()
             .map_err(|source| DiskError::Codec { codec: Choice::Auto, source })?;
         let memory = inner.spill.as_ref().map(SpillFile::memory).transpose()?;
-        let filler =
-            (inner.for_swap && inner.has_outlet).then(|| Filler::start(inner)).transpose()?;
+        let has_filler = inner.for_swap && inner.has_outlet;
+        let filler = has_filler.then(|| Filler::start(inner)).transpose()?;
         let mine = Arc::clone(inner);
         let work = move || {
             let mut memory = memory;
@@ -172,14 +176,14 @@ impl Keeper {
                 _ => None,
             };
             let seen_writes = u64::MAX;
-            Work { inner: &mine, recompress, spill, outlet, filler, seen_writes }.run();
+            Work { inner: &mine, recompress, spill, outlet, has_filler, seen_writes }.run();
         };
         let thread = std::thread::Builder::new()
             .name("ramfold-disk".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(work)
             .map_err(DiskError::Thread)?;
-        Ok(Keeper { inner: Arc::clone(inner), thread: Some(thread) })
+        Ok(Keeper { inner: Arc::clone(inner), thread: Some(thread), _filler: filler })
     }
 }
 
@@ -209,8 +213,8 @@ struct Work<'a> {
     recompress: Option<Recompress>,
     spill: Option<Writer<'a>>,
     outlet: Option<Box<dyn Outlet>>,
-    /// Has memory ready in place of this thread, which makes room while the system gives none.
-    filler: Option<Filler>,
+    /// Another thread has memory ready, so that this one makes room while the system gives none.
+    has_filler: bool,
     seen_writes: u64,
 }
 
@@ -219,7 +223,7 @@ impl Work<'_> {
         let mut longest = SLEEP;
         let (mut compacted, mut has_gaps) = (Instant::now(), false);
         while let Some(is_waited_for) = self.inner.keeping.sleep(longest) {
-            let has_refilled = self.keep_ready();
+            let has_refilled = !self.has_filler && self.inner.keep_ready();
             // Also who waits since the refill began.
             if has_refilled {
                 self.inner.keeping.serve(true);
@@ -236,16 +240,6 @@ impl Work<'_> {
                 compacted = Instant::now();
             }
             longest = self.recompress().min(if has_gaps { COMPACTION_REST } else { SLEEP });
-        }
-    }
-
-    fn keep_ready(&self) -> bool {
-        match &self.filler {
-            Some(filler) => {
-                filler.call();
-                false
-            }
-            None => self.inner.keep_ready(),
         }
     }
 

@@ -35,10 +35,8 @@ const SOCKET_FD: u16 = 1;
 /// Longer requests, in KiB, are not made of a device that is swap: its server does these with
 /// memory that it has.
 const SWAP_REQUEST_KIB_MAX: &str = "32";
-/// The kernel's own limit (`BLK_DEF_MAX_SECTORS_CAP` in block/blk.h).
-const USUAL_REQUEST_KIB_MAX: &str = "1280";
-/// Requests of swap that are on their way take no more memory, of which the kernel counts half as
-/// its own.
+/// What is on its way to a server of swap, or from there, waits in buffers of this size, which the
+/// kernel doubles.
 pub(crate) const SWAP_BUFFER_BYTES: usize = 32 << 10;
 
 /// Where the kernel lists block devices.
@@ -92,6 +90,8 @@ impl Default for NbdConfig {
 pub struct NbdDevice {
     index: u32,
     is_attached: bool,
+    /// How long requests may be but for [`NbdDevice::limit_requests`].
+    usual_limit: Option<String>,
 }
 
 impl NbdDevice {
@@ -128,7 +128,7 @@ impl NbdDevice {
             .and_then(|(_, value)| number(value))
             .ok_or_else(|| io::Error::other("the kernel does not say which device it is"))
             .tried(|| described)?;
-        Ok((NbdDevice { index: index as u32, is_attached: true }, ours))
+        Ok((NbdDevice { index: index as u32, is_attached: true, usual_limit: None }, ours))
     }
 
     /// Limits the kernel's requests to what a server of swap does with memory that it has. The
@@ -136,8 +136,10 @@ impl NbdDevice {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn limit_requests(&self) -> Result<(), KernelError> {
+    pub fn limit_requests(&mut self) -> Result<(), KernelError> {
         let limit = request_limit(self.index);
+        let usual = fs::read_to_string(&limit).tried(|| format!("read {}", limit.display()))?;
+        self.usual_limit = Some(usual);
         fs::write(&limit, SWAP_REQUEST_KIB_MAX).tried(|| format!("write {}", limit.display()))
     }
 
@@ -157,6 +159,7 @@ impl NbdDevice {
     /// What the kernel says.
     pub fn detach(mut self) -> Result<(), KernelError> {
         self.is_attached = false;
+        self.lift_limit();
         detach(self.index)
     }
 }
@@ -164,8 +167,19 @@ impl NbdDevice {
 impl Drop for NbdDevice {
     fn drop(&mut self) {
         if self.is_attached {
+            self.lift_limit();
             // The kernel does not know it any more, then.
             let _ = detach(self.index);
+        }
+    }
+}
+
+impl NbdDevice {
+    /// The limit of a device outlives what it was attached to.
+    fn lift_limit(&mut self) {
+        if let Some(usual) = self.usual_limit.take() {
+            // What is slower then is not worth an error.
+            let _ = fs::write(request_limit(self.index), usual.trim_end());
         }
     }
 }
@@ -174,14 +188,7 @@ pub(super) fn detach(index: u32) -> Result<(), KernelError> {
     let described = format!("detach /dev/nbd{index}");
     let mut asked = Attributes::default();
     asked.u32(INDEX, index);
-    netlink(&described)?.request(DISCONNECT, &asked).tried(|| described)?;
-    // The limit of a device outlives what it was attached to.
-    let limit = request_limit(index);
-    if fs::read_to_string(&limit).is_ok_and(|text| text.trim_end() == SWAP_REQUEST_KIB_MAX) {
-        // What is slower then is not worth an error.
-        let _ = fs::write(&limit, USUAL_REQUEST_KIB_MAX);
-    }
-    Ok(())
+    netlink(&described)?.request(DISCONNECT, &asked).tried(|| described).map(drop)
 }
 
 /// Where the kernel has the length of the longest request that it makes.

@@ -131,7 +131,8 @@ fn make_area(device: &Path) -> io::Result<()> {
     if is_header(&there) {
         return is_area(&there, bytes).then_some(()).ok_or_else(|| {
             io::Error::other(format!(
-                "it has an area that does not fit {bytes} bytes; `mkswap` makes another"
+                "the kernel would not take the area that is there, on {bytes} bytes; `mkswap` \
+                 makes another"
             ))
         });
     }
@@ -226,7 +227,7 @@ mod tests {
         // One that ends behind the device is of no use, but somebody's.
         File::options().write(true).open(&path).unwrap().set_len(bytes / 2).unwrap();
         let error = make_area(&path).unwrap_err().to_string();
-        assert!(error.contains("does not fit 524288 bytes"), "{error}");
+        assert!(error.contains("on 524288 bytes; `mkswap`"), "{error}");
         assert!(fs::read(&path).unwrap() == made[..bytes as usize / 2]);
     }
 

@@ -390,8 +390,7 @@ impl Reader<'_> {
             job.ask(asked, job.command, piece);
             let result = execution::read(device, job, false, more);
             if let Err(error) = &result {
-                job.reply.clear();
-                job.reply.put_bytes(&execution::failed(asked, error));
+                execution::put_failure(job, error);
                 count(&self.connection.shared.counters.requests_failed);
             }
             let is_sent = self.connection.sending().send_alone(|stream| {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::handshake::Style;
 use super::job::{Job, Reply};
 use super::protocol::{Code, STATE_HOLE, STATE_ZERO};
-use super::reply::{Asked, More};
+use super::reply::More;
 use super::request::{Command, Span};
 use crate::{BlockDevice, DeviceError};
 
@@ -46,8 +46,7 @@ pub(super) fn run(device: &dyn BlockDevice, job: &mut Job, goes_on: &dyn Fn() ->
         Ok(()) if matches!(job.command, Command::Read { .. } | Command::Status { .. }) => {}
         Ok(()) => job.reply.put(&job.asked.done()),
         Err(error) => {
-            job.reply.clear();
-            job.reply.put_bytes(&job.asked.error(code_of(error), &error.to_string()));
+            put_failure(job, error);
         }
     }
     result.is_ok()
@@ -170,7 +169,13 @@ fn status(device: &dyn BlockDevice, job: &mut Job, one_extent: bool) -> Result<(
     Ok(())
 }
 
-/// The error of one piece of a request, as the reply tells it.
-pub(super) fn failed(asked: Asked, error: &DeviceError) -> Vec<u8> {
-    asked.error(code_of(error), &error.to_string())
+/// Has the reply tell of an error. A simple one tells no reason, and asks for no memory.
+pub(super) fn put_failure(job: &mut Job, error: &DeviceError) {
+    let (asked, code) = (job.asked, code_of(error));
+    job.reply.clear();
+    if asked.style == Style::Simple {
+        job.reply.put(&asked.simple(code as u32));
+    } else {
+        job.reply.put_bytes(&asked.error(code, &error.to_string()));
+    }
 }

@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "KIND", value_enum)]
     device: Option<block_device::Kind>,
     /// Swap to it, with that priority (0 to 32767), until this ends; as --device auto. With
-    /// --backing, to a disk or partition that holds a swap area, or nothing
+    /// --backing, to a disk or partition that holds a swap area (mkswap)
     #[arg(long, value_name = "PRIORITY", num_args = 0..=1, require_equals = true,
           default_missing_value = "100", conflicts_with = "read_only", value_parser = clap::value_parser!(u16).range(0..=32767))]
     swap: Option<u16>,

@@ -291,7 +291,7 @@ fn nbd_for_swap(bytes: u64, server: &Server) -> anyhow::Result<Served> {
     let connections = std::thread::available_parallelism().map_or(1, usize::from);
     let connections = connections.min(SWAP_CONNECTIONS_MAX);
     let config = NbdConfig { bytes, connections, for_swap: true, ..NbdConfig::default() };
-    let (device, sockets) = NbdDevice::attach(&config)?;
+    let (mut device, sockets) = NbdDevice::attach(&config)?;
     let begun = RealTime::begin();
     let _begun = begun.context("swap on nbd needs real-time threads (CAP_SYS_NICE)")?;
     for socket in sockets {

@@ -42,7 +42,7 @@ pub struct BackingConfig {
     /// Cleaning begins when pages that are not in the backing take more of the memory, in percent.
     pub clean_above_percent: u8,
     /// It is swap: as for [`DiskConfig::for_swap`](crate::DiskConfig::for_swap), on a block device
-    /// that holds nothing else.
+    /// that holds a swap area.
     pub for_swap: bool,
     /// Requests that are served at the same time, at least 1.
     pub threads: usize,
@@ -119,7 +119,7 @@ pub enum BackingError {
         there: u64,
     },
     /// Somebody else has it.
-    #[error("{} is in use: by another server, or mounted", path.display())]
+    #[error("{} is in use: by another server, mounted, or swap that is on (`swapoff` turns it off)", path.display())]
     InUse {
         /// The file or device.
         path: PathBuf,
