@@ -164,8 +164,7 @@ impl Keeper {
             .transpose()
             .map_err(|source| DiskError::Codec { codec: Choice::Auto, source })?;
         let memory = inner.spill.as_ref().map(SpillFile::memory).transpose()?;
-        let has_filler = inner.for_swap && inner.has_outlet;
-        let filler = has_filler.then(|| Filler::start(inner)).transpose()?;
+        let filler = inner.has_filler().then(|| Filler::start(inner)).transpose()?;
         let mine = Arc::clone(inner);
         let work = move || {
             let mut memory = memory;
@@ -175,8 +174,7 @@ impl Keeper {
                 }
                 _ => None,
             };
-            let seen_writes = u64::MAX;
-            Work { inner: &mine, recompress, spill, outlet, has_filler, seen_writes }.run();
+            Work { inner: &mine, recompress, spill, outlet, seen_writes: u64::MAX }.run();
         };
         let thread = std::thread::Builder::new()
             .name("ramfold-disk".to_owned())
@@ -213,8 +211,6 @@ struct Work<'a> {
     recompress: Option<Recompress>,
     spill: Option<Writer<'a>>,
     outlet: Option<Box<dyn Outlet>>,
-    /// Another thread has memory ready, so that this one makes room while the system gives none.
-    has_filler: bool,
     seen_writes: u64,
 }
 
@@ -223,7 +219,7 @@ impl Work<'_> {
         let mut longest = SLEEP;
         let (mut compacted, mut has_gaps) = (Instant::now(), false);
         while let Some(is_waited_for) = self.inner.keeping.sleep(longest) {
-            let has_refilled = !self.has_filler && self.inner.keep_ready();
+            let has_refilled = !self.inner.has_filler() && self.inner.keep_ready();
             // Also who waits since the refill began.
             if has_refilled {
                 self.inner.keeping.serve(true);
@@ -284,6 +280,12 @@ impl Work<'_> {
 }
 
 impl Inner {
+    /// Whether another thread than the keeper has memory ready, so that the keeper makes room while
+    /// the system gives none.
+    fn has_filler(&self) -> bool {
+        self.for_swap && self.has_outlet
+    }
+
     /// Has memory ready for what is written next. Whether there is more than before, and was not
     /// enough.
     pub(super) fn keep_ready(&self) -> bool {

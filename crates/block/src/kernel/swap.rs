@@ -154,7 +154,8 @@ pub(crate) fn is_header(page: &[u8]) -> bool {
     page.ends_with(MAGIC)
 }
 
-/// Whether a device of so many bytes, with that first page, has an area that the kernel takes.
+/// Whether a device of `bytes` bytes that begins with this page has a swap area that the kernel
+/// accepts.
 fn is_area(page: &[u8; PAGE_SIZE], bytes: u64) -> bool {
     let number = |at: usize| page[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
     let pages = u64::from(number(LAST_PAGE)) + 1;

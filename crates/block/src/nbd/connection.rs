@@ -469,16 +469,11 @@ impl Reader<'_> {
     }
 
     fn refuse(&mut self, asked: Asked, code: Code, why: &dyn Display) -> Result<(), Ended> {
-        if asked.style == Style::Simple {
-            // Nothing is told, and no memory asked for.
-            self.make_room(HEAD_BYTES_MAX)?;
-            self.output.put(asked.simple(code as u32).bytes());
-            return Ok(());
-        }
-        let reply = asked.error(code, &why.to_string());
-        self.make_room(reply.len())?;
-        self.output.put(&reply);
-        Ok(())
+        asked.error(code, why, |reply| {
+            self.make_room(reply.len())?;
+            self.output.put(reply);
+            Ok(())
+        })
     }
 
     /// Sends the output where it has no room for `bytes` more.

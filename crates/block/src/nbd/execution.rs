@@ -45,9 +45,7 @@ pub(super) fn run(device: &dyn BlockDevice, job: &mut Job, goes_on: &dyn Fn() ->
     match &result {
         Ok(()) if matches!(job.command, Command::Read { .. } | Command::Status { .. }) => {}
         Ok(()) => job.reply.put(&job.asked.done()),
-        Err(error) => {
-            put_failure(job, error);
-        }
+        Err(error) => put_failure(job, error),
     }
     result.is_ok()
 }
@@ -169,13 +167,8 @@ fn status(device: &dyn BlockDevice, job: &mut Job, one_extent: bool) -> Result<(
     Ok(())
 }
 
-/// Has the reply tell of an error. A simple one tells no reason, and asks for no memory.
+/// Has the reply tell of an error.
 pub(super) fn put_failure(job: &mut Job, error: &DeviceError) {
-    let (asked, code) = (job.asked, code_of(error));
     job.reply.clear();
-    if asked.style == Style::Simple {
-        job.reply.put(&asked.simple(code as u32));
-    } else {
-        job.reply.put_bytes(&asked.error(code, &error.to_string()));
-    }
+    job.asked.error(code_of(error), error, |bytes| job.reply.put_bytes(bytes));
 }

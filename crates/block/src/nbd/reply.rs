@@ -1,5 +1,7 @@
 //! Replies of the transmission as bytes.
 
+use std::fmt::Display;
+
 use super::handshake::Style;
 use super::protocol::{
     BASE_ALLOCATION_ID, Code, EXTENDED_REPLY_MAGIC, REPLY_FLAG_DONE, REPLY_TYPE_BLOCK_STATUS,
@@ -48,8 +50,7 @@ impl Head {
 }
 
 impl Asked {
-    /// A reply without data, with the number of an error or zero.
-    pub(super) fn simple(self, error: u32) -> Head {
+    fn simple(self, error: u32) -> Head {
         let mut head = Head::new();
         head.put(&SIMPLE_REPLY_MAGIC.to_be_bytes());
         head.put(&error.to_be_bytes());
@@ -126,18 +127,20 @@ impl Asked {
         head
     }
 
-    /// The request failed.
-    pub(super) fn error(self, code: Code, why: &str) -> Vec<u8> {
+    /// The request failed: `put` gets the reply. A simple one tells no reason, and is made without
+    /// asking for memory.
+    pub(super) fn error<R>(self, code: Code, why: &dyn Display, put: impl FnOnce(&[u8]) -> R) -> R {
         let code = code as u32;
         if self.style == Style::Simple {
-            return self.simple(code).bytes().to_vec();
+            return put(self.simple(code).bytes());
         }
+        let why = why.to_string();
         let why = &why.as_bytes()[..why.floor_char_boundary(STRING_BYTES_MAX)];
         let payload = 6 + why.len();
         let mut reply = self.chunk(REPLY_TYPE_ERROR, More::None, payload as u32).bytes().to_vec();
         reply.extend(code.to_be_bytes());
         reply.extend((why.len() as u16).to_be_bytes());
         reply.extend(why);
-        reply
+        put(&reply)
     }
 }

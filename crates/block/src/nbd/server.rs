@@ -152,15 +152,11 @@ impl Shared {
             count(&self.counters.refused);
             return Err(io::Error::other("there are as many clients as there may be"));
         }
-        let session = match client {
-            Client::Handshake(_) => None,
-            Client::Kernel | Client::Swap => {
-                Some(Session { style: Style::Simple, has_context: false })
-            }
-        };
-        let (send_buffer, hands_over) = match client {
-            Client::Handshake(_) | Client::Kernel => (SEND_BUFFER_BYTES, true),
-            Client::Swap => (SWAP_BUFFER_BYTES, false),
+        let kernels = Some(Session { style: Style::Simple, has_context: false });
+        let (session, send_buffer, hands_over) = match client {
+            Client::Handshake(_) => (None, SEND_BUFFER_BYTES, true),
+            Client::Kernel => (kernels, SEND_BUFFER_BYTES, true),
+            Client::Swap => (kernels, SWAP_BUFFER_BYTES, false),
         };
         let socket = Socket::new(socket, send_buffer);
         let stream: Box<dyn Stream> = match client {

@@ -66,7 +66,7 @@ pub(super) trait Stream: Send + Sync {
 pub(super) struct Socket(OwnedFd);
 
 impl Socket {
-    /// With so many bytes that were sent and not received yet, as far as that can be chosen.
+    /// `send_buffer`: bytes that may wait to be received, on a UNIX socket.
     pub(super) fn new(socket: OwnedFd, send_buffer: usize) -> Socket {
         // The kernel looks after buffers of TCP by itself.
         if socket_domain(&socket) == Ok(AddressFamily::UNIX) {

@@ -119,7 +119,10 @@ pub enum BackingError {
         there: u64,
     },
     /// Somebody else has it.
-    #[error("{} is in use: by another server, mounted, or swap that is on (`swapoff` turns it off)", path.display())]
+    #[error(
+        "{} is in use: by another server, mounted, or swap that is on (`swapoff` turns it off)",
+        path.display()
+    )]
     InUse {
         /// The file or device.
         path: PathBuf,
