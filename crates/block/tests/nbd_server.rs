@@ -1,7 +1,6 @@
 //! The server with devices that are slow, or fail.
 
 use std::io::{Read, Write};
-use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,61 +8,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ramfold_block::nbd::{Options, Server};
-use ramfold_block::{BlockDevice, DeviceError, Durability, Extent, PlainDevice, Zeroing};
+use ramfold_block::{BlockDevice, DeviceError, Durability, PlainDevice};
+
+#[path = "support/hooked.rs"]
+mod hooked;
+
+use hooked::{Access, Hooked};
 
 const DEVICE_BYTES: u64 = 16 << 20;
 /// Longer than anything here takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A device that does what a test wants of it before each read.
-struct Strange<F> {
-    plain: PlainDevice,
-    before_read: F,
-    /// How many have begun.
-    prefetches: Arc<AtomicU64>,
-}
-
-impl<F: Fn(u64) -> Result<(), DeviceError> + Send + Sync> BlockDevice for Strange<F> {
-    fn size_bytes(&self) -> u64 {
-        self.plain.size_bytes()
-    }
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        (self.before_read)(offset)?;
-        self.plain.read(offset, buffer)
-    }
-    fn write(&self, offset: u64, data: &[u8], how: Durability) -> Result<(), DeviceError> {
-        self.plain.write(offset, data, how)
-    }
-    fn trim(&self, offset: u64, bytes: u64, how: Durability) -> Result<(), DeviceError> {
-        self.plain.trim(offset, bytes, how)
-    }
-    fn zero(
-        &self,
-        offset: u64,
-        bytes: u64,
-        zeroing: Zeroing,
-        how: Durability,
-    ) -> Result<(), DeviceError> {
-        self.plain.zero(offset, bytes, zeroing, how)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.plain.flush()
-    }
-    /// Goes on for as long as it may.
-    fn prefetch(&self, _: u64, _: u64, goes_on: &dyn Fn() -> bool) -> Result<(), DeviceError> {
-        self.prefetches.fetch_add(1, Ordering::SeqCst);
-        wait_until("the prefetch is to end", || !goes_on());
-        Ok(())
-    }
-    fn extents(
-        &self,
-        offset: u64,
-        bytes: u64,
-        each: &mut dyn FnMut(Extent) -> ControlFlow<()>,
-    ) -> Result<(), DeviceError> {
-        self.plain.extents(offset, bytes, each)
-    }
-}
 
 fn server_of(
     before_read: impl Fn(u64) -> Result<(), DeviceError> + Send + Sync + 'static,
@@ -77,7 +31,17 @@ fn counting_server_of(
 ) -> Server {
     let plain = PlainDevice::new(DEVICE_BYTES);
     plain.write(0, &vec![7; DEVICE_BYTES as usize], Durability::AtFlush).unwrap();
-    let device = Arc::new(Strange { plain, before_read, prefetches });
+    let before = move |access, offset, goes_on: &dyn Fn() -> bool| match access {
+        Access::Read => before_read(offset),
+        Access::Write => Ok(()),
+        // Goes on for as long as it may.
+        Access::Prefetch => {
+            prefetches.fetch_add(1, Ordering::SeqCst);
+            wait_until("the prefetch is to end", || !goes_on());
+            Ok(())
+        }
+    };
+    let device = Arc::new(Hooked::new(plain, before));
     Server::start(device, &Options::default(), Vec::new()).unwrap()
 }
 

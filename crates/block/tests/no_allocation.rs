@@ -3,13 +3,17 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{Read, Write};
-use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ramfold_block::nbd::{Options, Server};
-use ramfold_block::{BlockDevice, DeviceError, Disk, DiskConfig, Durability, Extent, Zeroing};
+use ramfold_block::{BlockDevice, DeviceError, Disk, DiskConfig, Durability};
+
+#[path = "support/hooked.rs"]
+mod hooked;
+
+use hooked::{Access, Hooked};
 
 thread_local! {
     // Constant and without a destructor, so that using it allocates nothing.
@@ -61,53 +65,6 @@ fn disk_for_swap(bytes: u32) -> Disk {
 /// Where nothing can be written.
 const FULL: u64 = 120 << 20;
 
-/// Notes at each read how much the thread that asks has allocated.
-struct Watching {
-    disk: Disk,
-    calls: AtomicUsize,
-}
-
-impl BlockDevice for Watching {
-    fn size_bytes(&self) -> u64 {
-        self.disk.size_bytes()
-    }
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        self.calls.store(CALLS.with(Cell::get), Ordering::SeqCst);
-        self.disk.read(offset, buffer)
-    }
-    fn write(&self, offset: u64, data: &[u8], how: Durability) -> Result<(), DeviceError> {
-        // Slowly: such a device's requests are left to other threads, where there is a choice.
-        std::thread::sleep(std::time::Duration::from_micros(300));
-        if offset == FULL {
-            return Err(DeviceError::NoRoom);
-        }
-        self.disk.write(offset, data, how)
-    }
-    fn trim(&self, offset: u64, bytes: u64, how: Durability) -> Result<(), DeviceError> {
-        self.disk.trim(offset, bytes, how)
-    }
-    fn zero(
-        &self,
-        offset: u64,
-        bytes: u64,
-        zeroing: Zeroing,
-        how: Durability,
-    ) -> Result<(), DeviceError> {
-        self.disk.zero(offset, bytes, zeroing, how)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.disk.flush()
-    }
-    fn extents(
-        &self,
-        offset: u64,
-        bytes: u64,
-        each: &mut dyn FnMut(Extent) -> ControlFlow<()>,
-    ) -> Result<(), DeviceError> {
-        self.disk.extents(offset, bytes, each)
-    }
-}
-
 #[test]
 fn a_server_of_swap_allocates_nothing_for_requests() {
     const BYTES: usize = 32 << 10;
@@ -115,9 +72,23 @@ fn a_server_of_swap_allocates_nothing_for_requests() {
     const READ: u16 = 0;
     const WRITE: u16 = 1;
     const TRIM: u16 = 4;
-    let disk = disk_for_swap(SIZE);
-    let device = Arc::new(Watching { disk, calls: AtomicUsize::default() });
-    let server = Server::start(device.clone(), &Options::default(), Vec::new()).unwrap();
+    // How much the thread that reads from the device had allocated then.
+    let calls = Arc::new(AtomicUsize::default());
+    let noted = Arc::clone(&calls);
+    let before = move |access, offset, _: &dyn Fn() -> bool| match access {
+        Access::Read => {
+            noted.store(CALLS.with(Cell::get), Ordering::SeqCst);
+            Ok(())
+        }
+        Access::Write => {
+            // Such a device's requests are left to other threads, where there is a choice.
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            if offset == FULL { Err(DeviceError::NoRoom) } else { Ok(()) }
+        }
+        Access::Prefetch => Ok(()),
+    };
+    let device = Arc::new(Hooked::new(disk_for_swap(SIZE), before));
+    let server = Server::start(device, &Options::default(), Vec::new()).unwrap();
     let (mut client, served) = UnixStream::pair().unwrap();
     server.serve_swap(served.into()).unwrap();
     let mut ask = |command: u16, offset: u64, length: u32, data: &mut [u8]| -> [u8; 4] {
@@ -150,7 +121,7 @@ fn a_server_of_swap_allocates_nothing_for_requests() {
         assert_eq!(ask(READ, number << 18, 4096, &mut found), [0; 4]);
         assert_eq!(found, data[..4096]);
         assert_eq!(ask(READ, number << 18, BYTES as u32, &mut data), [0; 4]);
-        device.calls.load(Ordering::SeqCst)
+        calls.load(Ordering::SeqCst)
     };
     // What turning swap on asks for is the first of it.
     let before = round(0);
