@@ -16,6 +16,7 @@
 mod advise;
 mod block;
 mod codec;
+mod curve;
 mod files;
 mod memeater;
 mod mount;
@@ -30,6 +31,7 @@ use crate::commands::{Entry, entry};
 pub(crate) const ALL: &[Entry] = &[
     entry::<run::Options>(),
     entry::<advise::Options>(),
+    entry::<curve::Options>(),
     entry::<codec::Options>(),
     entry::<memeater::Options>(),
     entry::<mount::Options>(),
@@ -39,4 +41,5 @@ pub(crate) const ALL: &[Entry] = &[
     entry::<train::Options>(),
     entry::<codec::CountOptions>(),
     entry::<memeater::EaterOptions>(),
+    entry::<curve::TracedOptions>(),
 ];

@@ -28,6 +28,7 @@ use anyhow::{Result, bail};
 pub(crate) use child::{ChildReport, PhaseSeconds};
 pub(crate) use command::{Options, positive};
 pub(crate) use gnu_sort::write_text;
+pub(crate) use heap::{Order, Picker};
 pub(crate) use python_demo::{python, python_with_numpy};
 
 use crate::harness::idle::Window;

@@ -113,12 +113,16 @@ impl Watch {
     }
 
     /// The next block of which pages are to be taken. Each has its turn: when what a program may
-    /// lose is used up it goes on with the one behind the last that was told.
+    /// lose is used up it goes on behind the last that was told. One that follows another lies far
+    /// from it: what is watched at any time is a sample of all memory, so what a program does at
+    /// that time is not taken for what it does in that place.
     pub(crate) fn next_due(&mut self, now_ns: u64) -> Option<usize> {
-        let first = self.next.min(self.count);
+        let count = self.count;
+        let step = (1..=count * 5 / 8).rev().find(|&step| are_coprime(step, count)).unwrap_or(1);
+        let place = |turn: usize| (self.next % count + turn * step) % count;
         let is_due = |nth: &usize| self.blocks[*nth].due_ns <= now_ns;
-        let found = (first..self.count).chain(0..first).find(is_due)?;
-        self.next = found + 1;
+        let found = (0..count).map(place).find(is_due)?;
+        self.next = found + step;
         Some(found)
     }
 
@@ -218,6 +222,13 @@ impl Watch {
         let (time_us, watched_us) = (now_ns / 1000, watched_ns / 1000);
         PageEvent { process: self.process, page, time_us, watched_us, what }
     }
+}
+
+fn are_coprime(mut one: usize, mut other: usize) -> bool {
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    one == 1
 }
 
 /// A page was asked for, and is back.

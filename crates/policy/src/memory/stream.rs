@@ -77,9 +77,18 @@ pub struct Streams {
     /// wanted, and those that were not.
     judged: u32,
     wasted: u32,
+    /// Faults that a stream begins with are in one aligned block of so many pages; 0: anywhere.
+    begins_within: u64,
 }
 
 impl Streams {
+    /// For a simulation whose pages are a sample of a program's, in blocks of so many: pages of
+    /// different blocks are not as near each other as they seem, and the few there are at the same
+    /// distance by chance.
+    pub fn of_sample(block_pages: u64) -> Streams {
+        Streams { begins_within: block_pages, ..Streams::default() }
+    }
+
     /// What to bring in for a fault on this page.
     pub fn window_at(&mut self, page: PageNumber) -> Window {
         self.turn = self.turn.wrapping_add(1);
@@ -134,7 +143,13 @@ impl Streams {
         let strides = self.faults.iter().map(|&before| page.wrapping_sub(before) as i64);
         strides
             .filter(|stride| (1..=STRIDE_MAX).contains(&stride.saturating_abs()))
+            .filter(|stride| self.may_begin(page.wrapping_add_signed(-2 * stride), page))
             .find(|stride| self.faults.contains(&page.wrapping_add_signed(-2 * stride)))
+    }
+
+    fn may_begin(&self, first: PageNumber, last: PageNumber) -> bool {
+        let block = |page: PageNumber| page.checked_div(self.begins_within);
+        block(first) == block(last)
     }
 
     /// Faults since a stream went on.
@@ -200,6 +215,17 @@ mod tests {
         }
         let too_far = (0..100).map(|step| 5_000_000 + step * (STRIDE_MAX as u64 + 1));
         assert_eq!(faults(&mut Streams::default(), too_far), 100);
+    }
+
+    #[test]
+    fn streams_of_a_sample_begin_within_a_block() {
+        let mut streams = Streams::of_sample(8);
+        assert_eq!([8, 16, 24, 32].map(|page| streams.window_at(page).pages), [1; 4]);
+        assert_eq!([46, 47, 48].map(|page| streams.window_at(page).pages), [1; 3]);
+        assert_eq!([56, 57, 58].map(|page| streams.window_at(page).pages), [1, 1, WINDOW_FIRST]);
+        // And go on beyond it.
+        streams.note_brought(WINDOW_FIRST, WINDOW_FIRST - 1);
+        assert_eq!(streams.window_at(64).pages, 2 * WINDOW_FIRST);
     }
 
     #[test]

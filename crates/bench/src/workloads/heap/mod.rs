@@ -14,6 +14,8 @@ use anyhow::{Result, bail};
 use ramfold_codec::PAGE_SIZE;
 
 pub(super) use memory::Heap;
+pub(crate) use pattern::Order;
+pub(crate) use picker::Picker;
 
 use super::child::{ChildOptions, ChildReport, PhaseSeconds, Quota};
 use super::{Prepared, Settings, Timing, Workload};

@@ -13,7 +13,7 @@ pub(super) struct Pattern {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// Page after page, every word of each, over and over.
     Sequential,
     /// The same from the last page to the first.

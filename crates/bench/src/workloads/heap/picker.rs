@@ -7,7 +7,7 @@ use crate::content::random::{Random, Zipf};
 const ZIPF_EXPONENT: f64 = 0.99;
 
 /// Picks the next page.
-pub(super) struct Picker {
+pub(crate) struct Picker {
     page_count: usize,
     /// Pages picked so far.
     picked: usize,
@@ -16,14 +16,14 @@ pub(super) struct Picker {
 }
 
 impl Picker {
-    pub(super) fn new(order: Order, page_count: usize) -> Self {
+    pub(crate) fn new(order: Order, page_count: usize) -> Self {
         let zipf = (order == Order::Zipf)
             .then(|| (Zipf::new(page_count, ZIPF_EXPONENT), scattering_stride(page_count)));
         Self { page_count, picked: 0, order, zipf }
     }
 
     #[inline]
-    pub(super) fn pick(&mut self, random: &mut Random) -> usize {
+    pub(crate) fn pick(&mut self, random: &mut Random) -> usize {
         let (pages, nth) = (self.page_count, self.picked % self.page_count);
         self.picked += 1;
         match (self.order, &self.zipf) {

@@ -158,7 +158,11 @@ impl<O: Objects> Memory<O> {
             other_bytes: 0,
             victims: Box::new(Victims::NEW),
             probation: Box::new(Probation::NEW),
-            streams: Streams::default(),
+            streams: if one_in > 1.0 {
+                Streams::of_sample(BLOCK_PAGES)
+            } else {
+                Streams::default()
+            },
             sweep: Sweep::default(),
             is_stuck: false,
             back_off: BackOff::default(),
@@ -308,10 +312,7 @@ impl<O: Objects> Memory<O> {
             self.streams.end_older(STREAM_FAULTS_SAMPLED);
         }
         let window = self.streams.window_at(page);
-        // The few pages of a miniature are at the same distance from each other by chance, and are
-        // not where they seem to be beyond their block.
-        let is_chance = self.one_in > 1.0 && window.stride.unsigned_abs() >= BLOCK_PAGES;
-        if window.pages == 1 || is_chance {
+        if window.pages == 1 {
             self.bring(page, false);
             self.streams.note_brought(1, 0);
             return 0;

@@ -17,6 +17,7 @@
 //! same in each simulation. Pages that are gone over together stay together ([`passes`]).
 
 mod passes;
+mod places;
 mod rates;
 mod timeline;
 
@@ -25,7 +26,9 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
 
+use self::passes::Sweep;
 use self::rates::Rates;
 use self::timeline::{Interval, Kind, MeanAt};
 use crate::{BLOCK_PAGES, PROCESS_SHIFT, PageNumber, hash, page_of_process};
@@ -117,6 +120,7 @@ pub struct Activity {
     /// Of each page of the dense address space: where its intervals are in `intervals`.
     places: HashMap<PageNumber, (u32, u32)>,
     intervals: Vec<Interval>,
+    sweeps: Arc<[Sweep]>,
     /// Of each page of the dense address space: its number in the events.
     names: HashMap<PageNumber, PageNumber>,
     lives: Vec<Life>,
@@ -161,7 +165,7 @@ impl Activity {
         let mut places: Vec<passes::Place> =
             activity.places.iter().map(|(&page, &place)| (page, place)).collect();
         places.sort_unstable();
-        passes::find(&places, &mut activity.intervals, activity.end_us);
+        activity.sweeps = passes::find(&places, &mut activity.intervals, activity.end_us).into();
         activity
     }
 
@@ -231,7 +235,9 @@ impl Activity {
             let from_us = interval.from_us.max(after_us);
             let found = match interval.kind {
                 Kind::Watched { is_touched } => is_touched.then_some(interval.to_us),
-                Kind::Passes { period_us, phase } => interval.passed(from_us, period_us, phase),
+                Kind::Passes { sweep, place, from_us: earliest_us } => self.sweeps[sweep as usize]
+                    .next(place, from_us.max(earliest_us))
+                    .filter(|&time_us| time_us < interval.to_us),
                 Kind::Unwatched { mean_us } => {
                     interval.drawn(hash(page ^ from_us << 20), from_us, mean_us)
                 }
@@ -297,6 +303,7 @@ impl Activity {
         let mut part = Activity {
             one_in: self.one_in * share.max(1.0),
             end_us: self.end_us,
+            sweeps: Arc::clone(&self.sweeps),
             ..Activity::default()
         };
         for (&page, &(start, end)) in pages {

@@ -32,9 +32,8 @@ pub(super) enum Kind {
     },
     /// Perhaps accesses, so far apart on average.
     Unwatched { mean_us: f64 },
-    /// Accesses so far apart: see [`super::passes`]. `phase`: all that is known is when in a pass.
-    /// `None`: they are counted from the beginning of the interval.
-    Passes { period_us: f64, phase: Option<f64> },
+    /// Accesses by passes ([`super::passes`]) at this place, and none before `from_us`.
+    Passes { sweep: u32, place: f64, from_us: u64 },
 }
 
 /// All that is known of a page.
@@ -166,15 +165,6 @@ impl Interval {
 
     pub(super) fn is_touched(&self) -> bool {
         self.kind == Kind::Watched { is_touched: true }
-    }
-
-    /// The first pass after `after_us`, where there is one in this interval.
-    pub(super) fn passed(&self, after_us: u64, period_us: f64, phase: Option<f64>) -> Option<u64> {
-        let first = phase.map_or(self.from_us as f64, |phase| phase * period_us);
-        let passed = ((after_us as f64 - first) / period_us).floor() + 1.0;
-        let time = first + (passed * period_us).ceil();
-        let time_us = (time as u64).max(after_us + 1);
-        (time < self.to_us as f64 && time_us < self.to_us).then_some(time_us)
     }
 
     /// The first access after `after_us`, where there is one in this interval.
