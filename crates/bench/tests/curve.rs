@@ -32,8 +32,10 @@ fn misses_of_a_watched_run_are_held_against_all_of_its_accesses() {
                 sizes.iter().map(|size| size["exact"].as_f64().unwrap()).collect();
             assert!(exact.windows(2).all(|pair| pair[0] >= pair[1]), "{exact:?}");
             assert!(exact[0] > 0.5 && exact[9] < 0.5, "{exact:?}");
+            // Of so short a run little is seen, and all of its pages.
+            assert!(sizes.iter().all(|size| size["live"].as_f64().unwrap() > 0.01), "{run}");
         }
-        assert!(row["error"].as_f64().unwrap() <= row["error_max"].as_f64().unwrap(), "{row}");
+        assert!(row["error"].as_f64().unwrap() < 60.0, "{row}");
     }
 }
 
@@ -42,7 +44,7 @@ fn what_cannot_be_is_refused() {
     for (options, reason) in [
         (["--pattern", "unheard-of"], "no order 'unheard-of'"),
         (["--size", "1000"], "0 pages cannot be used"),
-        (["--slowdown", "most"], "most"),
+        (["--slowdown", "a lot"], "'a lot'"),
     ] {
         let output = curve(&[&options[..], &["--seconds", "0.1", "--runs", "1"]].concat());
         assert!(!output.status.success(), "{options:?}");

@@ -37,7 +37,7 @@ use crate::simulate::watched::Activity;
 
 /// By which part of what is lost the model may be off, where it is too much and where it is too
 /// little: of faults and of their time. Meant to hold with a chance of 90 %, and it does not yet:
-/// of four programs between a third and three times of what was predicted was lost (decision 085).
+/// of seven programs between a half and five times of what was predicted was lost (decision 090).
 /// With three times hardly anything could be recommended.
 pub const MODEL_ERROR: Sides = Sides { below: 0.65, above: 1.0 };
 /// The same of what the pool takes, measured by actual runs (`ramfold bench advise`).

@@ -22,6 +22,9 @@ const TURN_PAGES: usize = 2;
 const TURN: u8 = 3;
 const TURNS: usize = PAGES / TURN_PAGES;
 const LOCK_TRIES: u32 = 1000;
+/// The step from one block that is watched to the next, as a part of the sample: of any number of
+/// steps the places lie evenly.
+const GOLDEN_SECTION: (usize, usize) = (618, 1000);
 
 /// A page of the sample. All zero is one that is not there.
 #[repr(C)]
@@ -118,10 +121,11 @@ impl Watch {
     /// that time is not taken for what it does in that place.
     pub(crate) fn next_due(&mut self, now_ns: u64) -> Option<usize> {
         let count = self.count;
-        let step = (1..=count * 5 / 8).rev().find(|&step| are_coprime(step, count)).unwrap_or(1);
-        let place = |turn: usize| (self.next % count + turn * step) % count;
+        let golden = count * GOLDEN_SECTION.0 / GOLDEN_SECTION.1;
+        let step = (1..=golden).rev().find(|&step| are_coprime(step, count)).unwrap_or(1);
+        let nth_from_here = |nth: usize| (self.next % count + nth * step) % count;
         let is_due = |nth: &usize| self.blocks[*nth].due_ns <= now_ns;
-        let found = (0..count).map(place).find(is_due)?;
+        let found = (0..count).map(nth_from_here).find(is_due)?;
         self.next = found + step;
         Some(found)
     }
@@ -355,6 +359,25 @@ mod tests {
             }
             let (least, most) = (taken.iter().min().unwrap(), taken.iter().max().unwrap());
             assert!(*least > 0 && most - least <= 2, "{blocks}: {least} to {most}");
+        }
+    }
+
+    #[test]
+    fn what_is_watched_at_a_time_lies_all_over_memory() {
+        for blocks in [100, 250, 256, 1000] {
+            let mut watch = watch();
+            watch.begin(3);
+            (0..blocks).for_each(|number| assert!(watch.insert(number, 0)));
+            let now_ns = 2 * REST_NS;
+            let mut places = vec![0, blocks as usize];
+            for _ in 0..30 {
+                let nth = watch.next_due(now_ns).unwrap();
+                watch.block(nth).unwrap().due(0xFF, now_ns);
+                places.push(nth);
+            }
+            places.sort_unstable();
+            let apart = places.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+            assert!(apart as u64 <= blocks / 12, "{blocks}: {places:?}");
         }
     }
 

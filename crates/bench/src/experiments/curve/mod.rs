@@ -48,7 +48,7 @@ pub(crate) struct Options {
     /// Memory of the program
     #[arg(long, value_name = "SIZE", default_value = "80M")]
     size: Bytes,
-    /// For how long it goes on
+    /// For how long it goes on; an hour at most
     #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = positive)]
     seconds: f64,
     /// From one access to the next, at least

@@ -114,7 +114,7 @@ impl Pages {
             Pattern::Hot if self.random.below(10) < OF_TEN => self.random.below(part_of(PART)),
             Pattern::Spots if self.random.below(10) < OF_TEN => {
                 let page = self.random.below(part_of(PART));
-                (page / SPOT * PART * SPOT + page % SPOT).min(count - 1)
+                page / SPOT * PART * SPOT + page % SPOT
             }
             Pattern::Mixed if nth % 2 == 0 => self.random.below(part_of(SMALL_PART)),
             Pattern::Collector => {

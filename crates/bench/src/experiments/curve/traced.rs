@@ -16,6 +16,8 @@ use crate::content::random::Random;
 use crate::harness::size::Bytes;
 use crate::workloads::positive;
 
+/// Microseconds have four bytes: so the program ends after an hour.
+const SECONDS_MAX: f64 = 3600.0;
 /// Words of a page.
 const WORDS: usize = PAGE_SIZE / size_of::<u64>();
 /// What a page is filled with is one of so many words: it compresses.
@@ -66,8 +68,8 @@ impl Command for Options {
             page.fill_with(|| random.below(DIFFERENT_WORDS) as u64);
             write_down(nth)?;
         }
-        let pause = Duration::from_secs_f64(self.pause / 1e6);
-        let end = Instant::now() + Duration::from_secs_f64(self.seconds);
+        let pause = Duration::from_secs_f64(self.pause.min(SECONDS_MAX) / 1e6);
+        let end = Instant::now() + Duration::from_secs_f64(self.seconds.min(SECONDS_MAX));
         let mut next = Instant::now();
         while next < end {
             let pick = pages.pick();
@@ -77,7 +79,7 @@ impl Command for Options {
             if pick.is_quick {
                 continue;
             }
-            // The time since the last access, and not at fixed times: after a fault none are made up for.
+            // Not at fixed times: accesses that a fault has delayed are not made up for.
             next = Instant::now() + pause;
             while Instant::now() < next {
                 std::hint::spin_loop();

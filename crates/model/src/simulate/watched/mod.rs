@@ -19,6 +19,7 @@
 mod passes;
 mod places;
 mod rates;
+mod sweep;
 mod timeline;
 
 #[cfg(test)]
@@ -28,8 +29,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
-use self::passes::Sweep;
 use self::rates::Rates;
+use self::sweep::Sweep;
 use self::timeline::{Interval, Kind, MeanAt};
 use crate::{BLOCK_PAGES, PROCESS_SHIFT, PageNumber, hash, page_of_process};
 
@@ -181,8 +182,7 @@ impl Activity {
         let (page, first) = events[0];
         self.names.insert(page, first.page);
         let is_before = |time_us: u64| ended_us.is_none_or(|ended_us| time_us < ended_us);
-        let place =
-            rates.place(page, events.iter().filter_map(|(_, event)| timeline::watch(event)));
+        let place = rates.place(page);
         let events = events.iter().map(|(_, event)| *event);
         let gone = ended_us.map(|time_us| Event { time_us, what: What::Gone, ..first });
         let events = events.filter(|event| is_before(event.time_us)).chain(gone);

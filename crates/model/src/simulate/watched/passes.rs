@@ -4,25 +4,30 @@
 //! Drawn each by itself, the accesses of such pages would be as many and in no order, and a
 //! simulation would see no stream. But that neighbours are touched together shows, whenever both
 //! are watched. Where it does, and for most touches, each touch says where a pass was at that
-//! time. From all touches of such pages a [`Sweep`] is made: how many passes were done by when.
-//! It is one of these:
+//! time, and all touches together when each pass came to each page ([`Sweep`]):
 //!
+//! - Passes are short, and far apart: a scan now and then, or a collector. Touches come in groups,
+//!   whose distance is that of passes. A pass goes over the pages in their order, against it, or,
+//!   where touches show neither, in an order of its own in which only blocks stay together.
 //! - Passes follow one another, each takes all the time until the next: a loop over an array. From
 //!   one touch to the next the pass has come as much farther as their places differ, and by as many
-//!   whole passes as the time between them says.
-//! - Passes are short, and far apart: a scan now and then, or a collector. Touches come in groups.
+//!   whole passes as the time between them says. Pages of which touches fit neither direction are
+//!   left as they are.
 //!
-//! How far apart passes are follows from how long watches last: a watch that begins at any moment
-//! ends with the next pass. That is half of the distance where passes come at a steady distance
-//! `P`, all of it where they come at random. With the coefficients of variation of watches, `V`,
-//! and of passes, `C`:
+//! How far apart passes are that follow one another follows from how long watches last: a watch
+//! that begins at any moment ends with the next pass. That is half of the distance where passes
+//! come at a steady distance `P`, all of it where they come at random. With the coefficients of
+//! variation of watches, `V`, and of passes, `C`:
 //!
 //! ```text
 //! mean watch = P (1 + C^2) / 2       V^2 = 1/3 where C = 0,  1 where C = 1
 //! ```
+//!
+//! While a page of them is watched and not touched, no pass comes to the end.
 
-use super::timeline::{Interval, Kind};
-use crate::{BLOCK_PAGES, PageNumber};
+use super::sweep::Sweep;
+use super::timeline::{self, Interval, Kind};
+use crate::{BLOCK_PAGES, PageNumber, hash};
 
 /// Neighbours are touched together when the one follows the other within this part of the time for
 /// which it was watched. Of two pages that were taken together and are accessed at random
@@ -43,7 +48,20 @@ const EPOCH_TOUCHES_MIN: usize = 16;
 /// must take as small a part of the time.
 const APART_SHARE: f64 = 1.0 / 8.0;
 const SHORT_TOUCHES_MIN: usize = 4;
-const SHORT_SHARE: f64 = 0.5;
+const SHORT_SHARE: f64 = 0.25;
+/// Of touches in a pass that follow each other so many must be in the order of pages, or against
+/// it.
+const IN_ORDER: f64 = 0.75;
+/// How far touches of passes that follow one another may be from where they would be at an even
+/// pace, in passes, on average. At random it is a quarter.
+const MISFIT_MAX: f64 = 0.15;
+/// So many touches must show the order of passes. Of fewer it is thought to be that of the pages.
+const PAIRS_MIN: u32 = 8;
+/// Short passes are about as far apart as watches say. Otherwise touches come in groups by chance,
+/// or because the agent watches pages in groups.
+const TIMES_APART: std::ops::RangeInclusive<f64> = 0.6..=2.0;
+/// Of pages of a block in a pass in no order: how far apart they are, in passes.
+const NEIGHBOUR: f64 = 1e-7;
 /// What has as small a part of the touches of the usual pass is none.
 const FEW_SHARE: usize = 8;
 /// Passes on each side of one by which it is known how far apart they are there.
@@ -52,71 +70,8 @@ const AROUND: usize = 5;
 /// touches that follow within this part of the distance of passes tell.
 const FOLLOWING: usize = 8;
 const SOON_SHARE: f64 = 0.25;
-/// A place that is as near as that has been passed.
-const ROUNDING: f64 = 1e-9;
-
 /// A page and its intervals.
 pub(super) type Place = (PageNumber, (u32, u32));
-
-/// Passes over pages that lie one behind the other.
-#[derive(Debug, Default)]
-pub(super) struct Sweep {
-    /// When so many passes were done. In the order of both; in between it is on the straight line.
-    knots: Vec<(u64, f64)>,
-}
-
-impl Sweep {
-    /// The first time after `after_us` that a pass comes to a place, which is from 0 to 1.
-    pub(super) fn next(&self, place: f64, after_us: u64) -> Option<u64> {
-        let later = self.knots.partition_point(|knot| knot.0 <= after_us);
-        let wanted = (self.done(later, after_us) - place + ROUNDING).floor() + 1.0 + place;
-        let nth = later + self.knots[later..].partition_point(|knot| knot.1 < wanted);
-        let &(to_us, to) = self.knots.get(nth)?;
-        let (from_us, from) = nth.checked_sub(1).map_or((to_us, to), |nth| self.knots[nth]);
-        let part = if to > from { (wanted - from) / (to - from) } else { 1.0 };
-        let time_us = from_us + (part * (to_us - from_us) as f64).ceil() as u64;
-        Some(time_us.max(after_us + 1))
-    }
-
-    /// How many passes were done at a time, which is before the knot `later`.
-    fn done(&self, later: usize, at_us: u64) -> f64 {
-        let before = later.checked_sub(1).map(|nth| self.knots[nth]);
-        match (before, self.knots.get(later)) {
-            (Some((from_us, from)), Some(&(to_us, to))) => {
-                from + (to - from) * (at_us - from_us) as f64 / (to_us - from_us) as f64
-            }
-            (Some((_, done)), None) | (None, Some(&(_, done))) => done,
-            (None, None) => 0.0,
-        }
-    }
-
-    /// Adds a pass that touches show.
-    fn add(&mut self, from_us: u64, to_us: u64, touches: &[Touch]) {
-        let done = self.knots.last().map_or(0.0, |knot| knot.1);
-        self.push(from_us, done);
-        for touch in touches {
-            let place = done + touch.place;
-            // Those that come in no order say no more than that there was a pass.
-            if self.knots.last().is_some_and(|knot| knot.1 < place) {
-                self.push(touch.at_us, place);
-            }
-        }
-        self.push(to_us.max(from_us + 1), done + 1.0);
-    }
-
-    /// Adds passes like one before, when nothing was watched.
-    fn add_unseen(&mut self, (from_us, to_us): (u64, u64), count: u64, apart_us: f64) {
-        for nth in 1..=count {
-            let later_us = (nth as f64 * apart_us) as u64;
-            self.add(from_us + later_us, to_us + later_us, &[]);
-        }
-    }
-
-    fn push(&mut self, at_us: u64, done: f64) {
-        let (last_us, last) = self.knots.last().copied().unwrap_or_default();
-        self.knots.push((at_us.max(last_us), done.max(last)));
-    }
-}
 
 /// Finds pages that are gone over together, and says so in their intervals. `places`: in the order
 /// of pages.
@@ -124,30 +79,59 @@ pub(super) fn find(places: &[Place], intervals: &mut [Interval], end_us: u64) ->
     let mut sweeps = Vec::new();
     for (first, last) in groups(places, intervals) {
         let pages = &places[first..last];
-        let touches = touches(pages, intervals);
-        let epochs = Epochs::of(pages, intervals, end_us);
-        for (nth, &(_, (start, end))) in pages.iter().enumerate() {
+        let seen = Seen::of(pages, intervals, end_us);
+        let found = seen.short_passes().or_else(|| seen.long_passes());
+        let Some((sweep, order)) = found else { continue };
+        for (nth, &(page, (start, end))) in pages.iter().enumerate() {
+            let place = order.place(among(nth, pages.len()), page);
             let mut touched_us = None;
             for interval in &mut intervals[start as usize..end as usize] {
                 if interval.is_touched() {
                     touched_us = Some(interval.to_us);
                 }
                 if matches!(interval.kind, Kind::Unwatched { .. }) {
-                    let period_us = epochs.period_us(interval.from_us);
                     // The touch was the pass.
-                    let rest = |touched_us: u64| touched_us + (period_us / 2.0) as u64;
-                    interval.kind = Kind::Passes {
-                        sweep: sweeps.len() as u32,
-                        place: nth as f64 / pages.len() as f64,
-                        from_us: touched_us.map_or(0, rest),
-                    };
+                    let rest_us = (seen.epochs.period_us(interval.from_us) / 2.0) as u64;
+                    let from_us = touched_us.map_or(0, |touched| touched.saturating_add(rest_us));
+                    interval.kind = Kind::Passes { sweep: sweeps.len() as u32, place, from_us };
                 }
             }
         }
-        let short = short_passes(&touches, &epochs, end_us);
-        sweeps.push(short.unwrap_or_else(|| long_passes(&touches, &epochs, end_us)));
+        sweeps.push(sweep);
     }
     sweeps
+}
+
+/// The place of a page among so many, between 0 and 1.
+fn among(nth: usize, pages: usize) -> f64 {
+    (nth as f64 + 0.5) / pages as f64
+}
+
+/// In which order a pass comes to pages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    Forwards,
+    Backwards,
+    /// In none that shows: a collector that follows references, for example.
+    Scattered,
+}
+
+impl Order {
+    /// The place in a pass of a page that has such a place among all pages.
+    fn place(self, among: f64, page: PageNumber) -> f64 {
+        match self {
+            Order::Scattered => {
+                let within = (page % BLOCK_PAGES) as f64 * NEIGHBOUR;
+                timeline::part(hash(page / BLOCK_PAGES)).mul_add(0.99, 0.005) + within
+            }
+            _ => self.along(among),
+        }
+    }
+
+    /// The same of an order that follows that of the pages.
+    fn along(self, among: f64) -> f64 {
+        if self == Order::Backwards { 1.0 - among } else { among }
+    }
 }
 
 /// Pages, by their place among all, that are gone over together.
@@ -226,68 +210,180 @@ fn together(block: &[Place], intervals: &[Interval]) -> Together {
 
 /// A touch of a page.
 #[derive(Clone, Copy, Debug)]
-struct Touch {
-    at_us: u64,
-    /// The page's place among those that are gone over together, from 0 to 1.
-    place: f64,
+pub(super) struct Touch {
+    pub(super) at_us: u64,
+    /// The page's place among those that are gone over together, between 0 and 1.
+    pub(super) place: f64,
+    /// The block that it is in.
+    pub(super) block: u64,
 }
 
-/// All touches, in the order of time.
-fn touches(pages: &[Place], intervals: &[Interval]) -> Vec<Touch> {
-    let mut touches: Vec<Touch> = Vec::new();
-    for (nth, &(_, (start, end))) in pages.iter().enumerate() {
-        let place = nth as f64 / pages.len() as f64;
-        let touched = intervals[start as usize..end as usize].iter();
-        let touched = touched.filter(|interval| interval.is_touched());
-        touches.extend(touched.map(|interval| Touch { at_us: interval.to_us, place }));
-    }
-    touches.sort_by_key(|touch| touch.at_us);
-    touches
+/// What was seen of pages that are gone over together.
+struct Seen {
+    /// All touches, in the order of time.
+    touches: Vec<Touch>,
+    watched: Watched,
+    epochs: Epochs,
+    end_us: u64,
 }
 
-/// Passes that follow one another, in the direction that fits better.
-fn long_passes(touches: &[Touch], epochs: &Epochs, end_us: u64) -> Sweep {
-    let back: Vec<Touch> =
-        touches.iter().map(|touch| Touch { place: 1.0 - touch.place, ..*touch }).collect();
-    let (forwards, misfit) = followed(touches, epochs, end_us);
-    let (backwards, misfit_back) = followed(&back, epochs, end_us);
-    if misfit <= misfit_back { forwards } else { backwards }
-}
-
-/// Passes that follow one another, and by how much the touches come at other times than they would
-/// at an even pace, in passes.
-fn followed(touches: &[Touch], epochs: &Epochs, end_us: u64) -> (Sweep, f64) {
-    let mut sweep = Sweep::default();
-    let mut misfit = 0.0;
-    let mut last: Option<(Touch, f64)> = None;
-    for (nth, touch) in touches.iter().enumerate() {
-        if is_ahead(touch, &touches[nth + 1..], epochs) {
-            // As much as at no pace at all, in the mean.
-            misfit += 0.25;
-            continue;
+impl Seen {
+    fn of(pages: &[Place], intervals: &[Interval], end_us: u64) -> Seen {
+        let mut touches: Vec<Touch> = Vec::new();
+        let mut watches: Vec<(u64, u64)> = Vec::new();
+        for (nth, &(page, (start, end))) in pages.iter().enumerate() {
+            let (place, block) = (among(nth, pages.len()), page / BLOCK_PAGES);
+            let all = &intervals[start as usize..end as usize];
+            for &Interval { from_us, to_us, .. } in all.iter().filter(|one| one.is_watch()) {
+                watches.push((from_us, to_us));
+            }
+            let touched = all.iter().filter(|interval| interval.is_touched());
+            touches.extend(touched.map(|one| Touch { at_us: one.to_us, place, block }));
         }
-        let Some((before, done)) = last else {
-            // As it would have come there from the beginning.
-            let early = touch.at_us as f64 / epochs.period_us(touch.at_us / 2);
-            let done = early.ceil() + touch.place;
-            sweep.push(0, (done - early).max(0.0));
-            sweep.push(touch.at_us, done);
-            last = Some((*touch, done));
-            continue;
+        touches.sort_by_key(|touch| touch.at_us);
+        let epochs = Epochs::of(pages, intervals, end_us);
+        Seen { touches, watched: Watched::of(watches), epochs, end_us }
+    }
+
+    /// Passes that follow one another, in the direction that fits better. `None`: too little was
+    /// seen, or it fits neither.
+    fn long_passes(&self) -> Option<(Sweep, Order)> {
+        if self.touches.len() < TOUCHES_MIN as usize {
+            return None;
+        }
+        let [forwards, backwards] = [Order::Forwards, Order::Backwards].map(|order| {
+            let (sweep, misfit) = self.followed(order);
+            (misfit, sweep, order)
+        });
+        let (misfit, sweep, order) = if forwards.0 <= backwards.0 { forwards } else { backwards };
+        (misfit <= MISFIT_MAX * self.touches.len() as f64).then_some((sweep, order))
+    }
+
+    /// Passes that follow one another, and by how much the touches come at other times than they
+    /// would at an even pace, in passes.
+    fn followed(&self, order: Order) -> (Sweep, f64) {
+        let Seen { epochs, end_us, .. } = self;
+        let touches: Vec<Touch> = self
+            .touches
+            .iter()
+            .map(|touch| Touch { place: order.along(touch.place), ..*touch })
+            .collect();
+        let mut sweep = Sweep::default();
+        let mut misfit = 0.0;
+        let mut last: Option<(Touch, f64)> = None;
+        for (nth, touch) in touches.iter().enumerate() {
+            if is_ahead(touch, &touches[nth + 1..], epochs) {
+                // As much as at no pace at all, in the mean.
+                misfit += 0.25;
+                continue;
+            }
+            let Some((before, done)) = last else {
+                // As it would have come there from the beginning.
+                let early = touch.at_us as f64 / epochs.period_us(touch.at_us / 2);
+                let done = early.ceil() + touch.place;
+                sweep.push(0, (done - early).max(0.0));
+                sweep.push(touch.at_us, done);
+                last = Some((*touch, done));
+                continue;
+            };
+            let expected = self.passes(before.at_us, touch.at_us);
+            let farther = (touch.place - before.place).rem_euclid(1.0);
+            let more = farther + (expected - farther).round();
+            misfit += (more - expected).abs();
+            if more > 0.0 {
+                sweep.push(touch.at_us, done + more);
+                last = Some((*touch, done + more));
+            }
+        }
+        if let Some((touch, done)) = last.filter(|(touch, _)| touch.at_us < *end_us) {
+            sweep.push(*end_us, done + self.passes(touch.at_us, *end_us));
+        }
+        (sweep, misfit)
+    }
+
+    /// How many passes there were from one time to another. At most one, if a page was watched all
+    /// the time and not touched.
+    fn passes(&self, from_us: u64, to_us: u64) -> f64 {
+        let passes = self.epochs.passes(from_us, to_us);
+        if self.watched.covers(from_us, to_us) { passes.min(1.0) } else { passes }
+    }
+
+    /// Passes that are short and far apart; `None` where touches do not come in groups.
+    fn short_passes(&self) -> Option<(Sweep, Order)> {
+        let Seen { touches, epochs, end_us, .. } = self;
+        let is_same = |one: &Touch, other: &Touch| {
+            let apart_us = (other.at_us - one.at_us) as f64;
+            apart_us <= epochs.period_us(one.at_us) * APART_SHARE
         };
-        let expected = epochs.passes(before.at_us, touch.at_us);
-        let farther = (touch.place - before.place).rem_euclid(1.0);
-        let more = farther + (expected - farther).round();
-        misfit += (more - expected).abs();
-        if more > 0.0 {
-            sweep.push(touch.at_us, done + more);
-            last = Some((*touch, done + more));
+        let mut passes: Vec<&[Touch]> = touches.chunk_by(is_same).collect();
+        // A few pages are accessed for another reason.
+        let mut counts: Vec<usize> = passes.iter().map(|pass| pass.len()).collect();
+        counts.sort_unstable();
+        let usual = *counts.get(counts.len() / 2)?;
+        passes.retain(|pass| pass.len() * FEW_SHARE > usual);
+        let bounds: Vec<(u64, u64)> =
+            passes.iter().map(|pass| (pass[0].at_us, pass[pass.len() - 1].at_us)).collect();
+        let took_us: u64 = bounds.iter().map(|(from_us, to_us)| to_us - from_us).sum();
+        let (&first, &last) = (bounds.first()?, bounds.last()?);
+        let is_short = touches.len() >= SHORT_TOUCHES_MIN * passes.len()
+            && took_us as f64 <= SHORT_SHARE * (last.1 - first.0) as f64;
+        let usual_us: Vec<f64> =
+            (0..=bounds.len()).map(|nth| usual_us(&bounds, nth)).collect::<Option<_>>()?;
+        let middle = bounds.len() / 2;
+        let of_said = usual_us[middle] / epochs.period_us(bounds[middle].0);
+        if !is_short || !TIMES_APART.contains(&of_said) {
+            return None;
         }
+        let order = order_of(&passes);
+        let was_none = |from_us, to_us| self.watched.covers(from_us, to_us);
+        let mut sweep = Sweep::default();
+        let early = (first.0 as f64 / usual_us[0]).floor();
+        let from_us = first.0.saturating_sub((early * usual_us[0]) as u64);
+        sweep.add_unseen(from_us, first.1 - first.0, early as u64, usual_us[0], was_none);
+        let mut before: Option<(u64, u64)> = None;
+        for (nth, (pass, &(from_us, to_us))) in passes.iter().zip(&bounds).enumerate() {
+            if let Some((before_us, before_to_us)) = before {
+                let all_us = (from_us - before_us) as f64;
+                let count = (all_us / usual_us[nth]).round().max(1.0);
+                let (apart_us, took_us) = (all_us / count, before_to_us - before_us);
+                let next_us = before_us.saturating_add(apart_us as u64);
+                sweep.add_unseen(next_us, took_us, count as u64 - 1, apart_us, was_none);
+            }
+            let shown = pass.iter().filter(|_| order != Order::Scattered);
+            let shown = shown.map(|touch| Touch { place: order.along(touch.place), ..*touch });
+            sweep.add(from_us, to_us, shown);
+            before = Some((from_us, to_us));
+        }
+        let apart_us = usual_us[bounds.len()];
+        let count = (end_us.saturating_sub(last.0) as f64 / apart_us) as u64;
+        let next_us = last.0.saturating_add(apart_us as u64);
+        sweep.add_unseen(next_us, last.1 - last.0, count, apart_us, was_none);
+        Some((sweep, order))
     }
-    if let Some((touch, done)) = last.filter(|(touch, _)| touch.at_us < end_us) {
-        sweep.push(end_us, done + epochs.passes(touch.at_us, end_us));
+}
+
+/// When some page was watched and not touched.
+struct Watched {
+    /// Beginnings of watches, in order, and the latest end of those that have begun.
+    until_us: Vec<(u64, u64)>,
+}
+
+impl Watched {
+    fn of(mut watches: Vec<(u64, u64)>) -> Watched {
+        watches.sort_unstable();
+        let mut latest_us = 0;
+        for (_, to_us) in &mut watches {
+            latest_us = latest_us.max(*to_us);
+            *to_us = latest_us;
+        }
+        Watched { until_us: watches }
     }
-    (sweep, misfit)
+
+    /// Whether a watch began before and ended behind.
+    fn covers(&self, from_us: u64, to_us: u64) -> bool {
+        let begun = self.until_us.partition_point(|watch| watch.0 < from_us);
+        begun.checked_sub(1).is_some_and(|last| self.until_us[last].1 > to_us)
+    }
 }
 
 /// Whether a touch is of a page that the pass comes to later, by what follows it.
@@ -303,80 +399,59 @@ fn is_ahead(touch: &Touch, following: &[Touch], epochs: &Epochs) -> bool {
     2 * behind > count
 }
 
-/// Passes that are short and far apart; `None` where touches do not come in groups.
-fn short_passes(touches: &[Touch], epochs: &Epochs, end_us: u64) -> Option<Sweep> {
-    let is_same = |one: &Touch, other: &Touch| {
-        let apart_us = (other.at_us - one.at_us) as f64;
-        apart_us <= epochs.period_us(one.at_us) * APART_SHARE
-    };
-    let mut passes: Vec<&[Touch]> = touches.chunk_by(is_same).collect();
-    // A few pages are accessed for another reason.
-    let mut counts: Vec<usize> = passes.iter().map(|pass| pass.len()).collect();
-    counts.sort_unstable();
-    let usual = counts.get(counts.len() / 2)?;
-    passes.retain(|pass| pass.len() * FEW_SHARE > *usual);
-    let bounds = |pass: &[Touch]| Some((pass.first()?.at_us, pass.last()?.at_us));
-    let took_us: u64 = passes.iter().filter_map(|pass| bounds(pass)).map(|at| at.1 - at.0).sum();
-    let (first, last) = (passes.first()?, passes.last()?);
-    let all_us = bounds(last)?.1 - bounds(first)?.0;
-    let is_short = touches.len() >= SHORT_TOUCHES_MIN * passes.len()
-        && took_us as f64 <= SHORT_SHARE * all_us as f64;
-    if !is_short {
-        return None;
-    }
-    let mut sweep = Sweep::default();
-    let began_us: Vec<u64> = passes.iter().map(|pass| pass[0].at_us).collect();
-    let mut before: Option<(u64, u64)> = None;
-    for (nth, pass) in passes.iter().enumerate() {
-        let (from_us, to_us) = bounds(pass)?;
-        if let Some(before) = before {
-            let apart_us = (from_us - before.0) as f64;
-            let count = (apart_us / usual_us(&began_us, nth)?).round().max(1.0);
-            sweep.add_unseen(before, count as u64 - 1, apart_us / count);
+/// The order of touches within passes. Neighbours follow each other in any.
+fn order_of(passes: &[&[Touch]]) -> Order {
+    let (mut count, mut up) = (0u32, 0u32);
+    for pair in passes.iter().flat_map(|pass| pass.windows(2)) {
+        if pair[0].block != pair[1].block {
+            count += 1;
+            up += u32::from(pair[0].place < pair[1].place);
         }
-        sweep.add(from_us, to_us, pass);
-        before = Some((from_us, to_us));
     }
-    let usual_us = usual_us(&began_us, passes.len())?;
-    let count = (end_us - before?.0) as f64 / usual_us;
-    sweep.add_unseen(before?, count as u64, usual_us);
-    Some(sweep)
+    match f64::from(up) / f64::from(count) {
+        _ if count < PAIRS_MIN => Order::Forwards,
+        up if up >= IN_ORDER => Order::Forwards,
+        up if up <= 1.0 - IN_ORDER => Order::Backwards,
+        _ => Order::Scattered,
+    }
 }
 
 /// How far apart passes usually are around one of them: nearly all of them are seen.
-fn usual_us(began_us: &[u64], nth: usize) -> Option<f64> {
-    let first = nth.saturating_sub(AROUND);
-    let around = &began_us[first..(nth + AROUND).min(began_us.len())];
-    let mut apart_us: Vec<u64> = around.windows(2).map(|pair| pair[1] - pair[0]).collect();
+fn usual_us(passes: &[(u64, u64)], nth: usize) -> Option<f64> {
+    let around = &passes[nth.saturating_sub(AROUND)..(nth + AROUND).min(passes.len())];
+    let mut apart_us: Vec<u64> = around.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     apart_us.sort_unstable();
     Some(*apart_us.get(apart_us.len() / 2)?.max(&1) as f64)
 }
 
 /// Of the watches that end in a part of the run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Watches {
-    /// How long those lasted that a touch has ended.
-    touched_us: Vec<f64>,
-    /// Of all watches, touched or not.
+    /// Of those that a touch has ended: how many, how long they lasted, and the squares of that.
+    touches: usize,
+    touched_us: f64,
+    squares: f64,
+    /// How long all lasted, touched or not.
     watched_us: f64,
 }
 
 impl Watches {
-    fn add(&mut self, other: &Watches) {
-        self.touched_us.extend(&other.touched_us);
+    fn add(&mut self, other: Watches) {
+        self.touches += other.touches;
+        self.touched_us += other.touched_us;
+        self.squares += other.squares;
         self.watched_us += other.watched_us;
     }
 
     /// From pass to pass, by how long watches last.
     fn period_us(&self) -> f64 {
-        if self.touched_us.is_empty() {
+        if self.touches == 0 {
             return f64::INFINITY;
         }
-        let count = self.touched_us.len() as f64;
-        let mean = self.touched_us.iter().sum::<f64>() / count;
-        let squares: f64 = self.touched_us.iter().map(|watched_us| watched_us.powi(2)).sum();
-        let variation = (squares / count / (mean * mean).max(f64::MIN_POSITIVE) - 1.0).max(0.0);
-        let of_passes = ((variation - 1.0 / 3.0) * 1.5).clamp(0.0, 1.0);
+        let count = self.touches as f64;
+        let mean = self.touched_us / count;
+        let squares = self.squares / count / (mean * mean).max(f64::MIN_POSITIVE);
+        let of_passes = ((squares - 1.0 - 1.0 / 3.0) * 1.5).clamp(0.0, 1.0);
         (2.0 * (self.watched_us / count) / (1.0 + of_passes)).max(1.0)
     }
 }
@@ -398,18 +473,20 @@ impl Epochs {
             let of_epoch = &mut watches[epoch(interval.to_us, length_us)];
             of_epoch.watched_us += watched_us;
             if is_touched {
-                of_epoch.touched_us.push(watched_us);
+                of_epoch.touches += 1;
+                of_epoch.touched_us += watched_us;
+                of_epoch.squares += watched_us * watched_us;
             }
         }
         // Where too little was seen, with what is around it.
         let periods_us = std::array::from_fn(|nth: usize| {
-            let mut sum = watches[nth].clone();
+            let mut sum = watches[nth];
             for distance in 1..EPOCHS {
-                if sum.touched_us.len() >= EPOCH_TOUCHES_MIN {
+                if sum.touches >= EPOCH_TOUCHES_MIN {
                     break;
                 }
                 for other in [nth.checked_sub(distance), Some(nth + distance)] {
-                    if let Some(other) = other.and_then(|other| watches.get(other)) {
+                    if let Some(&other) = other.and_then(|other| watches.get(other)) {
                         sum.add(other);
                     }
                 }

@@ -15,13 +15,15 @@ use crate::{PageNumber, hash};
 /// Places are told apart by powers of two, from 2^-RANGE to 2^RANGE.
 const RANGE: i32 = 12;
 const PLACES: usize = 2 * RANGE as usize + 1;
+/// The place of a page that is like its neighbours.
+const USUAL: usize = RANGE as usize;
 /// Steps of expectation maximisation.
 const STEPS: usize = 200;
 /// The greatest number of pages that are looked at.
 const LOOKED_AT_MAX: usize = 4096;
-/// A place at which as many pages at most would be is left out. Of pages that are alike one in a
-/// thousand is touched a thousand times sooner than usual, by chance; and one page that is thought
-/// to be used a thousand times as often has as many accesses as all others.
+/// Each step takes so many pages off each place, so one of a single page is left out. Of pages that
+/// are alike one in a thousand is touched a thousand times sooner than usual, by chance; and one
+/// page that is thought to be used a thousand times as often has as many accesses as all others.
 const CHANCE_PAGES: f64 = 1.0;
 
 /// What is known of a page.
@@ -44,9 +46,10 @@ impl Default for Places {
 }
 
 impl Places {
-    pub(super) fn new(pages: &[Own]) -> Places {
+    pub(super) fn new(pages: &[(PageNumber, Own)]) -> Places {
         let step = pages.len().div_ceil(LOOKED_AT_MAX).max(1);
-        let looked_at: Vec<[f64; PLACES]> = pages.iter().step_by(step).map(likelihoods).collect();
+        let looked_at: Vec<[f64; PLACES]> =
+            pages.iter().step_by(step).map(|(_, own)| likelihoods(own)).collect();
         let mut places = Places::default();
         for _ in 0..STEPS {
             let mut sums = [0.0; PLACES];
@@ -57,7 +60,8 @@ impl Places {
             let kept = sums.map(|sum| (sum - CHANCE_PAGES).max(0.0));
             let all: f64 = kept.iter().sum();
             if all == 0.0 {
-                break;
+                // Too little is known of too few: they are alike.
+                return Places(std::array::from_fn(|nth| f64::from(u8::from(nth == USUAL))));
             }
             places = Places(kept.map(|pages| pages / all));
         }
@@ -106,10 +110,11 @@ mod tests {
     use super::*;
 
     /// Pages of this rate, each watched until it was touched so many times.
-    fn pages(count: u64, rate: f64, touches: u32) -> Vec<Own> {
+    fn pages(count: u64, rate: f64, touches: u32) -> Vec<(PageNumber, Own)> {
         let drawn = |nth| -(1.0 - timeline::part(hash(nth))).ln() / rate;
         let of = |page: u64| (0..u64::from(touches)).map(|nth| drawn(page * 100 + nth)).sum();
-        (0..count).map(|page| Own { touches: f64::from(touches), watched: of(page) }).collect()
+        let own = |page| Own { touches: f64::from(touches), watched: of(page) };
+        (0..count).map(|page| (page, own(page))).collect()
     }
 
     fn mean(places: &Places, page: u64) -> f64 {
@@ -137,9 +142,11 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_usual() {
-        let places = Places::new(&[]);
-        let place = places.place(3, Own { touches: 4.0, watched: 4.0 });
-        assert!((0.25..4.0).contains(&place), "{place}");
-        assert!(Places::default().place(3, Own::default()) > 0.0);
+        for places in [Places::new(&[]), Places::new(&pages(20, 1.0, 0))] {
+            for own in [Own::default(), Own { touches: 4.0, watched: 9.0 }] {
+                let place = places.place(3, own);
+                assert!((0.7..1.42).contains(&place), "{place}");
+            }
+        }
     }
 }

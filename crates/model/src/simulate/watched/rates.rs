@@ -45,6 +45,8 @@ const ALIKE: [f64; 5] = [100.0, 10.0, 2.0, 0.5, 0.1];
 const NEIGHBOURS: u64 = 8;
 /// And watches of each, before the moment and behind it.
 const WATCHES: usize = 3;
+/// So many watches before the moment may still last.
+const WATCHES_BACK: usize = 16;
 /// Pages of a block that were taken within so long were taken together.
 const TOGETHER_US: u64 = 1000;
 /// A watch that no touch has ended says that the time is longer, by as much in the mean.
@@ -75,6 +77,8 @@ pub(super) struct Rates {
     all_watches: usize,
     nearness: Nearness,
     places: Places,
+    /// What is known of each page that was watched, in their order.
+    own: Vec<(PageNumber, Own)>,
 }
 
 /// A watch of a page.
@@ -123,10 +127,12 @@ impl Rates {
         rates.choose();
         watches.sort_by_key(|(page, watch)| (*page, watch.began_us()));
         let of_pages = watches.chunk_by(|one, other| one.0 == other.0);
-        let own = of_pages
-            .map(|of_page| rates.own(of_page[0].0, of_page.iter().map(|(_, watch)| *watch)));
-        let own: Vec<Own> = own.collect();
-        rates.places = Places::new(&own);
+        let own = of_pages.map(|of_page| {
+            let page = of_page[0].0;
+            (page, rates.own(page, of_page.iter().map(|(_, watch)| *watch)))
+        });
+        rates.own = own.collect();
+        rates.places = Places::new(&rates.own);
         rates
     }
 
@@ -134,13 +140,13 @@ impl Rates {
     /// choices that are as good comes first.
     fn choose(&mut self) {
         let step = self.watches.len().div_ceil(LOOKED_AT_MAX).max(1);
-        let looked_at: Vec<Seen> = self.watches.iter().step_by(step).copied().collect();
+        let mut looked_at: Vec<Seen> = self.watches.iter().step_by(step).copied().collect();
         let mut least = f64::INFINITY;
         let mut chosen = ALL_WATCHES[0];
         for all_watches in ALL_WATCHES {
             self.all_watches = all_watches;
-            let off = |seen: &Seen| off(&seen.watch, self.more_than_others(&seen.watch));
-            let squares: f64 = looked_at.iter().map(off).sum();
+            let beyond = |seen: &Seen| off(&seen.watch, self.more_than_others(&seen.watch));
+            let squares: f64 = looked_at.iter().map(beyond).sum();
             if squares < least {
                 (least, chosen) = (squares, all_watches);
             }
@@ -149,6 +155,7 @@ impl Rates {
         for nth in 0..self.watches.len() {
             self.watches[nth].more = self.more_than_others(&self.watches[nth].watch);
         }
+        looked_at = self.watches.iter().step_by(step).copied().collect();
         let mut least = f64::INFINITY;
         let mut chosen = Nearness::default();
         let choices = NEAR_US.into_iter().flat_map(|near_us| {
@@ -158,11 +165,11 @@ impl Rates {
         });
         for nearness in choices {
             self.nearness = nearness;
-            let off = |Seen { page, watch, .. }: &Seen| {
-                let of_others = self.nearby(*page, watch.began_us(), true).mean;
-                off(watch, self.more_than_others(watch) - of_others)
+            let beyond = |seen: &Seen| {
+                let of_others = self.nearby(seen.page, seen.watch.began_us(), true).mean;
+                off(&seen.watch, seen.more - of_others)
             };
-            let squares: f64 = looked_at.iter().map(off).sum();
+            let squares: f64 = looked_at.iter().map(beyond).sum();
             if squares < least {
                 (least, chosen) = (squares, nearness);
             }
@@ -187,8 +194,9 @@ impl Rates {
 
     /// Where a page stands among its neighbours, from its own watches: its rate of accesses divided
     /// by theirs.
-    pub(super) fn place(&self, page: PageNumber, watches: impl Iterator<Item = Watch>) -> f64 {
-        self.places.place(page, self.own(page, watches))
+    pub(super) fn place(&self, page: PageNumber) -> f64 {
+        let found = self.own.binary_search_by_key(&page, |own| own.0);
+        self.places.place(page, found.map_or_else(|_| Own::default(), |nth| self.own[nth].1))
     }
 
     /// The mean time until an access to a page, at a moment. `None`: nobody has watched anything.
@@ -196,7 +204,8 @@ impl Rates {
         let nearby = self.nearby(page, at_us, false);
         // The inverse of the mean is how often pages are accessed: of few watches it would be too
         // great on average.
-        let few = VARIANCE / 2.0 * nearby.noise;
+        let noise = nearby.noise + 1.0 / self.around(at_us).len().max(1) as f64;
+        let few = VARIANCE / 2.0 * noise;
         let ln = self.all(at_us)? + nearby.mean + EULER + few - place.ln();
         Some(ln.exp().max(MEAN_US_MIN))
     }
@@ -240,7 +249,8 @@ impl Rates {
             }
             let to = self.blocks.get(nth + 1).map_or(self.watches.len(), |next| next.1);
             let of_place = 1.0 / (1.0 + own.abs_diff(block) as f64 / near_blocks);
-            for seen in closest(&self.watches[from..to], at_us) {
+            let of_block = &self.watches[from..to];
+            for seen in still_watched(of_block, at_us).chain(closest(of_block, at_us)) {
                 let (began_us, end_us) = (seen.watch.began_us(), seen.watch.end_us);
                 let is_left_out = is_trial && block == own;
                 if seen.page == page || is_left_out && began_us.abs_diff(at_us) < TOGETHER_US {
@@ -266,6 +276,14 @@ impl Rates {
 fn closest(of_block: &[Seen], at_us: u64) -> &[Seen] {
     let at = of_block.partition_point(|seen| seen.watch.began_us() <= at_us);
     &of_block[at.saturating_sub(WATCHES)..(at + WATCHES).min(of_block.len())]
+}
+
+/// Those before these that have not ended: of pages that are left alone while others of the block
+/// are watched again and again.
+fn still_watched(of_block: &[Seen], at_us: u64) -> impl Iterator<Item = &Seen> {
+    let at = of_block.partition_point(|seen| seen.watch.began_us() <= at_us);
+    let before = &of_block[at.saturating_sub(WATCHES_BACK)..at.saturating_sub(WATCHES)];
+    before.iter().filter(move |seen| seen.watch.end_us > at_us)
 }
 
 /// The square of what a watch's logarithm is off by, when it was said to be less by `more`. One
@@ -320,6 +338,23 @@ mod tests {
     }
 
     #[test]
+    fn watches_of_long_ago_count_where_nothing_changes() {
+        // Half of the blocks are used a hundred times as often; each is watched each 3 s.
+        let mean_us = |block: u64| if block < 32 { 10_000.0 } else { 1_000_000.0 };
+        let watches = (0..640u64).map(|nth| {
+            let block = nth * 5 % 64;
+            let watched_us = drawn(nth, mean_us(block));
+            let page = block * BLOCK_PAGES + nth / 64 % BLOCK_PAGES;
+            (page, watch(nth * 47_000 + watched_us, watched_us))
+        });
+        let rates = Rates::new(watches);
+        for block in 0..64 {
+            let found = rates.mean_us(block * BLOCK_PAGES + 3, 1.0, 15_000_000).unwrap();
+            assert!((0.2..5.0).contains(&(found / mean_us(block))), "{block}: {found}");
+        }
+    }
+
+    #[test]
     fn phases_are_told_apart() {
         // Each page is accessed within 2 ms or 400 ms, in turns of a fifth of a second.
         let watches = (0..2000u64).map(|nth| {
@@ -348,10 +383,7 @@ mod tests {
             })
             .collect();
         let rates = Rates::new(watches.iter().copied());
-        let place = |page: PageNumber| {
-            let own = watches.iter().filter(|(other, _)| *other == page);
-            rates.place(page, own.map(|(_, watch)| *watch))
-        };
+        let place = |page: PageNumber| rates.place(page);
         for page in 0..100 {
             let place = place(page);
             assert_eq!(place > 1.0, page % 2 == 0, "{page}: {place}");

@@ -145,46 +145,141 @@ fn pages_of_a_process_end_with_it() {
     assert_eq!(activity.next_access(other | 1, 5), None);
 }
 
-/// A loop over pages as the agent watches it: a look each 50 ms, and 50 ms from a touch to the next
-/// watch.
-fn watched_loop(pages: u64, period_us: u64, passes: u64) -> Vec<Event> {
+/// Passes over pages, each of which is accessed so long after the beginning of a pass, as the agent
+/// watches them: 50 ms after a touch, or up to `rest_us` later. Neighbours are watched together.
+fn watched_passes(
+    pages: u64,
+    after_us: impl Fn(u64) -> u64,
+    period_us: u64,
+    passes: u64,
+    rest_us: u64,
+) -> Vec<Event> {
     const LOOK_US: u64 = 50_000;
-    const REST_US: u64 = 50_000;
+    let rest_us = |page: u64, nth: u64| match rest_us {
+        0 => LOOK_US,
+        rest_us => LOOK_US + hash(page / 2 + (nth << 32)) % rest_us,
+    };
     let mut events = Vec::new();
     for page in 0..pages {
-        let first = page * period_us / pages;
+        let first = after_us(page);
         events.push(event(first, page, What::Appeared));
-        let mut from = (first + REST_US + page % 7 * 9000).next_multiple_of(LOOK_US);
-        for time in (1..passes).map(|pass| first + pass * period_us) {
-            if time < from {
-                continue;
+        let mut from = (first + rest_us(page, 0)).next_multiple_of(LOOK_US);
+        for nth in 1..passes {
+            let time = first + nth * period_us;
+            if time >= from {
+                events.push(touched(time, page, time - from));
+                from = (time + rest_us(page, nth)).next_multiple_of(LOOK_US);
             }
-            events.push(touched(time, page, time - from));
-            from = (time + REST_US).next_multiple_of(LOOK_US);
         }
     }
     events
 }
 
+/// Accesses in the second half of 20 seconds.
+struct SecondHalf {
+    count: u64,
+    /// Which part of them is to the page behind the last.
+    follows: f64,
+    /// Of those that nobody has seen: how many, and which part of them is when a pass came, to
+    /// within an eighth of the time between two.
+    drawn: usize,
+    right: f64,
+}
+
+fn second_half(
+    events: &[Event],
+    pages: u64,
+    after_us: &dyn Fn(u64) -> u64,
+    period_us: u64,
+) -> SecondHalf {
+    let activity = activity(events.iter().copied(), 20_000_000);
+    let times = |page| accesses(&activity, page, 10_000_000).into_iter().map(move |t| (t, page));
+    let mut order: Vec<(u64, u64)> = (0..pages).flat_map(times).collect();
+    order.sort_unstable();
+    let follows = order.windows(2).filter(|pair| pair[1].1 == pair[0].1 + 1).count();
+    let seen: std::collections::HashSet<(u64, u64)> =
+        events.iter().map(|event| (event.time_us, event.page)).collect();
+    let drawn: Vec<_> = order.iter().filter(|access| !seen.contains(*access)).collect();
+    let is_right = |&&&(time_us, page): &&&(u64, u64)| {
+        let off_us = (time_us + period_us - after_us(page)) % period_us;
+        off_us.min(period_us - off_us) <= period_us / 8
+    };
+    let right = drawn.iter().filter(is_right).count();
+    SecondHalf {
+        count: order.len() as u64,
+        follows: follows as f64 / order.len() as f64,
+        drawn: drawn.len(),
+        right: right as f64 / drawn.len().max(1) as f64,
+    }
+}
+
 #[test]
 fn pages_of_a_loop_stay_together() {
     for period_us in [60_000, 130_000, 400_000, 2_000_000] {
-        let passes = 20_000_000 / period_us;
-        let activity = activity(watched_loop(256, period_us, passes), 20_000_000);
-        // Halfway through.
-        let from_us = 10_000_000;
-        let all: Vec<Vec<u64>> = (0..256).map(|page| accesses(&activity, page, from_us)).collect();
-        let count = all.iter().map(Vec::len).sum::<usize>() as u64;
-        let expected = 256 * 10_000_000 / period_us;
-        assert!(count.abs_diff(expected) < expected / 8, "{period_us}: {count} {expected}");
-        let mut order: Vec<(u64, u64)> = (0..)
-            .zip(&all)
-            .flat_map(|(page, times)| times.iter().map(move |&t| (t, page)))
-            .collect();
-        order.sort_unstable();
-        let follows = order.windows(2).filter(|pair| pair[1].1 == pair[0].1 + 1).count();
-        assert!(follows * 10 > order.len() * 6, "{period_us}: {follows} of {}", order.len());
+        for rest_us in [0, 6_000_000] {
+            let after_us = |page| page * period_us / 256;
+            let passes = 20_000_000 / period_us;
+            let events = watched_passes(256, after_us, period_us, passes, rest_us);
+            let found = second_half(&events, 256, &after_us, period_us);
+            let expected = 256 * 10_000_000 / period_us;
+            let SecondHalf { count, follows, drawn, right } = found;
+            let shown =
+                format!("{period_us} {rest_us}: {count} {expected} {follows} {drawn} {right}");
+            assert!(count.abs_diff(expected) < expected / 8, "{shown}");
+            assert!(follows > 0.6 && (drawn == 0 || right > 0.9), "{shown}");
+            assert!(rest_us == 0 || drawn as u64 > expected / 10, "{shown}");
+        }
     }
+}
+
+#[test]
+fn short_passes_are_as_many_as_there_were_and_in_their_order() {
+    let (pages, period_us) = (256, 400_000);
+    let expected = pages * 10_000_000 / period_us;
+    let found = |after_us: &dyn Fn(u64) -> u64| {
+        let events = watched_passes(pages, after_us, period_us, 50, 2_000_000);
+        let SecondHalf { count, follows, drawn, right } =
+            second_half(&events, pages, after_us, period_us);
+        assert!(count.abs_diff(expected) < expected / 8, "{count} {expected}");
+        assert!(drawn as u64 > expected / 2 && right > 0.95, "{drawn} {right}");
+        follows
+    };
+    // Within 5 ms: from the first page to the last, the other way, and blocks in no order.
+    let up = found(&|page| page * 20);
+    let down = found(&|page| (pages - page) * 20);
+    let scattered = found(&|page| hash(page / 8) % 5000 + page % 8 * 3);
+    assert!(
+        up > 0.6 && down < 0.2 && scattered > 0.4 && scattered < 0.95,
+        "{up} {down} {scattered}"
+    );
+}
+
+#[test]
+fn passes_that_have_ended_do_not_come_again() {
+    // Each 400 ms for 6 s, and then no more: pages that are watched then show it.
+    let mut events = watched_passes(256, |page| page * 20, 400_000, 15, 1_000_000);
+    for page in (0..256).filter(|page| page % 8 < 2) {
+        events.push(event(20_000_000, page, What::Untouched { watched_us: 13_000_000 }));
+    }
+    events.sort_by_key(|event| event.time_us);
+    let activity = activity(events, 20_000_000);
+    let late = (0..256).map(|page| accesses(&activity, page, 8_000_000).len()).sum::<usize>();
+    assert!(late < 256, "{late}");
+}
+
+#[test]
+fn a_page_that_is_accessed_beside_a_loop_does_not_move_it() {
+    let after_us = |page| page * 400_000 / 256;
+    let mut events = watched_passes(256, after_us, 400_000, 50, 2_000_000);
+    // Far ahead of the pass each time.
+    for nth in 1..18u64 {
+        let time_us = nth * 1_000_000 + 130_000;
+        let page = (time_us % 400_000 * 256 / 400_000 + 60) % 256;
+        events.push(touched(time_us, page, 10_000));
+    }
+    events.sort_by_key(|event| event.time_us);
+    let SecondHalf { count, drawn, right, .. } = second_half(&events, 256, &after_us, 400_000);
+    assert!(count.abs_diff(6400) < 800 && drawn > 3000 && right > 0.9, "{count} {drawn} {right}");
 }
 
 #[test]
@@ -270,6 +365,38 @@ proptest! {
         let activity = Activity::new(events, sampling, watched_us);
         let _ = activity.next_access(sampling.dense(page), after_us);
         let _ = activity.without(page, one_in).need_pages();
+    }
+}
+
+/// Times that are near the limits of numbers, and times of which several are the same.
+fn any_time() -> impl Strategy<Value = u64> {
+    let odd = [0, 1, 10, 20, 1000, 1 << 50, 1 << 53, 1 << 63, u64::MAX - 1, u64::MAX];
+    prop_oneof![prop::sample::select(odd.to_vec()), 0..100u64, any::<u64>()]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn no_passes_make_it_panic(
+        passes in prop::collection::vec((any_time(), any_time(), 0..30u64), 0..12),
+        others in prop::collection::vec((any_time(), 0..16u64), 0..6),
+        end_us in any_time(),
+    ) {
+        let events = passes.iter().flat_map(|&(time_us, watched_us, spread_us)| {
+            (0..16).map(move |page| {
+                touched(time_us.saturating_add(page * spread_us), page, watched_us)
+            })
+        });
+        let others = others.iter().map(|&(time_us, page)| event(time_us, page, What::Appeared));
+        let activity = activity(events.chain(others), end_us);
+        for page in 0..16 {
+            for after_us in [0, 1000, 1 << 53, u64::MAX - 1, u64::MAX] {
+                let next_us = activity.next_access(page, after_us);
+                prop_assert!(next_us.is_none_or(|next_us| next_us > after_us));
+            }
+        }
+        prop_assert!(activity.accesses(1).take(500).is_sorted_by_key(|access| access.0));
     }
 }
 

@@ -171,7 +171,8 @@ impl Interval {
     pub(super) fn drawn(&self, seed: u64, after_us: u64, mean_us: f64) -> Option<u64> {
         let after = after_us as f64;
         let time_us = (after - (1.0 - part(seed)).ln() * mean_us).ceil().max(after + 1.0);
-        (time_us < self.to_us as f64).then_some(time_us as u64)
+        let is_in = time_us < self.to_us as f64 && time_us as u64 > after_us;
+        is_in.then_some(time_us as u64)
     }
 }
 
