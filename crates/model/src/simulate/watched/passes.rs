@@ -70,6 +70,7 @@ const AROUND: usize = 5;
 /// touches that follow within this part of the distance of passes tell.
 const FOLLOWING: usize = 8;
 const SOON_SHARE: f64 = 0.25;
+
 /// A page and its intervals.
 pub(super) type Place = (PageNumber, (u32, u32));
 
