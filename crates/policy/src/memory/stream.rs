@@ -77,7 +77,8 @@ pub struct Streams {
     /// wanted, and those that were not.
     judged: u32,
     wasted: u32,
-    /// Faults that a stream begins with are in one aligned block of so many pages; 0: anywhere.
+    /// The size in pages of the aligned block that has all faults with which a stream begins. 0:
+    /// they may be anywhere.
     begins_within: u64,
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Pattern {
 const PART: usize = 5;
 /// The same of a mixture, and of a program between two collections.
 const SMALL_PART: usize = 8;
-/// Of ten accesses so many go to the pages that are accessed more often.
+/// The number of accesses, of ten, that go to the pages that are accessed more often.
 const OF_TEN: usize = 9;
 /// Pages of a spot.
 const SPOT: usize = 64;

@@ -20,7 +20,7 @@ use crate::workloads::positive;
 const SECONDS_MAX: f64 = 3600.0;
 /// Words of a page.
 const WORDS: usize = PAGE_SIZE / size_of::<u64>();
-/// What a page is filled with is one of so many words: it compresses.
+/// The number of different words in all pages. It is small, so pages compress.
 const DIFFERENT_WORDS: usize = 20;
 
 /// Access pages in an order, and write down when.

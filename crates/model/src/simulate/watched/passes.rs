@@ -38,7 +38,7 @@ const TOGETHER_SHARE: f64 = 1.0 / 8.0;
 const TOUCHES_MIN: u32 = 3;
 const TOGETHER_MIN: f64 = 0.5;
 /// Blocks on each side that are asked where a block has too few touches.
-const NEIGHBOURS: u64 = 2;
+const NEIGHBOURS: usize = 2;
 /// The run is divided into so many parts, each with passes of its own distance, where as many
 /// touches were seen in it.
 const EPOCHS: usize = 32;
@@ -49,8 +49,8 @@ const EPOCH_TOUCHES_MIN: usize = 16;
 const APART_SHARE: f64 = 1.0 / 8.0;
 const SHORT_TOUCHES_MIN: usize = 4;
 const SHORT_SHARE: f64 = 0.25;
-/// Of touches in a pass that follow each other so many must be in the order of pages, or against
-/// it.
+/// The order of a pass is that of the pages, or the reverse, if this part of its successive touches
+/// follows it.
 const IN_ORDER: f64 = 0.75;
 /// How far touches of passes that follow one another may be from where they would be at an even
 /// pace, in passes, on average. At random it is a quarter.
@@ -147,11 +147,11 @@ fn groups(places: &[Place], intervals: &[Interval]) -> Vec<(usize, usize)> {
         let own = block_of(&block[0]);
         let mut sum = seen[nth];
         if sum.seen < TOUCHES_MIN {
-            let near = nth.saturating_sub(NEIGHBOURS as usize)..blocks.len();
-            let near = near.take_while(|&other| block_of(&blocks[other][0]) <= own + NEIGHBOURS);
-            for other in near.filter(|&other| {
-                other != nth && block_of(&blocks[other][0]).abs_diff(own) <= NEIGHBOURS
-            }) {
+            let near = nth.saturating_sub(NEIGHBOURS)..(nth + NEIGHBOURS + 1).min(blocks.len());
+            for other in near.filter(|&other| other != nth) {
+                if block_of(&blocks[other][0]).abs_diff(own) > NEIGHBOURS as u64 {
+                    continue;
+                }
                 sum.seen += seen[other].seen;
                 sum.together += seen[other].together;
             }

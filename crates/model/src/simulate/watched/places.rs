@@ -21,9 +21,9 @@ const USUAL: usize = RANGE as usize;
 const STEPS: usize = 200;
 /// The greatest number of pages that are looked at.
 const LOOKED_AT_MAX: usize = 4096;
-/// Each step takes so many pages off each place, so one of a single page is left out. Of pages that
-/// are alike one in a thousand is touched a thousand times sooner than usual, by chance; and one
-/// page that is thought to be used a thousand times as often has as many accesses as all others.
+/// Pages that each step subtracts from each place: a place that one page alone has disappears. One
+/// page in a thousand is touched a thousand times sooner than usual by chance. If it is taken to be
+/// used a thousand times as often, it has as many accesses as all others.
 const CHANCE_PAGES: f64 = 1.0;
 
 /// What is known of a page.
@@ -109,7 +109,7 @@ fn likelihoods(own: &Own) -> [f64; PLACES] {
 mod tests {
     use super::*;
 
-    /// Pages of this rate, each watched until it was touched so many times.
+    /// Pages of one rate. Each was watched until its last touch.
     fn pages(count: u64, rate: f64, touches: u32) -> Vec<(PageNumber, Own)> {
         let drawn = |nth| -(1.0 - timeline::part(hash(nth))).ln() / rate;
         let of = |page: u64| (0..u64::from(touches)).map(|nth| drawn(page * 100 + nth)).sum();

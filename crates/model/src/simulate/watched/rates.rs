@@ -34,9 +34,10 @@ use crate::{BLOCK_PAGES, PageNumber};
 
 /// Watches of all pages, before a moment and behind it: what may be chosen.
 const ALL_WATCHES: [usize; 4] = [1000, 48, 12, 6];
-/// Of the pages nearby, those that are watched so far away in time count half. Microseconds.
+/// The distance in time at which a watch of a page nearby counts half: what may be chosen.
+/// Microseconds.
 const NEAR_US: [f64; 5] = [1e9, 5e6, 1e6, 200e3, 50e3];
-/// And those so many blocks away.
+/// The same of the distance in place. Blocks.
 const NEAR_BLOCKS: [f64; 4] = [16.0, 4.0, 1.0, 0.3];
 /// The weight of the assumption that blocks do not differ. The unit is the weight of one watch of
 /// the block itself.
@@ -58,8 +59,8 @@ const LOOKED_AT_MAX: usize = 512;
 /// No accesses follow each other faster, as far as anything here is concerned: a fault takes as
 /// long.
 const MEAN_US_MIN: f64 = 20.0;
-/// A watch is divided into parts of this length, and so many at most, each with what neighbours do
-/// at its time.
+/// The length of the parts of a watch, and their greatest number. What the neighbours do is looked
+/// up for each part.
 const PART_US: u64 = 100_000;
 const PARTS_MAX: u64 = 8;
 
@@ -250,7 +251,7 @@ impl Rates {
             let to = self.blocks.get(nth + 1).map_or(self.watches.len(), |next| next.1);
             let of_place = 1.0 / (1.0 + own.abs_diff(block) as f64 / near_blocks);
             let of_block = &self.watches[from..to];
-            for seen in still_watched(of_block, at_us).chain(closest(of_block, at_us)) {
+            for seen in closest(of_block, at_us) {
                 let (began_us, end_us) = (seen.watch.began_us(), seen.watch.end_us);
                 let is_left_out = is_trial && block == own;
                 if seen.page == page || is_left_out && began_us.abs_diff(at_us) < TOGETHER_US {
@@ -272,18 +273,14 @@ impl Rates {
     }
 }
 
-/// Those of a block's watches that began around a moment.
-fn closest(of_block: &[Seen], at_us: u64) -> &[Seen] {
+/// Those of a block's watches that began around a moment. Of those that began earlier the ones that
+/// still last: of pages that are left alone while others of the block are watched again and again.
+fn closest(of_block: &[Seen], at_us: u64) -> impl Iterator<Item = &Seen> {
     let at = of_block.partition_point(|seen| seen.watch.began_us() <= at_us);
-    &of_block[at.saturating_sub(WATCHES)..(at + WATCHES).min(of_block.len())]
-}
-
-/// Those before these that have not ended: of pages that are left alone while others of the block
-/// are watched again and again.
-fn still_watched(of_block: &[Seen], at_us: u64) -> impl Iterator<Item = &Seen> {
-    let at = of_block.partition_point(|seen| seen.watch.began_us() <= at_us);
-    let before = &of_block[at.saturating_sub(WATCHES_BACK)..at.saturating_sub(WATCHES)];
-    before.iter().filter(move |seen| seen.watch.end_us > at_us)
+    let first = at.saturating_sub(WATCHES);
+    let earlier = &of_block[at.saturating_sub(WATCHES_BACK)..first];
+    let still_lasting = earlier.iter().filter(move |seen| seen.watch.end_us > at_us);
+    still_lasting.chain(&of_block[first..(at + WATCHES).min(of_block.len())])
 }
 
 /// The square of what a watch's logarithm is off by, when it was said to be less by `more`. One

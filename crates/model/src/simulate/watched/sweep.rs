@@ -4,7 +4,7 @@ use super::passes::Touch;
 
 /// A place that is as near as that has been passed.
 const ROUNDING: f64 = 1e-9;
-/// So many passes in a row that nobody has seen, and so many knots, are enough: what follows is a
+/// The greatest number of unseen passes in a row, and of knots. Beyond these the curve is a
 /// straight line.
 const UNSEEN_MAX: u64 = 1 << 12;
 const KNOTS_MAX: usize = 1 << 20;
@@ -12,7 +12,8 @@ const KNOTS_MAX: usize = 1 << 20;
 /// Passes, and when they come to each place.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// When so many passes were done. In the order of both; in between it is on the straight line.
+    /// Times, and the number of passes done by then. Neither decreases; in between the curve is
+    /// straight.
     knots: Vec<(u64, f64)>,
 }
 
