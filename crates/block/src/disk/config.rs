@@ -32,7 +32,7 @@ pub struct DiskConfig {
     /// When pages that were not written meanwhile are compressed once more, for density; `None`:
     /// never.
     pub recompress_after: Option<Duration>,
-    /// A file for what the memory has no room for.
+    /// A file for what the memory has no room for. Not for swap.
     pub spill: Option<SpillConfig>,
     /// For swap: no request waits for memory of the system's, which could wait for the request.
     /// Index and buffers have all their memory from the beginning; memory for objects is kept
@@ -130,6 +130,12 @@ pub enum DiskError {
         /// What went wrong, and what to do.
         reason: String,
     },
+    /// A spill file for swap: its file system may wait for memory, and the kernel for the disk.
+    #[error(
+        "cannot spill what is swapped: the machine could stand still, as the file system of the \
+         spill file needs memory to write; --backing with a swap partition is safe"
+    )]
+    SpillForSwap,
     /// The system starts no thread.
     #[error("cannot start the thread that looks after the disk: {0}")]
     Thread(std::io::Error),
@@ -174,7 +180,8 @@ impl DiskConfig {
     /// Divides the memory, of which `other_bytes` are for others.
     ///
     /// # Errors
-    /// [`DiskError::Size`], [`DiskError::TooLarge`], [`DiskError::Memory`].
+    /// [`DiskError::Size`], [`DiskError::TooLarge`], [`DiskError::Memory`],
+    /// [`DiskError::SpillForSwap`].
     pub(super) fn plan(&self, other_bytes: usize) -> Result<Plan, DiskError> {
         let bytes = self.size_bytes;
         let pages = bytes / PAGE as u64;
@@ -183,6 +190,9 @@ impl DiskConfig {
         }
         if self.deduplicate && pages > PAGES_MAX {
             return Err(DiskError::TooLarge { bytes, most_bytes: PAGES_MAX * PAGE as u64 });
+        }
+        if self.for_swap && self.spill.is_some() {
+            return Err(DiskError::SpillForSwap);
         }
         let memory_bytes = usize::try_from(self.memory_bytes).unwrap_or(usize::MAX);
         let threads = self.threads.max(1);

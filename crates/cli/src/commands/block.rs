@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "lz4", value_parser = codec_names())]
     codec: String,
     /// Let data for which there is no memory go to a file in folder DIR, encrypted: a disk, and
-    /// SIZE of it at most [default: half of what is free]
+    /// SIZE of it at most [default: half of what is free]. Not with --swap
     #[arg(long, value_name = "DIR[:SIZE]")]
     spill: Option<SizedPath>,
     /// Keep equal pages each by itself

@@ -240,7 +240,9 @@ fn disks_for_swap_and_with_a_spill_file_have_no_clusters() {
     let has = |config: DiskConfig| Disk::new(config).unwrap().inner.clusters.is_some();
     assert!(has(usual.clone()));
     assert!(!has(DiskConfig { for_swap: true, ..usual.clone() }));
-    assert!(!has(DiskConfig { spill, ..usual.clone() }));
+    assert!(!has(DiskConfig { spill: spill.clone(), ..usual.clone() }));
+    let both = Disk::new(DiskConfig { spill, for_swap: true, ..usual.clone() });
+    assert!(matches!(both, Err(crate::DiskError::SpillForSwap)));
     assert!(!has(DiskConfig { recompress_after: None, ..usual }));
     assert!(DiskConfig::new(8 * MIB, 1 << 30).clusters);
     assert!(!DiskConfig::new(8 * MIB, 8 * MIB).clusters);
