@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ramfold_store::{Loaded, Together};
 
 use super::*;
-use crate::disk::GROUP;
 use crate::disk::clusters::{Maker, UNIT, is_piece};
 use crate::disk::workspace::Coder;
+use crate::disk::{DiskError, GROUP};
 
 const CLUSTER: u64 = UNIT * PAGE as u64;
 
@@ -242,7 +242,7 @@ fn disks_for_swap_and_with_a_spill_file_have_no_clusters() {
     assert!(!has(DiskConfig { for_swap: true, ..usual.clone() }));
     assert!(!has(DiskConfig { spill: spill.clone(), ..usual.clone() }));
     let both = Disk::new(DiskConfig { spill, for_swap: true, ..usual.clone() });
-    assert!(matches!(both, Err(crate::DiskError::SpillForSwap)));
+    assert!(matches!(both, Err(DiskError::SpillForSwap)));
     assert!(!has(DiskConfig { recompress_after: None, ..usual }));
     assert!(DiskConfig::new(8 * MIB, 1 << 30).clusters);
     assert!(!DiskConfig::new(8 * MIB, 8 * MIB).clusters);
