@@ -132,8 +132,8 @@ pub enum DiskError {
     },
     /// A spill file for swap: its file system may wait for memory, and the kernel for the disk.
     #[error(
-        "cannot spill what is swapped: the machine could stand still, as the file system of the \
-         spill file needs memory to write; --backing with a swap partition is safe"
+        "cannot spill what is swapped: the machine can stand still where memory is short; \
+         --backing with a swap partition is safe"
     )]
     SpillForSwap,
     /// The system starts no thread.

@@ -126,8 +126,10 @@ fn a_prefetch_gives_up_where_no_page_can_leave_the_cache() {
     // Nothing else could leave.
     let evicted = s.evicted_pages - before.evicted_pages;
     assert_eq!(s.prefetched_pages, s.pages - before.pages + evicted, "{s:#?}");
-    // 128 where it goes on to the end, 1 to 9 where all threads run at once.
-    assert!(s.backing_reads - before.backing_reads <= 24, "{s:#?}");
+    // All 4096 where it goes on to the end. Pages that are read once more, one by one, since
+    // something has left meanwhile, do not count again.
+    let tried = fake.lock().reads[first as usize..].iter().filter(|&&reads| reads > 0).count();
+    assert!(tried <= 24 * 32, "{tried} pages: {s:#?}");
     assert_eq!(s.dirty_pages, before.dirty_pages);
     fake.change(|state| state.fails = None);
     disk.audit_at_rest();
