@@ -10,6 +10,7 @@ comes just after the kernel was told how it was before, which it believes for ha
 import ctypes
 import os
 import stat
+import struct
 import subprocess
 import sys
 
@@ -18,6 +19,8 @@ A, B, GROUP, OTHER_GROUP = 1001, 1002, 2000, 2001
 ALICE, BOB, MEMBER, ROOT = (A, A, []), (B, B, []), (A, A, [GROUP]), (0, 0, [])
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWUSER = 0x10000000
+# cap_net_bind_service, as setcap(8) writes it.
+CAPABILITY = struct.pack('<5I', 0x02000001, 1 << 10, 0, 0, 0)
 RENAME_EXCHANGE = 2
 
 
@@ -230,7 +233,10 @@ def user_namespace():
     """Root of a rootless container: Alice, who has a range of ids there."""
     os.mkdir(through('container'))
     write(through('container/f'), 'of a sub-id')
-    for name in 'container/f', 'container':
+    given = ['container/given%d' % number for number in range(2)]
+    for name in given:
+        write(through(name), '')
+    for name in ['container/f', *given, 'container']:
         os.chown(through(name), 100005, 100005)
     write(through('foreign'), '')
     is_ready, ready = os.pipe()
@@ -256,18 +262,31 @@ def user_namespace():
             'chown back': lambda: os.chown(file, 5, 5),
             'read': lambda: read(file),
             'attribute': lambda: os.setxattr(file, 'user.a', b'a'),
+            'capability': lambda: os.setxattr(file, 'security.capability', CAPABILITY),
+            'no capability': lambda: os.removexattr(file, 'security.capability'),
             'create': lambda: os.close(os.open(new, os.O_CREAT | os.O_WRONLY)),
             'rename': lambda: os.rename(new, new + '2'),
             'unlink': lambda: os.unlink(new + '2'),
             'chmod of a foreign file': lambda: os.chmod(through('foreign'), 0o666),
             'unlink of a foreign file': lambda: os.unlink(through('foreign')),
         }
-        for name, act in acts.items():
-            try:
-                result = 'right, %s' % act()
-            except OSError as error:
-                result = error.strerror
-            print('container, %s: %s' % (name, result), flush=True)
+        def try_all(acts):
+            for name, act in acts.items():
+                try:
+                    result = 'right, %s' % act()
+                except OSError as error:
+                    result = error.strerror
+                print('container, %s: %s' % (name, result), flush=True)
+
+        try_all(acts)
+        for name, act in zip(given, (
+            lambda: os.setxattr(through(given[0]), 'security.capability', CAPABILITY),
+            lambda: os.removexattr(through(given[1]), 'security.capability'),
+        )):
+            os.stat(through(name))
+            os.write(ready, b'x')
+            os.read(go, 1)
+            try_all({'capability of %s' % name: act})
         os._exit(0)
     os.close(ready)
     if os.read(is_ready, 1):
@@ -275,6 +294,11 @@ def user_namespace():
             with open('/proc/%d/%s' % (inside, name), 'w') as ids:
                 ids.write('0 %d 1\n1 100001 65535\n' % A)
         os.write(let_go, b'x')
+        for name in given:
+            os.read(is_ready, 1)
+            os.chown(behind(name), B, B)
+            os.setxattr(behind(name), 'security.capability', CAPABILITY)
+            os.write(let_go, b'x')
     os.waitpid(inside, 0)
     of = os.stat(behind('container/f'))
     print(oct(of.st_mode), of.st_uid, of.st_gid, of.st_mtime)

@@ -38,7 +38,8 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
 const OF_CALLERS: CapabilitySet = OVER_ACCESS
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::FOWNER)
-    .union(CapabilitySet::FSETID);
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::SETFCAP);
 
 thread_local! {
     static HAS_OWN_UMASK: Cell<bool> = const { Cell::new(false) };
@@ -89,7 +90,7 @@ pub(crate) struct About<'a> {
     pub accessed: &'a [&'a Statx],
     /// The same, as descriptors.
     pub files: &'a [BorrowedFd<'a>],
-    /// What only an owner may do it to: CAP_FOWNER and CAP_CHOWN are about these.
+    /// What only an owner may do it to: CAP_FOWNER, CAP_CHOWN and CAP_SETFCAP are about these.
     pub owned: &'a [&'a Statx],
     /// What only an owner may remove from a sticky directory: CAP_FOWNER is about these, too.
     pub removed: &'a [&'a Statx],
@@ -334,7 +335,7 @@ impl Powers {
             SetId::Written | SetId::Cleared => CapabilitySet::empty(),
         };
         let given = (rights.over(accessed) & OVER_ACCESS)
-            | (rights.over(about.owned) & CapabilitySet::CHOWN)
+            | (rights.over(about.owned) & (CapabilitySet::CHOWN | CapabilitySet::SETFCAP))
             | (rights.over_owners(about.owned)
                 & rights.over(about.removed)
                 & CapabilitySet::FOWNER)
