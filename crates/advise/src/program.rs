@@ -4,8 +4,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use ramfold_launch::{
     Ended, Launch, Message, PageContent, PageEvent, Run, SeenPages, StartError, WaitError,
     WatchOutcome, Watched,
@@ -18,6 +16,7 @@ use crate::lock;
 use crate::measure::random::Random;
 use crate::measure::{self, Raw};
 use crate::observation::{BLOCK_PAGES, Observation, Size, Subject, WholeRun};
+use crate::others::{Others, children_processor_s};
 
 /// Between two looks at how much memory the program has.
 const LOOK: Duration = Duration::from_millis(20);
@@ -136,12 +135,14 @@ pub fn observe(
     });
     let empty = measure::empty(Subject::Program(command), measure::own_machine()?);
     let processor_before = children_processor_s();
+    let others = Others::since_now();
     let began = Instant::now();
     let run = Arc::new(launch.start()?);
     started(&run);
     let (ended, sizes) = wait(&run, began)?;
     let wall_s = began.elapsed().as_secs_f64();
     let processor_s = children_processor_s() - processor_before;
+    let taken = others.and_then(|others| others.in_the_way());
     let statistics = run.statistics();
     let observation_s = statistics.number("fault_ns_total").unwrap_or(0) as f64 / 1e9;
     let mut seen = std::mem::replace(&mut *lock(&seen), Seen::new());
@@ -160,7 +161,7 @@ pub fn observe(
         sizes,
         contents: measure::compressed(&seen.blocks, || true),
         one_in: outcome.one_in,
-        not_seen: not_seen(outcome),
+        not_seen: not_seen(outcome, taken),
         events: seen.events,
         ..empty
     };
@@ -202,20 +203,19 @@ fn program_bytes(run: &Run) -> u64 {
     number("resident_bytes") + number("pages_staging") * PAGE_SIZE
 }
 
-/// Of all children of this process that have ended.
-pub(crate) fn children_processor_s() -> f64 {
-    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| {
-        let times = [usage.user_time(), usage.system_time()];
-        times.iter().map(|time| time.num_microseconds() as f64 / 1e6).sum()
-    })
-}
-
-fn not_seen(outcome: WatchOutcome) -> Vec<String> {
+/// `taken`: processors that others took, where they were lacking.
+fn not_seen(outcome: WatchOutcome, taken: Option<f64>) -> Vec<String> {
     let mut not_seen = Vec::new();
     if outcome.lost > 0 {
         not_seen.push(format!(
             "{} events were lost: they came faster than they could be taken",
             outcome.lost
+        ));
+    }
+    if let Some(taken) = taken {
+        not_seen.push(format!(
+            "how long it takes on a machine that it has for itself: other programs took {taken:.1} \
+             processors meanwhile"
         ));
     }
     if outcome.lacks_content {

@@ -8,7 +8,7 @@ use ramfold_launch::{Choice, Ended, Launch, Message, Run, Size, Statistics};
 
 use crate::lock;
 use crate::observation::Trial;
-use crate::program::children_processor_s;
+use crate::others::{Others, children_processor_s};
 use crate::progress::Progress;
 
 /// A cap that is passed by a larger part of it was not held: a control group would have a limit so
@@ -82,6 +82,7 @@ pub fn run(
     };
     progress.set_all(plan.expected.as_millis() as u64);
     let processor_before = children_processor_s();
+    let others = Others::since_now();
     let began = Instant::now();
     let run = match launch.start() {
         Ok(run) => Arc::new(run),
@@ -99,6 +100,7 @@ pub fn run(
         processor_s: children_processor_s() - processor_before,
         passed_bytes: number(&statistics, "over_cap_bytes_max"),
     };
+    let others = others.and_then(|others| others.in_the_way());
     let faults = number(&statistics, "faults");
     let trial = Trial {
         wall_s,
@@ -106,6 +108,7 @@ pub fn run(
         processor_s: seen.processor_s,
         pool_bytes: number(&statistics, "pool_bytes_max"),
         faults: faults.saturating_sub(number(&statistics, "faults_zero_filled")),
+        others,
         failed: seen.problem(plan),
         ..trial
     };

@@ -218,7 +218,8 @@ fn recorded_trials_correct_the_rows() {
     let without = json(&["--replay", &record(&folder, &observation)]);
     assert_eq!(without["trials"], serde_json::json!([]));
     // One between two rows.
-    observation.trials = vec![trial(72, 1.75), Trial { at_least: true, ..trial(40, 50.0) }];
+    let crowded = Trial { others: Some(0.94), ..trial(72, 1.75) };
+    observation.trials = vec![crowded, Trial { at_least: true, ..trial(40, 50.0) }];
     let failed = Some("signal 9 ended the program".to_owned());
     observation.trials.push(Trial { failed, ..trial(30, 0.1) });
     let record = record(&folder, &observation);
@@ -240,9 +241,12 @@ fn recorded_trials_correct_the_rows() {
     let recommended = advice["recommended"]["memory_bytes"].as_u64().unwrap();
     assert!(recommended > failed["memory_bytes"].as_u64().unwrap(), "{recommended}");
     let not_seen = advice["not_seen"].to_string();
-    for said in
-        ["72 %, 40 % of the need", "30 % of the need does not count: signal 9", "50.0 times"]
-    {
+    for said in [
+        "72 %, 40 % of the need",
+        "30 % of the need does not count: signal 9",
+        "50.0 times",
+        "other programs took 0.9 processors during the trial",
+    ] {
         assert!(not_seen.contains(said), "{said}: {not_seen}");
     }
     let shown = text(&advise(&["--replay", &record]).stdout);
@@ -645,4 +649,34 @@ print('right')
     let short = advise(&["--", "true"]);
     assert_eq!(short.status.code(), Some(125));
     assert!(text(&short.stderr).contains("give the program more to do"), "{short:?}");
+}
+
+#[test]
+#[ignore = "slow: make test-all runs it"]
+fn other_programs_that_are_in_the_way_are_named() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = "
+import time
+pages = [bytes([i % 251] * 512) * 8 for i in range(16000)]
+end = time.monotonic() + 3
+while time.monotonic() < end: sum(page[5] for page in pages)
+";
+    // As long as the program runs; what is done with what was seen takes its time.
+    const BUSY: &str = "
+import time
+end = time.monotonic() + 6
+while time.monotonic() < end: pass
+";
+    cache();
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let busy = |_| {
+        let mut python = Command::new("/usr/bin/python3");
+        Living(python.args(["-c", BUSY]).spawn().unwrap())
+    };
+    let _busy: Vec<Living> = (0..processors).map(busy).collect();
+    let ended = advise(&["--json", "--", "/usr/bin/python3", "-c", SCRIPT]);
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let advice: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let not_seen = advice["not_seen"].to_string();
+    assert!(not_seen.contains("on a machine that it has for itself: other"), "{not_seen}");
 }

@@ -15,6 +15,7 @@
 //! | [`careful`], [`scratch`], [`executable`] | system calls in the program's place |
 //! | [`keep_open`], [`robust`] | what outlives a descriptor; whether a process has ended |
 //! | `cgroup`, `size` (feature `std`) | limits of the process; amounts of memory, as written |
+//! | `processors` (feature `std`) | what the machine's processors did |
 //! | `other_process` (feature `std`) | the memory of another process, from outside |
 //! | `file_server` (feature `std`) | a file system in user space |
 //! | `ublk`, `swap` (feature `std`) | block devices that a process serves; swap on them |
@@ -69,6 +70,8 @@ pub mod path;
 pub mod proc;
 #[allow(unsafe_code)]
 pub mod process;
+#[cfg(any(test, feature = "std"))]
+pub mod processors;
 #[allow(unsafe_code)]
 pub mod raw;
 #[allow(unsafe_code)]

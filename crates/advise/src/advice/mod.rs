@@ -149,6 +149,9 @@ pub struct Tried {
     pub pool_bytes: u64,
     /// Faults on pages that had left.
     pub faults: u64,
+    /// Processors that others took meanwhile, where they were lacking.
+    #[serde(default)]
+    pub others: Option<f64>,
     /// Why it does not count, where it does not.
     pub failed: Option<String>,
 }
@@ -198,6 +201,12 @@ impl Advice {
     /// Whether times are predicted.
     pub fn has_times(&self) -> bool {
         self.rows.iter().any(|row| row.slowdown.is_some())
+    }
+
+    /// The memory to be tried next; `None` where times are not known, or no other trial would say
+    /// more.
+    pub fn next_trial(&self) -> Option<u64> {
+        trial_size::next(&self.rows, &self.trials, self.at_most)
     }
 
     /// Run time with all memory, without what observation took. Seconds.
@@ -251,13 +260,6 @@ impl<'a> Advisor<'a> {
         Ok(Advisor { observation, question, uncorrected })
     }
 
-    /// The memory to be tried next; `None` where times are not known, or no other trial would say
-    /// more.
-    pub fn next_trial(&self, trials: &[Trial]) -> Option<u64> {
-        let Advice { rows, trials, .. } = self.advice(trials);
-        trial_size::next(&rows, &trials, self.question.at_most)
-    }
-
     /// What is said after these trials.
     pub fn advice(&self, trials: &[Trial]) -> Advice {
         let Advisor { observation, question, .. } = *self;
@@ -300,6 +302,7 @@ fn tried(trial: &Trial, need_bytes: u64, free_wall_s: f64) -> Tried {
         at_least: trial.at_least,
         pool_bytes: trial.pool_bytes,
         faults: trial.faults,
+        others: trial.others,
         failed: trial.failed.clone(),
     }
 }
@@ -514,6 +517,14 @@ fn not_tried(tried: &[Tried]) -> Vec<String> {
         let why = trial.failed.as_deref().unwrap_or_default();
         sentences
             .push(format!("the trial with {} of the need does not count: {why}", percent(trial)));
+    }
+    for trial in &counting {
+        let Some(taken) = trial.others else { continue };
+        sentences.push(format!(
+            "how long it takes with {} of the need on a machine that it has for itself: other \
+             programs took {taken:.1} processors during the trial",
+            percent(trial)
+        ));
     }
     for trial in counting.iter().filter(|trial| trial.at_least) {
         sentences.push(format!(

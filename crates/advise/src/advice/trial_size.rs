@@ -109,6 +109,7 @@ mod tests {
             at_least: false,
             pool_bytes: 0,
             faults: 0,
+            others: None,
             failed: None,
         }
     }

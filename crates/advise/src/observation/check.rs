@@ -4,6 +4,8 @@ use super::{BLOCK_PAGES, Observation};
 
 /// More bytes than any machine has.
 const BYTES_MAX: u64 = 1 << 60;
+/// More processors than any machine has.
+const PROCESSORS_MAX: f64 = 1e6;
 /// More seconds than anybody waits: a thousand years.
 const SECONDS_MAX: f64 = 3.2e10;
 const PAGE_BYTES: u64 = 4096;
@@ -109,6 +111,10 @@ impl Observation {
                 [trial.wall_s, trial.processor_s].into_iter().find(|&seconds| !is_time(seconds))
             {
                 return Err(format!("a trial took {seconds} seconds"));
+            }
+            let is_known = |taken: &f64| (0.0..=PROCESSORS_MAX).contains(taken);
+            if let Some(taken) = trial.others.filter(|taken| !is_known(taken)) {
+                return Err(format!("others took {taken} processors of a trial"));
             }
         }
         Ok(())

@@ -205,6 +205,7 @@ mod tests {
                 processor_s: 22.5,
                 pool_bytes: 1 << 18,
                 faults: 1000,
+                others: Some(0.75),
                 failed: None,
             }],
             not_seen: vec!["what comes later".to_owned()],
@@ -380,6 +381,7 @@ mod tests {
             ("262144", "2000000000000000000", "the pool of a trial has 2000000000000000000 bytes"),
             ("36.5", "-1", "a trial took -1 seconds"),
             ("22.5", "1e99", "a trial took 1"),
+            ("0.75", "-1", "others took -1 processors of a trial"),
             (
                 "{\"wall_s\":30.5,\"processor_s\":20.25,\"observation_s\":0.1}",
                 "null",

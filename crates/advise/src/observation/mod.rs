@@ -116,6 +116,9 @@ pub struct Trial {
     pub pool_bytes: u64,
     /// Faults on pages that had left.
     pub faults: u64,
+    /// Processors that others took meanwhile, where they were lacking.
+    #[serde(default)]
+    pub others: Option<f64>,
     /// Why it does not count, where it does not.
     pub failed: Option<String>,
 }

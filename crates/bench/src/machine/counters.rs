@@ -1,6 +1,7 @@
 //! What the kernel counts for the machine as a whole.
 
 use anyhow::{Context, Result};
+use ramfold_sys::processors::Times;
 
 use super::proc::{field, read_text};
 
@@ -25,8 +26,7 @@ impl Counters {
         // Pages served by zswap are not in pswpin (Linux 6.18, mm/page_io.c).
         let sum = |names: [&str; 2]| names.iter().filter_map(|name| field(&vmstat, name)).sum();
         Ok(Self {
-            busy_seconds: busy_seconds(&read_text("/proc/stat")?)
-                .context("no line 'cpu' in /proc/stat")?,
+            busy_seconds: Times::now().context("reading /proc/stat")?.busy_s,
             swap_in_pages: sum(["pswpin", "zswpin"]),
             swap_out_pages: sum(["pswpout", "zswpout"]),
         })
@@ -40,16 +40,6 @@ impl Counters {
             swap_out_pages: self.swap_out_pages.saturating_sub(earlier.swap_out_pages),
         }
     }
-}
-
-/// user + nice + system + irq + softirq + steal of the "cpu" line. Guest time
-/// is part of user already.
-fn busy_seconds(stat: &str) -> Option<f64> {
-    let line = stat.lines().find(|line| line.starts_with("cpu "))?;
-    let ticks: Vec<u64> =
-        line.split_ascii_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
-    let busy = [0, 1, 2, 5, 6, 7].iter().filter_map(|&column| ticks.get(column)).sum();
-    Some(ticks_to_seconds(busy))
 }
 
 /// Memory that programs can have without swapping.
@@ -66,17 +56,4 @@ fn of_meminfo(name: &str) -> Result<u64> {
     field(&read_text("/proc/meminfo")?, name)
         .map(|kilobytes| kilobytes * 1024)
         .with_context(|| format!("no line '{name}' in /proc/meminfo"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn busy_time_leaves_out_idle_and_guest() {
-        let ticks = rustix::param::clock_ticks_per_second() as f64;
-        let busy = busy_seconds("cpu  1 2 4 1000 1000 8 16 32 64 128\ncpu0 9 9 9\n").unwrap();
-        assert!((busy - 63.0 / ticks).abs() < 1e-9, "{busy}");
-        assert_eq!(busy_seconds("intr 1\n"), None);
-    }
 }

@@ -172,8 +172,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     }
     let advice = if arguments.trials > 0 {
         let advisor = advisor(&observation, &costs, &question)?;
-        let trials = trials::run(arguments, &advisor, &observation, ended, &input)?;
-        let advice = advisor.advice(&trials);
+        let (trials, advice) = trials::run(arguments, &advisor, &observation, ended, &input)?;
         observation.trials = trials;
         save(&observation)?;
         advice

@@ -6,13 +6,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Context;
-use ramfold_advise::advice::{Advisor, trial_limit};
-use ramfold_advise::observation::{Observation, Trial, WholeRun};
+use ramfold_advise::advice::{Advice, Advisor, trial_limit};
+use ramfold_advise::observation::{Observation, Trial};
 use ramfold_advise::trial::{self, Outcome, Plan};
 use ramfold_codec::Choice;
 use ramfold_launch::Ended;
 
-use super::{Arguments, observe};
+use super::{Arguments, observe, view};
 use crate::commands::run;
 use crate::progress_line;
 use crate::say::say;
@@ -44,7 +44,7 @@ impl Input {
 }
 
 /// Runs the program as often as was asked for, each time with the memory that tells most. What
-/// happens is said.
+/// happens is said. All trials, and the advice after them.
 ///
 /// # Errors
 /// When it cannot be set up, the program apart: a trial that fails does not count.
@@ -54,21 +54,23 @@ pub(super) fn run(
     observation: &Observation,
     ended: Option<Ended>,
     input: &Input,
-) -> anyhow::Result<Vec<Trial>> {
+) -> anyhow::Result<(Vec<Trial>, Advice)> {
     let mut trials = Vec::new();
-    let (Some(free), Some(usual_end)) = (observation.run, ended) else { return Ok(trials) };
-    let Some(free_wall_s) = free.free_wall_s() else { return Ok(trials) };
+    let mut advice = advisor.advice(&trials);
+    let (Some(free), Some(usual_end)) = (observation.run, ended) else {
+        return Ok((trials, advice));
+    };
+    let Some(free_wall_s) = free.free_wall_s() else { return Ok((trials, advice)) };
     if let Ended::Signaled(signal) = usual_end {
         say(format_args!("no trial: signal {signal} ended the program before"));
-        return Ok(trials);
+        return Ok((trials, advice));
     }
     let codec: Choice = arguments.codec.parse()?;
     for nth in 1..=arguments.trials {
-        let Some(memory_bytes) = advisor.next_trial(&trials) else {
+        let Some(memory_bytes) = advice.next_trial() else {
             say(format_args!("no trial with other memory would tell more"));
             break;
         };
-        let advice = advisor.advice(&trials);
         let row = advice.rows.iter().find(|row| row.memory_bytes == memory_bytes);
         let expected = row.and_then(|row| row.slowdown).unwrap_or(1.0);
         let mib = memory_bytes as f64 / MIB;
@@ -88,13 +90,16 @@ pub(super) fn run(
         };
         input.rewind().context("going back to the beginning of standard input")?;
         let Outcome { trial, is_interrupted } = one(arguments, &plan)?;
-        say(format_args!("trial {nth} of {}: {}", arguments.trials, told(&trial, free)));
         trials.push(trial);
+        advice = advisor.advice(&trials);
+        if let Some(tried) = advice.trials.last() {
+            say(format_args!("trial {nth} of {}: {}", arguments.trials, view::outcome(tried)));
+        }
         if is_interrupted {
             break;
         }
     }
-    Ok(trials)
+    Ok((trials, advice))
 }
 
 fn one(arguments: &Arguments, plan: &Plan) -> anyhow::Result<Outcome> {
@@ -107,19 +112,6 @@ fn one(arguments: &Arguments, plan: &Plan) -> anyhow::Result<Outcome> {
     });
     drop(relay.transpose().context("handling signals")?);
     Ok(outcome)
-}
-
-/// What a trial has shown.
-fn told(trial: &Trial, free: WholeRun) -> String {
-    if let Some(why) = &trial.failed {
-        return format!("does not count: {why}");
-    }
-    let times = trial.wall_s / free.free_wall_s().unwrap_or(trial.wall_s);
-    if trial.at_least {
-        return format!("ended after {times:.2} times as long: that is how long it takes at least");
-    }
-    let pool = trial.pool_bytes as f64 / MIB;
-    format!("{times:.2} times as long, a pool of {pool:.1} MiB, {} faults", trial.faults)
 }
 
 fn seconds(seconds: f64) -> Duration {

@@ -77,19 +77,27 @@ fn print_costs(advice: &Advice) {
     }
 }
 
-/// What a trial has shown.
+/// A trial in a line of its own.
 fn tried(trial: &Tried) -> String {
-    let Tried { memory_bytes, of_need, run_time, pool_bytes, faults, .. } = trial;
-    let mib = |bytes: &u64| *bytes as f64 / MIB;
-    let shown = match (&trial.failed, trial.at_least) {
-        (Some(why), _) => format!("does not count, because {why}"),
+    let mib = trial.memory_bytes as f64 / MIB;
+    format!("tried with {mib:.1} MiB ({:.0} %): {}", trial.of_need * 100.0, outcome(trial))
+}
+
+/// What a trial has shown.
+pub(super) fn outcome(trial: &Tried) -> String {
+    let Tried { run_time, pool_bytes, faults, .. } = trial;
+    let mut shown = match (&trial.failed, trial.at_least) {
+        (Some(why), _) => return format!("does not count, because {why}"),
         (None, true) => format!("{run_time:.2} times as long at least (it was ended then)"),
         (None, false) => format!(
             "{run_time:.2} times as long, a pool of {:.1} MiB, {faults} faults",
-            mib(pool_bytes)
+            *pool_bytes as f64 / MIB
         ),
     };
-    format!("tried with {:.1} MiB ({:.0} %): {shown}", mib(memory_bytes), of_need * 100.0)
+    if let Some(taken) = trial.others {
+        shown += &format!("; other programs took {taken:.1} processors meanwhile");
+    }
+    shown
 }
 
 fn rows(advice: &Advice) -> Table {
@@ -208,12 +216,18 @@ mod tests {
             at_least,
             pool_bytes: 3 << 20,
             faults: 1000,
+            others: None,
             failed: failed.map(str::to_owned),
         };
         let whole = trial(false, None);
         let shown =
             "tried with 30.0 MiB (75 %): 1.50 times as long, a pool of 3.0 MiB, 1000 faults";
         assert_eq!((tried(&whole).as_str(), mark(&whole)), (shown, "yes"));
+        let crowded = Tried { others: Some(0.94), ..trial(false, None) };
+        assert_eq!(
+            tried(&crowded),
+            format!("{shown}; other programs took 0.9 processors meanwhile")
+        );
         let ended = trial(true, None);
         assert!(tried(&ended).contains("1.50 times as long at least"), "{}", tried(&ended));
         let failed = trial(true, Some("signal 9 ended the program"));

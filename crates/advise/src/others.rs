@@ -1,0 +1,79 @@
+//! Whether other programs were in the way while something was measured.
+
+use std::time::Instant;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use ramfold_sys::processors::Times;
+
+/// With more processors than this idle in the mean, what is measured had those that it wanted.
+const IDLE_MIN: f64 = 0.25;
+/// Fewer processors are the noise of any machine: timers, the terminal.
+const TAKEN_MIN: f64 = 0.1;
+
+/// What had been done by the time at which it was made.
+pub(crate) struct Others {
+    began: Instant,
+    times: Times,
+    own_s: f64,
+}
+
+impl Others {
+    /// `None` where the system does not show it.
+    pub(crate) fn since_now() -> Option<Others> {
+        Some(Others { began: Instant::now(), times: Times::now().ok()?, own_s: own_s() })
+    }
+
+    /// Processors that others took since, in the mean, where they were lacking: those of other
+    /// programs where none was idle, and those that the hypervisor took. Children that have not
+    /// been waited for count as others.
+    pub(crate) fn in_the_way(&self) -> Option<f64> {
+        let times = Times::now().ok()?.since(&self.times);
+        taken(&times, own_s() - self.own_s, self.began.elapsed().as_secs_f64())
+    }
+}
+
+fn taken(times: &Times, own_s: f64, seconds: f64) -> Option<f64> {
+    let seconds = seconds.max(f64::MIN_POSITIVE);
+    let stolen = times.stolen_s;
+    let others = (times.busy_s - stolen - own_s).max(0.0);
+    let is_full = times.idle_s < IDLE_MIN * seconds;
+    let taken = (stolen + if is_full { others } else { 0.0 }) / seconds;
+    (taken >= TAKEN_MIN).then_some(taken)
+}
+
+/// Processor time of this process and of all its children that have ended. Seconds.
+fn own_s() -> f64 {
+    processor_s(UsageWho::RUSAGE_SELF) + children_processor_s()
+}
+
+/// Of all children of this process that have ended. Seconds.
+pub(crate) fn children_processor_s() -> f64 {
+    processor_s(UsageWho::RUSAGE_CHILDREN)
+}
+
+fn processor_s(who: UsageWho) -> f64 {
+    getrusage(who).map_or(0.0, |usage| {
+        let times = [usage.user_time(), usage.system_time()];
+        times.iter().map(|time| time.num_microseconds() as f64 / 1e6).sum()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_in_the_way_where_no_processor_is_left() {
+        let times = |busy_s, stolen_s, idle_s| Times { busy_s, stolen_s, idle_s };
+        let is_about = |taken: Option<f64>, expected: f64| {
+            assert!(taken.is_some_and(|taken| (taken - expected).abs() < 1e-9), "{taken:?}");
+        };
+        // Ten seconds of two processors, of which the program has one.
+        is_about(taken(&times(20.0, 0.0, 0.0), 10.0, 10.0), 1.0);
+        assert_eq!(taken(&times(15.0, 0.0, 5.0), 10.0, 10.0), None, "half a processor is idle");
+        assert_eq!(taken(&times(20.0, 0.0, 0.0), 19.5, 10.0), None, "both are its own");
+        is_about(taken(&times(14.0, 2.0, 6.0), 10.0, 10.0), 0.2);
+        assert_eq!(taken(&Times::default(), 0.0, 0.0), None);
+    }
+}
