@@ -38,8 +38,7 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
 const OF_CALLERS: CapabilitySet = OVER_ACCESS
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::FOWNER)
-    .union(CapabilitySet::FSETID)
-    .union(CapabilitySet::SETFCAP);
+    .union(CapabilitySet::FSETID);
 
 thread_local! {
     static HAS_OWN_UMASK: Cell<bool> = const { Cell::new(false) };
@@ -90,7 +89,7 @@ pub(crate) struct About<'a> {
     pub accessed: &'a [&'a Statx],
     /// The same, as descriptors.
     pub files: &'a [BorrowedFd<'a>],
-    /// What only an owner may do it to: CAP_FOWNER, CAP_CHOWN and CAP_SETFCAP are about these.
+    /// What only an owner may do it to: CAP_FOWNER and CAP_CHOWN are about these.
     pub owned: &'a [&'a Statx],
     /// What only an owner may remove from a sticky directory: CAP_FOWNER is about these, too.
     pub removed: &'a [&'a Statx],
@@ -218,6 +217,13 @@ impl Powers {
         self.acts_as_others && !caller.is_nobody()
     }
 
+    /// Whether the caller may set the capabilities of this file, whose owner the kernel may know as
+    /// another. To remove them is no question: the kernel does that in the name of whoever writes.
+    pub(crate) fn may_set_capabilities(&self, caller: Caller, file: &Statx) -> bool {
+        let needed = CapabilitySet::SETFCAP;
+        !self.asks_again(caller) || Rights::of(caller).over(&[file]).contains(needed)
+    }
+
     /// Does something to files of SOURCE with the rights that the caller has now. It is done again
     /// where it was refused for want of more of them.
     ///
@@ -335,7 +341,7 @@ impl Powers {
             SetId::Written | SetId::Cleared => CapabilitySet::empty(),
         };
         let given = (rights.over(accessed) & OVER_ACCESS)
-            | (rights.over(about.owned) & (CapabilitySet::CHOWN | CapabilitySet::SETFCAP))
+            | (rights.over(about.owned) & CapabilitySet::CHOWN)
             | (rights.over_owners(about.owned)
                 & rights.over(about.removed)
                 & CapabilitySet::FOWNER)

@@ -14,6 +14,8 @@ use super::credentials::{ACCESS_LIST, About, Caller, SetId};
 use super::source_mounts::{Descriptors, look_at};
 use crate::file::Changed;
 
+/// The extended attribute that has a program's capabilities.
+const CAPABILITIES: &str = "security.capability";
 /// The longest value and list the kernel has (XATTR_SIZE_MAX).
 const LONGEST: u32 = 65536;
 
@@ -98,6 +100,9 @@ impl FileSystem {
         let stat = &look_at(file)?;
         let cached = inode.cached_file(&self.cache);
         let result = cached.change(Some(found.as_fd()), Changed::Attributes, || {
+            if name == CAPABILITIES && !self.powers.may_set_capabilities(caller, stat) {
+                return Err(Errno::PERM.into());
+            }
             // An access list changes the mode.
             let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
             self.powers.as_caller(caller, &about, || Ok(setxattr(&path, name, value, flags)?))
