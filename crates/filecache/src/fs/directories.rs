@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
-use fuser::{FileAttr, FileHandle, FileType, Generation, INodeNo};
+use fuser::{FileAttr, FileHandle, FileType, Generation, INodeNo, OpenFlags};
 use rustix::fs::{AtFlags, OFlags, RawDir, SeekFrom, StatxFlags, fdatasync, fsync, seek, statx};
 use rustix::io::Errno;
 
@@ -131,10 +131,18 @@ impl OpenDirectory {
 impl FileSystem {
     /// # Errors
     /// What open(2) says.
-    pub(crate) fn open_directory(&self, caller: Caller, number: INodeNo) -> io::Result<FileHandle> {
+    pub(crate) fn open_directory(
+        &self,
+        caller: Caller,
+        number: INodeNo,
+        flags: OpenFlags,
+    ) -> io::Result<FileHandle> {
+        // Which only the owner may ask for.
+        let no_atime = OFlags::from_bits_retain(flags.0.cast_unsigned()) & OFlags::NOATIME;
         let inode = self.inodes.get(number)?;
         let counted = self.open_limit.count(caller.user)?;
-        let source = self.open_source(caller, &inode, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let source =
+            self.open_source(caller, &inode, OFlags::RDONLY | OFlags::DIRECTORY | no_atime)?;
         let listing = Mutex::default();
         Ok(self.directories.add(OpenDirectory { source, listing, _counted: counted }))
     }

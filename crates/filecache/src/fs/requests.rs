@@ -322,8 +322,8 @@ impl Filesystem for Server {
         });
     }
 
-    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.open_directory(Caller::of(request), number) {
+    fn opendir(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.open_directory(Caller::of(request), number, flags) {
             Ok(handle) => reply.opened(handle, FopenFlags::empty()),
             Err(error) => reply.error(error.into()),
         }
