@@ -10,8 +10,10 @@ use ramfold_sys::processors::Times;
 const IDLE_MIN: f64 = 0.25;
 /// Fewer processors are the noise of any machine: timers, the terminal.
 const TAKEN_MIN: f64 = 0.1;
+/// And so is a smaller part of all, as times are counted in ticks.
+const TAKEN_SHARE_MIN: f64 = 0.01;
 
-/// What had been done by the time at which it was made.
+/// Counters at the beginning of a measurement.
 pub(crate) struct Others {
     began: Instant,
     times: Times,
@@ -24,9 +26,9 @@ impl Others {
         Some(Others { began: Instant::now(), times: Times::now().ok()?, own_s: own_s() })
     }
 
-    /// Processors that others took since, in the mean, where they were lacking: those of other
-    /// programs where none was idle, and those that the hypervisor took. Children that have not
-    /// been waited for count as others.
+    /// Processors that others took since, in the mean: those of other programs where none was idle,
+    /// and those that the hypervisor took. `None`: next to none. Processes that nobody has waited
+    /// for, as a daemon that the program has started, count as others.
     pub(crate) fn in_the_way(&self) -> Option<f64> {
         let times = Times::now().ok()?.since(&self.times);
         taken(&times, own_s() - self.own_s, self.began.elapsed().as_secs_f64())
@@ -39,7 +41,8 @@ fn taken(times: &Times, own_s: f64, seconds: f64) -> Option<f64> {
     let others = (times.busy_s - stolen - own_s).max(0.0);
     let is_full = times.idle_s < IDLE_MIN * seconds;
     let taken = (stolen + if is_full { others } else { 0.0 }) / seconds;
-    (taken >= TAKEN_MIN).then_some(taken)
+    let all = (times.busy_s + times.idle_s) / seconds;
+    (taken >= TAKEN_MIN.max(TAKEN_SHARE_MIN * all)).then_some(taken)
 }
 
 /// Processor time of this process and of all its children that have ended. Seconds.
@@ -74,6 +77,7 @@ mod tests {
         assert_eq!(taken(&times(15.0, 0.0, 5.0), 10.0, 10.0), None, "half a processor is idle");
         assert_eq!(taken(&times(20.0, 0.0, 0.0), 19.5, 10.0), None, "both are its own");
         is_about(taken(&times(14.0, 2.0, 6.0), 10.0, 10.0), 0.2);
+        assert_eq!(taken(&times(640.0, 0.0, 0.0), 637.0, 10.0), None, "0.3 of 64");
         assert_eq!(taken(&Times::default(), 0.0, 0.0), None);
     }
 }

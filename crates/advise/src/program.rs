@@ -203,7 +203,7 @@ fn program_bytes(run: &Run) -> u64 {
     number("resident_bytes") + number("pages_staging") * PAGE_SIZE
 }
 
-/// `taken`: processors that others took, where they were lacking.
+/// `taken`: processors that others took, where none was left.
 fn not_seen(outcome: WatchOutcome, taken: Option<f64>) -> Vec<String> {
     let mut not_seen = Vec::new();
     if outcome.lost > 0 {
@@ -214,8 +214,8 @@ fn not_seen(outcome: WatchOutcome, taken: Option<f64>) -> Vec<String> {
     }
     if let Some(taken) = taken {
         not_seen.push(format!(
-            "how long it takes on a machine that it has for itself: other programs took {taken:.1} \
-             processors meanwhile"
+            "how long it takes on an idle machine: others (programs or the hypervisor) took \
+             {taken:.1} processors meanwhile, and none was left"
         ));
     }
     if outcome.lacks_content {

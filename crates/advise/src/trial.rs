@@ -100,7 +100,8 @@ pub fn run(
         processor_s: children_processor_s() - processor_before,
         passed_bytes: number(&statistics, "over_cap_bytes_max"),
     };
-    let others = others.and_then(|others| others.in_the_way());
+    // What the program has started goes on where it was ended, and would count as others.
+    let others = ended.and(others).and_then(|others| others.in_the_way());
     let faults = number(&statistics, "faults");
     let trial = Trial {
         wall_s,

@@ -149,7 +149,7 @@ pub struct Tried {
     pub pool_bytes: u64,
     /// Faults on pages that had left.
     pub faults: u64,
-    /// Processors that others took meanwhile, where they were lacking.
+    /// Processors that others took meanwhile, where none was left.
     #[serde(default)]
     pub others: Option<f64>,
     /// Why it does not count, where it does not.
@@ -521,8 +521,8 @@ fn not_tried(tried: &[Tried]) -> Vec<String> {
     for trial in &counting {
         let Some(taken) = trial.others else { continue };
         sentences.push(format!(
-            "how long it takes with {} of the need on a machine that it has for itself: other \
-             programs took {taken:.1} processors during the trial",
+            "how long it takes with {} of the need on an idle machine: others (programs or the \
+             hypervisor) took {taken:.1} processors during the trial, and none was left",
             percent(trial)
         ));
     }

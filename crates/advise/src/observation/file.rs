@@ -417,6 +417,16 @@ mod tests {
     }
 
     #[test]
+    fn a_trial_without_others_is_read() {
+        let notes = serde_json::to_string(&some()).unwrap();
+        let older = notes.replacen(",\"others\":0.75", "", 1);
+        assert_ne!(older, notes);
+        let (_folder, path) = place();
+        fs::write(&path, with_notes(&older)).unwrap();
+        assert_eq!(load(&path).unwrap().trials[0].others, None);
+    }
+
+    #[test]
     fn trials_are_kept() {
         let failed = Trial {
             at_least: true,

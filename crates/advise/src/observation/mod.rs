@@ -116,7 +116,7 @@ pub struct Trial {
     pub pool_bytes: u64,
     /// Faults on pages that had left.
     pub faults: u64,
-    /// Processors that others took meanwhile, where they were lacking.
+    /// Processors that others took meanwhile, where none was left.
     #[serde(default)]
     pub others: Option<f64>,
     /// Why it does not count, where it does not.

@@ -217,11 +217,15 @@ impl Powers {
         self.acts_as_others && !caller.is_nobody()
     }
 
-    /// Whether the caller may set the capabilities of this file, whose owner the kernel may know as
-    /// another. To remove them is no question: the kernel does that in the name of whoever writes.
+    /// Whether the caller may set the capabilities of this file. The kernel has asked that of an
+    /// owner who may have been another since, which matters in user namespaces alone, whose
+    /// capabilities are about the owners that exist in them. Of root it has asked for overlayfs
+    /// too. Who may remove capabilities is not asked again: the kernel removes them in the name of
+    /// whoever writes.
     pub(crate) fn may_set_capabilities(&self, caller: Caller, file: &Statx) -> bool {
-        let needed = CapabilitySet::SETFCAP;
-        !self.asks_again(caller) || Rights::of(caller).over(&[file]).contains(needed)
+        !self.asks_again(caller)
+            || caller.user == 0
+            || Rights::of(caller).over(&[file]).contains(CapabilitySet::SETFCAP)
     }
 
     /// Does something to files of SOURCE with the rights that the caller has now. It is done again

@@ -100,7 +100,8 @@ impl FileSystem {
         let stat = &look_at(file)?;
         let cached = inode.cached_file(&self.cache);
         let result = cached.change(Some(found.as_fd()), Changed::Attributes, || {
-            if name == CAPABILITIES && !self.powers.may_set_capabilities(caller, stat) {
+            // Others may have changed it while this waited.
+            if name == CAPABILITIES && !self.powers.may_set_capabilities(caller, &look_at(file)?) {
                 return Err(Errno::PERM.into());
             }
             // An access list changes the mode.

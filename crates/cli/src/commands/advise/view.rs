@@ -95,7 +95,7 @@ pub(super) fn outcome(trial: &Tried) -> String {
         ),
     };
     if let Some(taken) = trial.others {
-        shown += &format!("; other programs took {taken:.1} processors meanwhile");
+        shown += &format!("; others took {taken:.1} processors, and none was left");
     }
     shown
 }
@@ -226,7 +226,7 @@ mod tests {
         let crowded = Tried { others: Some(0.94), ..trial(false, None) };
         assert_eq!(
             tried(&crowded),
-            format!("{shown}; other programs took 0.9 processors meanwhile")
+            format!("{shown}; others took 0.9 processors, and none was left")
         );
         let ended = trial(true, None);
         assert!(tried(&ended).contains("1.50 times as long at least"), "{}", tried(&ended));

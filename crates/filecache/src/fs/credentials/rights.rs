@@ -84,7 +84,7 @@ impl Rights {
             let acts_for_root = caller.user == 0;
             return acts_for_root.then(|| Rights {
                 groups: Vec::new(),
-                effective: OF_CALLERS | CapabilitySet::SETFCAP,
+                effective: OF_CALLERS,
                 reach: Reach::AnyFile,
             });
         }
