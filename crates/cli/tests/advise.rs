@@ -412,7 +412,8 @@ fn the_recommended_command_runs() {
     let folder = tempfile::tempdir().unwrap();
     let odd = "a  b\n'c' \"d\" $e `f` \\ *";
     let record = record(&folder, &observation(&["printf", "%s", odd]));
-    let advice = json(&["--replay", &record]);
+    // However long a fault takes here.
+    let advice = json(&["--replay", &record, "--at-most", "1000"]);
     let command = advice["recommended"]["command"].as_str().unwrap();
     let beside = Path::new(RAMFOLD).parent().unwrap();
     let path = format!("{}:{}", beside.display(), std::env::var("PATH").unwrap());
