@@ -8,7 +8,7 @@
 //! | [`history`] | what was predicted and what happened |
 //! | [`machine`] | what things cost on this machine: measured once, and kept |
 //! | [`measure`] | measures processes, control groups, dumps and files, without an agent |
-//! | `others` | whether other programs were in the way meanwhile |
+//! | `meter` | how long a child process takes, and whether others were in its way |
 //! | [`observation`] | what was measured of a program, a process, a dump or files |
 //! | [`page_trace`] | a trace of a program's page accesses, written while it runs |
 //! | [`program`] | observes a program from its start on, with the agent in it |
@@ -25,8 +25,8 @@ pub mod file_trace;
 pub mod history;
 pub mod machine;
 pub mod measure;
+mod meter;
 pub mod observation;
-mod others;
 pub mod page_trace;
 pub mod program;
 pub mod progress;

@@ -15,8 +15,8 @@ use ramfold_trace::recorded::{Event, What};
 use crate::lock;
 use crate::measure::random::Random;
 use crate::measure::{self, Raw};
+use crate::meter::Meter;
 use crate::observation::{BLOCK_PAGES, Observation, Size, Subject, WholeRun};
-use crate::others::{Others, children_processor_s};
 
 /// Between two looks at how much memory the program has.
 const LOOK: Duration = Duration::from_millis(20);
@@ -134,15 +134,11 @@ pub fn observe(
         }
     });
     let empty = measure::empty(Subject::Program(command), measure::own_machine()?);
-    let processor_before = children_processor_s();
-    let others = Others::since_now();
-    let began = Instant::now();
+    let meter = Meter::start();
     let run = Arc::new(launch.start()?);
     started(&run);
-    let (ended, sizes) = wait(&run, began)?;
-    let wall_s = began.elapsed().as_secs_f64();
-    let processor_s = children_processor_s() - processor_before;
-    let taken = others.and_then(|others| others.in_the_way());
+    let (ended, sizes) = wait(&run, meter.began)?;
+    let (wall_s, processor_s, taken) = (meter.wall_s(), meter.children_s(), meter.others());
     let statistics = run.statistics();
     let observation_s = statistics.number("fault_ns_total").unwrap_or(0) as f64 / 1e9;
     let mut seen = std::mem::replace(&mut *lock(&seen), Seen::new());

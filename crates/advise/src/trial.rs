@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use ramfold_launch::{Choice, Ended, Launch, Message, Run, Size, Statistics};
 
 use crate::lock;
+use crate::meter::Meter;
 use crate::observation::Trial;
-use crate::others::{Others, children_processor_s};
 use crate::progress::Progress;
 
 /// A cap that is passed by a larger part of it was not held: a control group would have a limit so
@@ -81,27 +81,25 @@ pub fn run(
         Outcome { trial, is_interrupted: false }
     };
     progress.set_all(plan.expected.as_millis() as u64);
-    let processor_before = children_processor_s();
-    let others = Others::since_now();
-    let began = Instant::now();
+    let meter = Meter::start();
     let run = match launch.start() {
         Ok(run) => Arc::new(run),
         Err(error) => return failed(format!("the program did not start: {error}")),
     };
     started(&run);
-    let (ended, wall_s, statistics) = match wait(&run, plan, began, progress) {
-        End::Itself(Ok(ended)) => (Some(ended), began.elapsed().as_secs_f64(), run.statistics()),
+    let (ended, wall_s, statistics) = match wait(&run, plan, meter.began, progress) {
+        End::Itself(Ok(ended)) => (Some(ended), meter.wall_s(), run.statistics()),
         End::Itself(Err(error)) => return failed(error.to_string()),
         End::Late { wall_s, statistics } => (None, wall_s, *statistics),
     };
     let seen = Seen {
         ended,
         without: lock(&without).take(),
-        processor_s: children_processor_s() - processor_before,
+        processor_s: meter.children_s(),
         passed_bytes: number(&statistics, "over_cap_bytes_max"),
     };
     // What the program has started goes on where it was ended, and would count as others.
-    let others = ended.and(others).and_then(|others| others.in_the_way());
+    let others = ended.and_then(|_| meter.others());
     let faults = number(&statistics, "faults");
     let trial = Trial {
         wall_s,

@@ -14,6 +14,11 @@ pub struct Times {
     pub idle_s: f64,
 }
 
+/// Kernel ticks, as files in `/proc` have them, as seconds.
+pub fn ticks_to_seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
 impl Times {
     /// As they are now.
     ///
@@ -31,8 +36,7 @@ impl Times {
         let ticks: Vec<u64> =
             line.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
         let sum = |columns: &[usize]| {
-            let ticks: u64 = columns.iter().filter_map(|&column| ticks.get(column)).sum();
-            ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+            ticks_to_seconds(columns.iter().filter_map(|&column| ticks.get(column)).sum())
         };
         Some(Times { busy_s: sum(&[0, 1, 2, 5, 6, 7]), stolen_s: sum(&[7]), idle_s: sum(&[3, 4]) })
     }

@@ -5,11 +5,6 @@ use ramfold_sys::processors::Times;
 
 use super::proc::{field, read_text};
 
-/// Kernel ticks of /proc/*/stat as seconds.
-pub(crate) fn ticks_to_seconds(ticks: u64) -> f64 {
-    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
-}
-
 /// Counters of the whole machine; differences of two readings are meaningful.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {

@@ -6,8 +6,8 @@ use std::fs;
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 
-use super::counters::ticks_to_seconds;
 use super::proc::{field, read_text};
+use ramfold_sys::processors::ticks_to_seconds;
 
 /// A process, the others of the group that it leads, and the descendants of all of them.
 pub(crate) fn family(leader: Pid) -> Vec<Pid> {

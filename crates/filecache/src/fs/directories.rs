@@ -137,7 +137,7 @@ impl FileSystem {
         number: INodeNo,
         flags: OpenFlags,
     ) -> io::Result<FileHandle> {
-        // Only the owner may ask for this. Overlayfs asks in the name of root, whoever reads.
+        // Only the owner of a directory may open it so. Overlayfs does for any reader, as root.
         let no_atime = OFlags::from_bits_retain(flags.0.cast_unsigned()) & OFlags::NOATIME;
         let inode = self.inodes.get(number)?;
         let counted = self.open_limit.count(caller.user)?;

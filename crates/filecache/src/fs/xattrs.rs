@@ -97,11 +97,11 @@ impl FileSystem {
         let path = Descriptors::path(found.as_fd());
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
         let file = found.as_fd();
-        let stat = &look_at(file)?;
         let cached = inode.cached_file(&self.cache);
-        let result = cached.change(Some(found.as_fd()), Changed::Attributes, || {
+        let result = cached.change(Some(file), Changed::Attributes, || {
             // Others may have changed it while this waited.
-            if name == CAPABILITIES && !self.powers.may_set_capabilities(caller, &look_at(file)?) {
+            let stat = &look_at(file)?;
+            if name == CAPABILITIES && !self.powers.may_set_capabilities(caller, stat) {
                 return Err(Errno::PERM.into());
             }
             // An access list changes the mode.
@@ -124,9 +124,9 @@ impl FileSystem {
         let found = inode.find()?;
         let path = Descriptors::path(found.as_fd());
         let file = found.as_fd();
-        let stat = &look_at(file)?;
         let cached = inode.cached_file(&self.cache);
-        let result = cached.change(Some(found.as_fd()), Changed::Attributes, || {
+        let result = cached.change(Some(file), Changed::Attributes, || {
+            let stat = &look_at(file)?;
             let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
             self.powers.as_caller(caller, &about, || Ok(removexattr(&path, name)?))
         });

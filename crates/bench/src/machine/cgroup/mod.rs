@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 pub(crate) use disk::Device;
 pub(crate) use hierarchy::Hierarchy;
 
-use super::counters::ticks_to_seconds;
 use super::journal::Undertaking;
 use super::proc::{field, read_text, write_text};
+use ramfold_sys::processors::ticks_to_seconds;
 
 /// What a program may do when its cgroup is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

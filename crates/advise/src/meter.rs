@@ -1,4 +1,4 @@
-//! Whether other programs were in the way while something was measured.
+//! How long a child process takes, of processors too, and whether others were in its way.
 
 use std::time::Instant;
 
@@ -14,24 +14,42 @@ const TAKEN_MIN: f64 = 0.1;
 const TAKEN_SHARE_MIN: f64 = 0.01;
 
 /// Counters at the beginning of a measurement.
-pub(crate) struct Others {
-    began: Instant,
-    times: Times,
+pub(crate) struct Meter {
+    pub(crate) began: Instant,
+    /// Processor time of this process. Seconds.
     own_s: f64,
+    /// And of its children.
+    children_s: f64,
+    /// `None` where the system does not show it.
+    times: Option<Times>,
 }
 
-impl Others {
-    /// `None` where the system does not show it.
-    pub(crate) fn since_now() -> Option<Others> {
-        Some(Others { began: Instant::now(), times: Times::now().ok()?, own_s: own_s() })
+impl Meter {
+    pub(crate) fn start() -> Meter {
+        Meter {
+            own_s: processor_s(UsageWho::RUSAGE_SELF),
+            children_s: processor_s(UsageWho::RUSAGE_CHILDREN),
+            times: Times::now().ok(),
+            began: Instant::now(),
+        }
+    }
+
+    pub(crate) fn wall_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Processor time since of all children that have ended. Seconds.
+    pub(crate) fn children_s(&self) -> f64 {
+        processor_s(UsageWho::RUSAGE_CHILDREN) - self.children_s
     }
 
     /// Processors that others took since, in the mean: those of other programs where none was idle,
     /// and those that the hypervisor took. `None`: next to none. Processes that nobody has waited
     /// for, as a daemon that the program has started, count as others.
-    pub(crate) fn in_the_way(&self) -> Option<f64> {
-        let times = Times::now().ok()?.since(&self.times);
-        taken(&times, own_s() - self.own_s, self.began.elapsed().as_secs_f64())
+    pub(crate) fn others(&self) -> Option<f64> {
+        let times = Times::now().ok()?.since(self.times.as_ref()?);
+        let own_s = processor_s(UsageWho::RUSAGE_SELF) - self.own_s;
+        taken(&times, own_s + self.children_s(), self.wall_s())
     }
 }
 
@@ -43,16 +61,6 @@ fn taken(times: &Times, own_s: f64, seconds: f64) -> Option<f64> {
     let taken = (stolen + if is_full { others } else { 0.0 }) / seconds;
     let all = (times.busy_s + times.idle_s) / seconds;
     (taken >= TAKEN_MIN.max(TAKEN_SHARE_MIN * all)).then_some(taken)
-}
-
-/// Processor time of this process and of all its children that have ended. Seconds.
-fn own_s() -> f64 {
-    processor_s(UsageWho::RUSAGE_SELF) + children_processor_s()
-}
-
-/// Of all children of this process that have ended. Seconds.
-pub(crate) fn children_processor_s() -> f64 {
-    processor_s(UsageWho::RUSAGE_CHILDREN)
 }
 
 fn processor_s(who: UsageWho) -> f64 {
