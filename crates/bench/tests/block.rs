@@ -8,7 +8,7 @@ use serde_json::Value;
 fn block(arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ramfold-bench"));
-    command.args(["block", "--data", "8M", "--seconds", "1", "--runs", "1"]);
+    command.args(["block", "--data", "32M", "--seconds", "1", "--runs", "1"]);
     command.args(["--scratch", folder.path().to_str().unwrap()]).args(arguments);
     command.output().unwrap()
 }
@@ -57,9 +57,10 @@ fn every_device_is_measured() {
         row["share"].as_f64()
     };
     assert!((0.9..1.3).contains(&share("nbdkit").unwrap()), "{report}");
-    // The content compresses to about half, and each page is there twice.
+    // The content compresses to about half, and each page is there twice: 8 MiB, and up to 2 MiB of
+    // the server's buffers.
     let ramfold = share("ramfold").unwrap();
-    assert!(ramfold > 0.1 && ramfold < 0.5, "{report}");
+    assert!(ramfold > 0.2 && ramfold < 0.45, "{report}");
     assert!(memory.iter().all(|row| row["rested_bytes"].is_number()), "{report}");
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), memory.len() * 6, "{report}");
