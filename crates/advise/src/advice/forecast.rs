@@ -12,6 +12,7 @@ use ramfold_model::predict::{
 };
 use ramfold_model::simulate::watched::{Activity, Sampling};
 
+use super::AllMemory;
 use super::codecs::{AUTO, PAGE_BYTES, sizes};
 use crate::contents::AUTO_DENSE;
 use crate::contents::CodecTimes;
@@ -235,12 +236,8 @@ fn overhead(subject: &Subject) -> Overhead {
 /// With all of its memory, and without what observation took.
 fn run_time(observation: &Observation) -> RunTime {
     let processors = observation.machine.processors;
-    match observation.run {
-        Some(run) => RunTime {
-            wall_s: (run.wall_s - run.observation_s).max(run.wall_s / 2.0),
-            processor_s: run.processor_s,
-            processors,
-        },
+    match observation.run.map(AllMemory::observed) {
+        Some(AllMemory { wall_s, processor_s, .. }) => RunTime { wall_s, processor_s, processors },
         // What it does besides is not known: one processor.
         None => RunTime { wall_s: observation.seconds, processor_s: 0.0, processors },
     }

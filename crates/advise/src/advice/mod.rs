@@ -38,6 +38,10 @@ pub const AT_MOST_USUAL: f64 = 1.25;
 const STEP: u64 = 5;
 /// What cannot be held with a greater chance than this ends the rows.
 const CANNOT_HOLD_SURE: f64 = 0.99;
+/// To how much on both sides of what is to be expected the quotient of two run times of the same
+/// program is, with a chance of 90 %: each differs by 8 % (standard deviation) where it matters in
+/// which frames its pages lie, as in a virtual machine (docs/results/2026-11-29.md).
+const RUNS_APART: f64 = 0.2;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -116,7 +120,7 @@ pub struct Row {
     pub saved_bytes: u64,
     /// Run time as a multiple of that with all memory.
     pub slowdown: Option<f64>,
-    /// Low bound of its 90 % interval.
+    /// Low bound of the 90 % interval of one run.
     pub slowdown_low: Option<f64>,
     /// High bound.
     pub slowdown_high: Option<f64>,
@@ -156,6 +160,18 @@ pub struct Tried {
     pub failed: Option<String>,
 }
 
+/// The run that run times are multiples of: with all memory, and not observed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AllMemory {
+    /// How long it takes. Seconds.
+    pub wall_s: f64,
+    /// Processor time of the program, and of what it started. Seconds.
+    pub processor_s: f64,
+    /// Runs that this is the mean of. 0: it is that of the run that was observed, without what
+    /// observation took.
+    pub runs: usize,
+}
+
 /// All that is said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
@@ -165,6 +181,8 @@ pub struct Advice {
     pub seconds: f64,
     /// Of a program that ran to its end.
     pub run: Option<WholeRun>,
+    /// Of the same: what it takes when nobody looks.
+    pub all_memory: Option<AllMemory>,
     /// Greatest size that was seen.
     pub need_bytes: u64,
     /// Pages whose content was looked at.
@@ -209,16 +227,32 @@ impl Advice {
         trial_size::next(&self.rows, &self.trials, self.at_most)
     }
 
-    /// Run time with all memory, without what observation took. Seconds.
+    /// Run time with all memory. Seconds.
     pub fn free_wall_s(&self) -> Option<f64> {
-        self.run.and_then(WholeRun::free_wall_s)
+        self.all_memory.map(|all_memory| all_memory.wall_s)
     }
 }
 
-impl WholeRun {
-    /// Without what observation took. Seconds.
-    pub fn free_wall_s(self) -> Option<f64> {
-        Some(self.wall_s - self.observation_s).filter(|seconds| *seconds > 0.0)
+impl AllMemory {
+    /// By the run that was observed.
+    pub(crate) fn observed(run: WholeRun) -> AllMemory {
+        AllMemory {
+            wall_s: (run.wall_s - run.observation_s).max(run.wall_s / 2.0),
+            processor_s: run.processor_s,
+            runs: 0,
+        }
+    }
+
+    /// By runs that were not, where there are any.
+    fn of_runs(runs: &[&Trial]) -> Option<AllMemory> {
+        let mean =
+            |of: fn(&Trial) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64;
+        let all_memory = AllMemory {
+            wall_s: mean(|run| run.wall_s),
+            processor_s: mean(|run| run.processor_s),
+            runs: runs.len(),
+        };
+        (all_memory.wall_s > 0.0).then_some(all_memory)
     }
 }
 
@@ -265,30 +299,84 @@ impl<'a> Advisor<'a> {
         let Advisor { observation, question, .. } = *self;
         let mut advice = self.uncorrected.clone();
         let need_bytes = advice.need_bytes;
-        let trials: Vec<&Trial> =
-            trials.iter().filter(|trial| trial.codec == question.codec).collect();
-        if let Some(run) = observation.run
-            && let Some(free_wall_s) = run.free_wall_s()
-        {
-            let counting = trials.iter().filter(|trial| trial.failed.is_none());
+        let (with_all, capped): (Vec<&Trial>, Vec<&Trial>) =
+            trials.iter().partition(|trial| trial.memory_bytes >= need_bytes);
+        let failed = |trials: &[&Trial]| trials.iter().find_map(|trial| trial.failed.clone());
+        if let Some(observed) = advice.all_memory {
+            let whole = |trial: &&&Trial| trial.failed.is_none() && !trial.at_least;
+            let whole: Vec<&Trial> = with_all.iter().filter(whole).copied().collect();
+            let all_memory = AllMemory::of_runs(&whole).unwrap_or(observed);
+            of_other_runs(&mut advice.rows, observed, all_memory);
+            advice.all_memory = Some(all_memory);
+            let capped = capped.iter().filter(|trial| trial.codec == question.codec);
+            let counting = capped.clone().filter(|trial| trial.failed.is_none());
             let measured: Vec<Measured> =
-                counting.map(|trial| measured(trial, run, free_wall_s)).collect();
+                counting.map(|trial| measured(trial, all_memory)).collect();
             trials::correct(&mut advice.rows, need_bytes, &measured);
             advice.trials =
-                trials.iter().map(|trial| tried(trial, need_bytes, free_wall_s)).collect();
+                capped.map(|trial| tried(trial, need_bytes, all_memory.wall_s)).collect();
         }
+        // By the mean of many runs: one is slower or faster by chance.
         advice.recommended = recommended(observation, question, &advice.rows, &advice.trials);
+        widen_to_one_run(&mut advice.rows);
+        advice.not_seen.extend(failed(&with_all).map(|why| {
+            format!("what the program takes with all memory, again: that run does not count: {why}")
+        }));
         advice.not_seen.extend(not_tried(&advice.trials));
         advice
     }
 }
 
-fn measured(trial: &Trial, run: WholeRun, free_wall_s: f64) -> Measured {
+/// What is lost does not depend on how long the program takes with all memory: so rows that were
+/// multiples of one run become those of another.
+fn of_other_runs(rows: &mut [Row], from: AllMemory, to: AllMemory) {
+    let wall = from.wall_s / to.wall_s;
+    let is_known = to.processor_s > 0.0;
+    let processor = if is_known { from.processor_s / to.processor_s } else { 1.0 };
+    for row in rows {
+        let before = row.slowdown;
+        for slowdown in [
+            &mut row.slowdown,
+            &mut row.slowdown_low,
+            &mut row.slowdown_high,
+            &mut row.zram_slowdown,
+            &mut row.swap_slowdown,
+        ] {
+            *slowdown = slowdown.map(|times| 1.0 + (times - 1.0) * wall);
+        }
+        row.processor = row.processor.map(|times| 1.0 + (times - 1.0) * processor);
+        if let (Some(before), Some(after)) = (before, row.slowdown) {
+            // As many faults, in another time.
+            row.faults_per_second =
+                row.faults_per_second.map(|faults| faults * wall * before / after);
+        }
+    }
+}
+
+/// The bounds so far are those of the mean of many runs. They stay in order: with less memory the
+/// program is never said to be faster.
+fn widen_to_one_run(rows: &mut [Row]) {
+    let (mut least_low, mut least_high) = (0.0, 0.0);
+    for row in rows {
+        let (Some(value), Some(low), Some(high)) =
+            (row.slowdown, row.slowdown_low, row.slowdown_high)
+        else {
+            continue;
+        };
+        let apart = RUNS_APART * value;
+        least_low = (value - (value - low).hypot(apart)).max(least_low);
+        least_high = (value + (high - value).hypot(apart)).max(least_high);
+        (row.slowdown_low, row.slowdown_high) = (Some(least_low), Some(least_high));
+    }
+}
+
+fn measured(trial: &Trial, all_memory: AllMemory) -> Measured {
+    let AllMemory { wall_s, processor_s, .. } = all_memory;
     Measured {
         memory_bytes: trial.memory_bytes,
-        slowdown: trial.wall_s / free_wall_s,
-        processor: (run.processor_s > 0.0).then(|| trial.processor_s / run.processor_s),
-        faults: trial.faults as f64 / free_wall_s,
+        slowdown: trial.wall_s / wall_s,
+        processor: (processor_s > 0.0).then(|| trial.processor_s / processor_s),
+        faults: trial.faults as f64 / wall_s,
         pool_bytes: trial.pool_bytes as f64,
         at_least: trial.at_least,
     }
@@ -324,7 +412,8 @@ fn uncorrected(
     })?;
     let need_bytes = observation.need_bytes;
     let tried = observation.trials.iter().map(|trial| trial.memory_bytes);
-    let asked: Vec<u64> = question.memory.iter().copied().chain(tried).collect();
+    let capped = tried.filter(|&bytes| bytes < need_bytes);
+    let asked: Vec<u64> = question.memory.iter().copied().chain(capped).collect();
     let forecasts = forecasts(&forecaster, need_bytes, &asked, progress);
     let rows: Vec<Row> = forecasts.iter().map(|forecast| row(forecast, need_bytes)).collect();
     let mut not_seen = observation.not_seen.clone();
@@ -333,6 +422,7 @@ fn uncorrected(
         subject: observation.subject.clone(),
         seconds: observation.seconds,
         run: observation.run,
+        all_memory: observation.run.map(AllMemory::observed),
         need_bytes,
         sampled_pages: sampled(observation).0,
         codec: codec.clone(),
@@ -451,7 +541,7 @@ fn recommended(
             let reason = match (row.slowdown, row.slowdown_high) {
                 (Some(slowdown), Some(high)) => format!(
                     "the least memory with which the program takes {at_most} times as long at \
-                     most: {slowdown:.2} times, {high:.2} at worst"
+                     most: {slowdown:.2} times in the mean, which is {high:.2} at worst"
                 ),
                 _ => "the least memory that holds everything, compressed; how fast it is then is not known"
                     .to_owned(),

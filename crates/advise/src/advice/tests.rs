@@ -80,11 +80,39 @@ fn without_times_what_is_held_is_recommended() {
 }
 
 #[test]
+fn what_is_lost_stays_when_the_program_takes_another_time_with_all_memory() {
+    let at = |wall_s: f64, processor_s: f64| AllMemory { wall_s, processor_s, runs: 1 };
+    let mut rows = [row(80, Some(1.5), 0.0), row(60, None, 0.0)];
+    rows[0].processor = Some(1.2);
+    let before = rows.clone();
+    of_other_runs(&mut rows, at(10.0, 5.0), at(5.0, 2.0));
+    // 5 s of the run, 1 s of processors, 150 faults in each of 15 s.
+    assert_eq!((rows[0].slowdown, rows[0].processor), (Some(2.0), Some(1.5)));
+    assert_eq!(rows[0].faults_per_second, Some(150.0 * 15.0 / 10.0));
+    assert_eq!(rows[1], before[1]);
+    let mut unknown = before.clone();
+    of_other_runs(&mut unknown, at(10.0, 0.0), at(10.0, 0.0));
+    assert_eq!(unknown, before);
+}
+
+#[test]
+fn the_interval_of_one_run_is_wider_than_that_of_the_mean() {
+    let mut rows = [row(100, Some(1.0), 0.0), row(80, Some(3.0), 0.0), row(60, Some(3.0), 0.0)];
+    (rows[1].slowdown_low, rows[2].slowdown_low) = (Some(2.9), Some(1.0));
+    widen_to_one_run(&mut rows);
+    let [all, near, far] = rows.map(|row| (row.slowdown_low.unwrap(), row.slowdown_high.unwrap()));
+    assert!((all.0 - 0.8).abs() < 1e-9 && (1.2..1.3).contains(&all.1), "{all:?}");
+    assert!((2.3..2.4).contains(&near.0) && (3.6..3.7).contains(&near.1), "{near:?}");
+    assert_eq!(far.0, near.0, "bounds stay in order");
+}
+
+#[test]
 fn between_rows_a_prediction_is_on_the_line() {
     let advice = Advice {
         subject: Subject::Program(Vec::new()),
         seconds: 10.0,
         run: observation().run,
+        all_memory: observation().run.map(AllMemory::observed),
         need_bytes: 100 << 20,
         sampled_pages: 64,
         codec: "auto".to_owned(),

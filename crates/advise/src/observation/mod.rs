@@ -98,7 +98,8 @@ pub struct Contents {
     pub blocks: Vec<Block>,
 }
 
-/// A run of the program under a cap, after it was observed.
+/// A run of the program under a cap, after it was observed. A cap of the need or more leaves it all
+/// memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The cap.
@@ -147,7 +148,7 @@ pub struct Observation {
     /// One page in this many is in the trace: blocks of [`BLOCK_PAGES`], one of each group of so
     /// many blocks.
     pub one_in: u32,
-    /// Runs of the program under caps. Older records have none.
+    /// Runs of the program in this order, not observed. Older records have none.
     #[serde(default)]
     pub trials: Vec<Trial>,
     /// What is not in here and should be known of, each a sentence.

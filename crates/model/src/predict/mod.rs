@@ -62,8 +62,7 @@ impl Sides {
     }
 }
 
-/// Of the run time, what is never known better: two runs of the same program differ by it, and by
-/// some 8 % where it matters in which frames their pages lie (docs/results/2026-11-29.md).
+/// Of the run time, what is never known better of the mean of many runs.
 pub const RUN_ERROR: f64 = 0.01;
 
 /// The greatest relative error of a curve. With a greater one nothing is known.

@@ -210,6 +210,7 @@ impl Found {
             cannot_be_held: measured.skipped,
             reference_s: measured.reference_s,
             run: advice.run,
+            all_memory: advice.all_memory,
             costs: advice.costs,
             trials: advice.trials,
             not_seen: advice.not_seen,

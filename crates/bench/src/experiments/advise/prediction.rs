@@ -19,8 +19,9 @@ use crate::machine::program::Program;
 
 /// What zram is predicted with.
 const ZRAM_CODEC: &str = "lzo";
-/// The time limit of looking at a run and predicting from it, as a multiple of that of a run.
-const LONGER: u32 = 3;
+/// The time limit of looking at a run, predicting from it, and running it twice more beside trials,
+/// as a multiple of that of a run.
+const LONGER: u32 = 5;
 /// The same of each trial: advise ends it when it has taken 4 times as long as with all memory.
 const TRIAL_LONGER: u32 = 4;
 /// A row whose memory is so near to what was asked is of that.
@@ -35,6 +36,8 @@ pub(super) struct Advice {
     codecs: BTreeMap<String, Codec>,
     rows: Vec<Predicted>,
     pub(super) run: Value,
+    /// What run times are multiples of.
+    pub(super) all_memory: Value,
     pub(super) costs: Value,
     /// What advise has tried.
     #[serde(default)]
@@ -192,7 +195,7 @@ mod tests {
         let rows = [row(1000, 1.0, 0.0), row(900, 1.5, 0.1), row(800, 2.5, 0.9)].join(",");
         serde_json::from_str(&format!(
             r#"{{"need_bytes": 1000, "codecs": {{"lzo": {{"charged_bytes": 1024, "ratio": 4}}}},
-            "rows": [{rows}], "run": null, "costs": {{}}, "not_seen": ["a", "b"]}}"#
+            "rows": [{rows}], "run": null, "all_memory": null, "costs": {{}}, "not_seen": ["a", "b"]}}"#
         ))
         .unwrap()
     }

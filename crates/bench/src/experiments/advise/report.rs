@@ -30,8 +30,11 @@ pub(super) struct OfProgram {
     /// Parts of the need at which nothing was run: it was predicted not to be held.
     pub(super) cannot_be_held: Vec<f64>,
     pub(super) reference_s: Vec<f64>,
-    /// As advise has measured them.
+    /// The run that advise has observed.
     pub(super) run: Value,
+    /// What the program takes with all memory, by advise.
+    pub(super) all_memory: Value,
+    /// Of the machine, as advise has measured it.
     pub(super) costs: Value,
     /// What advise has tried itself.
     pub(super) trials: Vec<Tried>,
@@ -238,6 +241,7 @@ mod tests {
             cannot_be_held: vec![0.4],
             reference_s: vec![],
             run: Value::Null,
+            all_memory: Value::Null,
             costs: Value::Null,
             trials: vec![tried(false, None), tried(true, None), tried(false, Some("signal 9"))],
             not_seen: vec![],

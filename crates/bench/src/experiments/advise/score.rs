@@ -95,7 +95,7 @@ fn row(program: &str, advice: &Advice, cell: &Cell<'_>, at_most: f64) -> Row {
     let scored_pool = pool.filter(|bytes| *bytes >= POOL_LEAST_BYTES);
     let slowdown = predicted.slowdown;
     let seconds = held(|sample| sample.seconds);
-    let predicted_s = slowdown.zip(advice.run["wall_s"].as_f64());
+    let predicted_s = slowdown.zip(advice.all_memory["wall_s"].as_f64());
     Row {
         program: program.to_owned(),
         need_bytes: advice.need_bytes,

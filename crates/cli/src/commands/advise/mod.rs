@@ -87,8 +87,9 @@ pub(crate) struct Arguments {
     slowdown: u64,
 
     /// Then run the program this many times more, each time under a cap, where that tells most, and
-    /// correct what is predicted by what is measured. A run that takes 4 times as long as with all
-    /// memory (or 1.5 times --at-most, if that is more) is ended
+    /// correct what is predicted by what is measured; and twice with all memory, before and after
+    /// those. A run that takes 4 times as long as with all memory (or 1.5 times --at-most, if that
+    /// is more) is ended
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u8).range(0..=TRIALS_MAX), requires = "program",
           conflicts_with_all = ["pid", "cgroup", "pages", "files", "replay", "score"])]
@@ -172,7 +173,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     }
     let advice = if arguments.trials > 0 {
         let advisor = advisor(&observation, &costs, &question)?;
-        let (trials, advice) = trials::run(arguments, &advisor, &observation, ended, &input)?;
+        let (trials, advice) = trials::run(arguments, &advisor, ended, &input)?;
         observation.trials = trials;
         save(&observation)?;
         advice

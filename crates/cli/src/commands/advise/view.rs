@@ -1,7 +1,7 @@
 //! Advice as a table, and in words.
 
 use comfy_table::Table;
-use ramfold_advise::advice::{Advice, CodecFigures, Row, Tried, quoted_line};
+use ramfold_advise::advice::{Advice, AllMemory, CodecFigures, Row, Tried, quoted_line};
 use ramfold_advise::machine::{PageCost, Spread};
 use ramfold_advise::observation::Subject;
 
@@ -35,11 +35,14 @@ fn print_subject(advice: &Advice) {
         Subject::Files(path) => println!("files of {path}"),
     }
     println!("needs {need:.1} MiB");
-    if let (Some(run), Some(free)) = (advice.run, advice.free_wall_s()) {
+    if let (Some(run), Some(AllMemory { wall_s, processor_s, runs })) =
+        (advice.run, advice.all_memory)
+    {
         println!(
-            "takes {free:.2} s with all memory, {:.2} s of processors; looking took {:.1} %",
-            run.processor_s,
-            run.observation_s / free * 100.0
+            "takes {wall_s:.2} s with all memory, {processor_s:.2} s of processors{}; looking took \
+             {:.1} %",
+            if runs == 0 { "" } else { " when nobody looks" },
+            run.observation_s / run.wall_s * 100.0
         );
     }
 }
