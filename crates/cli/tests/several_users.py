@@ -237,6 +237,16 @@ def user_namespace():
     for name in 'container/f', 'container/given', 'container':
         os.chown(through(name), 100005, 100005)
     write(through('foreign'), '')
+    # Of an owner who is not in the container, which keeps nobody from removing them; but in a
+    # sticky directory it does.
+    os.mkdir(through('container/sticky'))
+    for name in 'container/foreign', 'container/replaced', 'container/sticky/foreign':
+        write(through(name), '')
+        os.chown(through(name), B, B)
+    write(through('container/sticky/own'), '')
+    for name in 'container/sticky/own', 'container/sticky':
+        os.chown(through(name), 100005, 100005)
+    os.chmod(through('container/sticky'), 0o1777)
     is_ready, ready = os.pipe()
     go, let_go = os.pipe()
     inside = os.fork()
@@ -264,7 +274,16 @@ def user_namespace():
             'no capability': lambda: os.removexattr(file, 'security.capability'),
             'create': lambda: os.close(os.open(new, os.O_CREAT | os.O_WRONLY)),
             'rename': lambda: os.rename(new, new + '2'),
-            'unlink': lambda: os.unlink(new + '2'),
+            'replace a foreign file': lambda: os.rename(new + '2', through('container/foreign')),
+            'unlink': lambda: os.unlink(through('container/foreign')),
+            'replace a foreign file in a sticky directory':
+                lambda: os.rename(through('container/sticky/own'),
+                                  through('container/sticky/foreign')),
+            'unlink of a foreign file in a sticky directory':
+                lambda: os.unlink(through('container/sticky/foreign')),
+            'move out of a sticky directory':
+                lambda: os.rename(through('container/sticky/own'),
+                                  through('container/replaced')),
             'chmod of a foreign file': lambda: os.chmod(through('foreign'), 0o666),
             'unlink of a foreign file': lambda: os.unlink(through('foreign')),
         }

@@ -76,6 +76,13 @@ impl Caller {
         self.user == u32::MAX
     }
 
+    /// Whether a sticky directory keeps others' files in it from being removed by the caller
+    /// (check_sticky, include/linux/fs.h).
+    pub(crate) fn is_kept_from(self, directory: &Statx, file: &Statx) -> bool {
+        let is_sticky = u32::from(directory.stx_mode) & STICKY != 0;
+        is_sticky && ![directory.stx_uid, file.stx_uid].contains(&self.user)
+    }
+
     /// May the caller administer the whole system? Asked in rare cases only: it is read in /proc.
     pub(crate) fn administers(self) -> bool {
         Rights::of(self).has_everywhere(CapabilitySet::SYS_ADMIN)
@@ -91,7 +98,8 @@ pub(crate) struct About<'a> {
     pub files: &'a [BorrowedFd<'a>],
     /// What only an owner may do it to: CAP_FOWNER and CAP_CHOWN are about these.
     pub owned: &'a [&'a Statx],
-    /// What only an owner may remove from a sticky directory: CAP_FOWNER is about these, too.
+    /// What is removed though a sticky directory keeps it from the caller
+    /// ([`Caller::is_kept_from`]): CAP_FOWNER is about these, too.
     pub removed: &'a [&'a Statx],
     pub set_id: SetId,
     /// The caller's, where something is made.
@@ -149,6 +157,7 @@ fn has_access_list(file: BorrowedFd<'_>) -> bool {
 /// The extended attribute that is an access list.
 pub(super) const ACCESS_LIST: &str = "system.posix_acl_access";
 
+const STICKY: u32 = 0o1000;
 pub(super) const SET_USER_ID: u32 = 0o4000;
 pub(super) const SET_GROUP_ID: u32 = 0o2000;
 
@@ -344,11 +353,15 @@ impl Powers {
             }
             SetId::Written | SetId::Cleared => CapabilitySet::empty(),
         };
+        let as_owner = match (about.owned, about.removed) {
+            ([], []) => CapabilitySet::empty(),
+            (owned, removed) => {
+                rights.over_owners(owned) & rights.over(removed) & CapabilitySet::FOWNER
+            }
+        };
         let given = (rights.over(accessed) & OVER_ACCESS)
             | (rights.over(about.owned) & CapabilitySet::CHOWN)
-            | (rights.over_owners(about.owned)
-                & rights.over(about.removed)
-                & CapabilitySet::FOWNER)
+            | as_owner
             | keeps_set_id;
         let own = self.sets.effective;
         let effective = own.difference(OF_CALLERS) | (own & given);

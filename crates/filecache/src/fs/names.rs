@@ -173,11 +173,12 @@ impl FileSystem {
         let directory = directory.as_fd();
         let of_directory = look_at(directory)?;
         let victim = self.hold(directory, name)?;
+        let kept = caller.is_kept_from(&of_directory, &victim.stat).then_some(&victim.stat);
         let about = About {
             accessed: &[&of_directory],
             files: &[directory],
             owned: &[],
-            removed: &[&victim.stat],
+            removed: kept.as_slice(),
             set_id: SetId::Unchanged,
             umask: None,
         };
@@ -212,7 +213,9 @@ impl FileSystem {
         };
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
         let held: Vec<&Held> = [Some(&moved), replaced.as_ref()].into_iter().flatten().collect();
-        let files: Vec<&Statx> = held.iter().map(|held| &held.stat).collect();
+        let kept = held.iter().map(|held| &held.stat).zip(&of_directories);
+        let kept = kept.filter(|(file, directory)| caller.is_kept_from(directory, file));
+        let kept: Vec<&Statx> = kept.map(|(file, _)| file).collect();
         // A directory that comes to another one is written: its parent is in it.
         let is_written = |held: &&&Held| from.0 != to.0 && is_directory(&held.stat);
         let written: Vec<&Held> = held.iter().filter(is_written).copied().collect();
@@ -226,7 +229,7 @@ impl FileSystem {
             accessed: &accessed,
             files: &accessed_files,
             owned: &[],
-            removed: &files,
+            removed: &kept,
             set_id: SetId::Unchanged,
             // A whiteout is a new file, and the caller's.
             umask: flags.contains(rustix::fs::RenameFlags::WHITEOUT).then_some(0),
