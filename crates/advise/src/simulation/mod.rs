@@ -355,6 +355,7 @@ fn of_watched(
         growing_us: program::GROWING_US,
         end_us: u64::MAX,
         faults_max: FAULTS_MAX,
+        lost_max_s: f64::INFINITY,
     };
     let size = PageSizes::alike(object_bytes.min(PAGE_SIZE) as u16);
     let counts = program::run(activity, &|_| size, &setting);

@@ -67,8 +67,14 @@ pub const RUN_ERROR: f64 = 0.01;
 
 /// The greatest relative error of a curve. With a greater one nothing is known.
 const ERROR_MAX: f64 = 100.0;
-/// Faults of the sampled pages that are simulated at most, which takes some tenths of a second.
+/// Faults of the sampled pages that are simulated at most, which takes up to two seconds.
 const FAULTS_MAX: u64 = 200_000;
+/// What is lost is simulated up to this multiple of the run time: nobody wants a program that takes
+/// longer, so it matters little how much longer.
+const LOST_MAX: f64 = 20.0;
+/// So many faults are simulated without each part of the sample, over as much of the run as that
+/// takes: they say how far apart the parts are, where a few hundredths do not matter.
+const PART_FAULTS: f64 = 4_000.0;
 /// Parts of the sample that are left out, one at a time.
 const GROUPS: u64 = 6;
 /// Student's t for 5 degrees of freedom, 90 % between both sides.
@@ -198,7 +204,7 @@ pub fn at(input: &Input<'_>, memory_bytes: u64) -> Prediction {
     let whole = counts(input, memory_bytes);
     let one = Outcome::of(input, &whole);
     let parts = match input.pages {
-        Use::Watched(activity) => parts(input, activity, memory_bytes, whole.simulated_us),
+        Use::Watched(activity) => parts(input, activity, memory_bytes, &whole),
         Use::Curve { .. } => Vec::new(),
     };
     let error = match input.pages {
@@ -321,16 +327,26 @@ fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64, end_us: 
         growing_us: program::GROWING_US,
         end_us,
         faults_max: FAULTS_MAX,
+        lost_max_s: LOST_MAX * activity.end_us() as f64 / 1e6,
     };
     program::run(activity, &|page| input.sizes.of(page), &setting)
 }
 
 /// What the sample says without each of its parts.
-fn parts(input: &Input<'_>, activity: &Activity, memory_bytes: u64, end_us: u64) -> Vec<Outcome> {
+fn parts(
+    input: &Input<'_>,
+    activity: &Activity,
+    memory_bytes: u64,
+    whole: &Counts,
+) -> Vec<Outcome> {
     // All pages were looked at: there is no sample.
     if activity.one_in() <= 1.0 {
         return Vec::new();
     }
+    let simulated_us = whole.simulated_us as f64;
+    let of_run = simulated_us / activity.end_us().max(1) as f64;
+    let faults = whole.faults() / activity.one_in() * of_run;
+    let end_us = (simulated_us * (PART_FAULTS / faults.max(1.0)).min(1.0)) as u64;
     let without = |nth| {
         let part = activity.without(nth, GROUPS);
         Outcome::of(input, &simulated(input, &part, memory_bytes, end_us))

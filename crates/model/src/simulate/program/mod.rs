@@ -121,6 +121,8 @@ pub struct Setting {
     pub end_us: u64,
     /// The same after so many faults of the sampled pages.
     pub faults_max: u64,
+    /// And when faults and growth have taken the program so long. Seconds.
+    pub lost_max_s: f64,
 }
 
 /// What a run came to, all pages of the program taken together.
@@ -268,7 +270,8 @@ impl<'a> Run<'a> {
             // Of what happens at one time, what makes room comes first.
             let first = [gone, asked, appears_next].into_iter().flatten().min_by_key(|next| next.0);
             let Some((time_us, next)) = first else { break };
-            if time_us > self.setting.end_us || self.faults >= self.setting.faults_max {
+            let Setting { end_us, faults_max, lost_max_s, .. } = *self.setting;
+            if time_us > end_us || self.faults >= faults_max || self.lost_s > lost_max_s {
                 return self.finish(time_us);
             }
             self.pass_time(time_us);

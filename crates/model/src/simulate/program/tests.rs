@@ -16,6 +16,7 @@ fn setting(cap_bytes: u64) -> Setting {
         growing_us: GROWING_US,
         end_us: u64::MAX,
         faults_max: u64::MAX,
+        lost_max_s: f64::INFINITY,
     }
 }
 
@@ -204,14 +205,20 @@ fn a_miniature_comes_to_what_the_whole_does() {
 #[test]
 fn a_run_that_is_cut_off_goes_on_as_it_was() {
     let activity = activity(accesses(&hot_and_cold(4000, 100_000)));
-    let whole = run_alike(&activity, OBJECT, &setting(2000 * PAGE));
-    let faults_max = whole.faults() as u64 / 3;
-    let cut = run_alike(&activity, OBJECT, &Setting { faults_max, ..setting(2000 * PAGE) });
-    assert!(cut.simulated_us < whole.simulated_us / 2, "{cut:?}");
-    let ratio = cut.pages_back() / whole.pages_back();
-    assert!((0.85..1.15).contains(&ratio), "{cut:?} {whole:?}");
+    let delays = Delays { fault_s: 1e-6, stream_page_s: 1e-6, ..Delays::default() };
+    let unlimited = Setting { delays, ..setting(2000 * PAGE) };
+    let whole = run_alike(&activity, OBJECT, &unlimited);
+    let by_faults = Setting { faults_max: whole.faults() as u64 / 3, ..unlimited };
+    let by_time = Setting { lost_max_s: whole.lost_s / 3.0, ..unlimited };
+    let [cut, cut_by_time] =
+        [by_faults, by_time].map(|setting| run_alike(&activity, OBJECT, &setting));
+    for cut in [cut, cut_by_time] {
+        assert!(cut.simulated_us < whole.simulated_us / 2, "{cut:?}");
+        let ratio = cut.pages_back() / whole.pages_back();
+        assert!((0.85..1.15).contains(&ratio), "{cut:?} {whole:?}");
+    }
     let end_us = cut.simulated_us;
-    let ended = run_alike(&activity, OBJECT, &Setting { end_us, ..setting(2000 * PAGE) });
+    let ended = run_alike(&activity, OBJECT, &Setting { end_us, ..unlimited });
     assert!((ended.pages_back() / cut.pages_back() - 1.0).abs() < 0.01, "{ended:?} {cut:?}");
 }
 
