@@ -23,7 +23,7 @@ fn stand_in(name: &str) -> PathBuf {
     let rows = [row(1 << 30, 1.0, 0.0), row(3 << 28, 1.2, 0.0), row(1 << 29, 9.0, 1.0)].join(",");
     let advice = format!(
         r#"{{"need_bytes": 1073741824, "codecs": {{}}, "rows": [{rows}],
-        "run": {{"wall_s": 2}}, "costs": {{}}, "not_seen": ["the end"], "trials": [{{
+        "run": {{"wall_s": 3}}, "all_memory": {{"wall_s": 2}}, "costs": {{}}, "not_seen": ["the end"], "trials": [{{
         "memory_bytes": 858993459, "of_need": 0.8, "run_time": 1.1, "at_least": false,
         "pool_bytes": 5, "faults": 6, "failed": null}}]}}"#
     );

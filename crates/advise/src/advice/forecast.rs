@@ -236,7 +236,7 @@ fn overhead(subject: &Subject) -> Overhead {
 /// With all of its memory, and without what observation took.
 fn run_time(observation: &Observation) -> RunTime {
     let processors = observation.machine.processors;
-    match observation.run.map(AllMemory::observed) {
+    match observation.run.and_then(AllMemory::observed) {
         Some(AllMemory { wall_s, processor_s, .. }) => RunTime { wall_s, processor_s, processors },
         // What it does besides is not known: one processor.
         None => RunTime { wall_s: observation.seconds, processor_s: 0.0, processors },

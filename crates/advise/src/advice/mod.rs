@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+mod all_memory;
 mod codecs;
 mod command;
 mod forecast;
@@ -13,6 +14,7 @@ mod tests;
 mod trial_size;
 mod trials;
 
+pub use all_memory::AllMemory;
 pub use codecs::CodecFigures;
 pub use command::{Limits, Recommended, quoted, quoted_line};
 use forecast::{Forecast, Forecaster};
@@ -160,18 +162,6 @@ pub struct Tried {
     pub failed: Option<String>,
 }
 
-/// The run that run times are multiples of: with all memory, and not observed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AllMemory {
-    /// How long it takes. Seconds.
-    pub wall_s: f64,
-    /// Processor time of the program, and of what it started. Seconds.
-    pub processor_s: f64,
-    /// Runs that this is the mean of. 0: it is that of the run that was observed, without what
-    /// observation took.
-    pub runs: usize,
-}
-
 /// All that is said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
@@ -229,30 +219,9 @@ impl Advice {
 
     /// Run time with all memory. Seconds.
     pub fn free_wall_s(&self) -> Option<f64> {
-        self.all_memory.map(|all_memory| all_memory.wall_s)
-    }
-}
-
-impl AllMemory {
-    /// By the run that was observed.
-    pub(crate) fn observed(run: WholeRun) -> AllMemory {
-        AllMemory {
-            wall_s: (run.wall_s - run.observation_s).max(run.wall_s / 2.0),
-            processor_s: run.processor_s,
-            runs: 0,
-        }
-    }
-
-    /// By runs that were not, where there are any.
-    fn of_runs(runs: &[&Trial]) -> Option<AllMemory> {
-        let mean =
-            |of: fn(&Trial) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64;
-        let all_memory = AllMemory {
-            wall_s: mean(|run| run.wall_s),
-            processor_s: mean(|run| run.processor_s),
-            runs: runs.len(),
-        };
-        (all_memory.wall_s > 0.0).then_some(all_memory)
+        // Advice of before has none.
+        let all_memory = self.all_memory.or_else(|| self.run.and_then(AllMemory::observed));
+        all_memory.map(|all_memory| all_memory.wall_s)
     }
 }
 
@@ -301,12 +270,9 @@ impl<'a> Advisor<'a> {
         let need_bytes = advice.need_bytes;
         let (with_all, capped): (Vec<&Trial>, Vec<&Trial>) =
             trials.iter().partition(|trial| trial.memory_bytes >= need_bytes);
-        let failed = |trials: &[&Trial]| trials.iter().find_map(|trial| trial.failed.clone());
         if let Some(observed) = advice.all_memory {
-            let whole = |trial: &&&Trial| trial.failed.is_none() && !trial.at_least;
-            let whole: Vec<&Trial> = with_all.iter().filter(whole).copied().collect();
-            let all_memory = AllMemory::of_runs(&whole).unwrap_or(observed);
-            of_other_runs(&mut advice.rows, observed, all_memory);
+            let all_memory = AllMemory::of_runs(&with_all).unwrap_or(observed);
+            all_memory::convert(&mut advice.rows, observed, all_memory);
             advice.all_memory = Some(all_memory);
             let capped = capped.iter().filter(|trial| trial.codec == question.codec);
             let counting = capped.clone().filter(|trial| trial.failed.is_none());
@@ -319,37 +285,9 @@ impl<'a> Advisor<'a> {
         // By the mean of many runs: one is slower or faster by chance.
         advice.recommended = recommended(observation, question, &advice.rows, &advice.trials);
         widen_to_one_run(&mut advice.rows);
-        advice.not_seen.extend(failed(&with_all).map(|why| {
-            format!("what the program takes with all memory, again: that run does not count: {why}")
-        }));
+        advice.not_seen.extend(all_memory::not_seen(&with_all));
         advice.not_seen.extend(not_tried(&advice.trials));
         advice
-    }
-}
-
-/// What is lost does not depend on how long the program takes with all memory: so rows that were
-/// multiples of one run become those of another.
-fn of_other_runs(rows: &mut [Row], from: AllMemory, to: AllMemory) {
-    let wall = from.wall_s / to.wall_s;
-    let is_known = to.processor_s > 0.0;
-    let processor = if is_known { from.processor_s / to.processor_s } else { 1.0 };
-    for row in rows {
-        let before = row.slowdown;
-        for slowdown in [
-            &mut row.slowdown,
-            &mut row.slowdown_low,
-            &mut row.slowdown_high,
-            &mut row.zram_slowdown,
-            &mut row.swap_slowdown,
-        ] {
-            *slowdown = slowdown.map(|times| 1.0 + (times - 1.0) * wall);
-        }
-        row.processor = row.processor.map(|times| 1.0 + (times - 1.0) * processor);
-        if let (Some(before), Some(after)) = (before, row.slowdown) {
-            // As many faults, in another time.
-            row.faults_per_second =
-                row.faults_per_second.map(|faults| faults * wall * before / after);
-        }
     }
 }
 
@@ -422,7 +360,7 @@ fn uncorrected(
         subject: observation.subject.clone(),
         seconds: observation.seconds,
         run: observation.run,
-        all_memory: observation.run.map(AllMemory::observed),
+        all_memory: observation.run.and_then(AllMemory::observed),
         need_bytes,
         sampled_pages: sampled(observation).0,
         codec: codec.clone(),

@@ -85,13 +85,13 @@ fn what_is_lost_stays_when_the_program_takes_another_time_with_all_memory() {
     let mut rows = [row(80, Some(1.5), 0.0), row(60, None, 0.0)];
     rows[0].processor = Some(1.2);
     let before = rows.clone();
-    of_other_runs(&mut rows, at(10.0, 5.0), at(5.0, 2.0));
+    all_memory::convert(&mut rows, at(10.0, 5.0), at(5.0, 2.0));
     // 5 s of the run, 1 s of processors, 150 faults in each of 15 s.
     assert_eq!((rows[0].slowdown, rows[0].processor), (Some(2.0), Some(1.5)));
     assert_eq!(rows[0].faults_per_second, Some(150.0 * 15.0 / 10.0));
     assert_eq!(rows[1], before[1]);
     let mut unknown = before.clone();
-    of_other_runs(&mut unknown, at(10.0, 0.0), at(10.0, 0.0));
+    all_memory::convert(&mut unknown, at(10.0, 0.0), at(10.0, 0.0));
     assert_eq!(unknown, before);
 }
 
@@ -112,7 +112,7 @@ fn between_rows_a_prediction_is_on_the_line() {
         subject: Subject::Program(Vec::new()),
         seconds: 10.0,
         run: observation().run,
-        all_memory: observation().run.map(AllMemory::observed),
+        all_memory: observation().run.and_then(AllMemory::observed),
         need_bytes: 100 << 20,
         sampled_pages: 64,
         codec: "auto".to_owned(),
@@ -135,6 +135,9 @@ fn between_rows_a_prediction_is_on_the_line() {
     assert_eq!((at(200).slowdown, at(10).slowdown), (Some(1.0), Some(4.0)));
     let text = serde_json::to_string(&advice).unwrap();
     assert_eq!(serde_json::from_str::<Advice>(&text).unwrap(), advice);
+    // As it was printed before there were runs that nobody looks at.
+    let before = Advice { all_memory: None, ..advice.clone() };
+    assert_eq!(Predicted::at(&before, 90 << 20).wall_s, Some(1.5 * 9.5));
     let nothing = Advice { rows: Vec::new(), ..advice };
     assert_eq!(Predicted::at(&nothing, 1).slowdown, None);
 }

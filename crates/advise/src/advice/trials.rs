@@ -31,9 +31,9 @@ use super::Row;
 /// Of a run time and of a processor time: what runs of the same program differ by where nothing is
 /// lost.
 pub(super) const RUN_NOISE: f64 = 0.05;
-/// To how much on both sides of a run time that was measured another run's may be, with a chance of
-/// 90 %: found by decision 088.
-const RUN_TIMES_APART: f64 = 0.1;
+/// To how much on both sides of a run time that was measured the mean of many runs may be, with a
+/// chance of 90 %: found by decision 088.
+const MEAN_APART: f64 = 0.1;
 /// Faults in a second: fewer say nothing.
 const FAULTS_NOISE: f64 = 100.0;
 /// And of the pool, in bytes.
@@ -319,7 +319,7 @@ fn set_times(rows: &mut [Row], time: &Corrected, reach: &Reach) {
         let slowdown = 1.0 + time.values[nth];
         let part = time.growth[nth] * reach.0[nth];
         let share = if nth < first { (time.values[nth] / all_noise).min(1.0) } else { 1.0 };
-        let noise = RUN_TIMES_APART * slowdown * share;
+        let noise = MEAN_APART * slowdown * share;
         row.slowdown = Some(slowdown);
         row.slowdown_low = Some((slowdown - ((before - low) * part).hypot(noise)).max(1.0));
         row.slowdown_high = Some(slowdown + ((high - before) * part).hypot(noise));
@@ -331,7 +331,7 @@ fn set_times(rows: &mut [Row], time: &Corrected, reach: &Reach) {
 fn keep_bounds(rows: &mut [Row], pins: &[Pin]) {
     for pin in pins {
         let low = match pin.at_least {
-            true => Some((1.0 + pin.value) * (1.0 - RUN_TIMES_APART)),
+            true => Some((1.0 + pin.value) * (1.0 - MEAN_APART)),
             false => rows[pin.row].slowdown_low,
         };
         let high = rows[pin.row].slowdown_high.filter(|_| !pin.at_least);

@@ -98,8 +98,8 @@ pub struct Contents {
     pub blocks: Vec<Block>,
 }
 
-/// A run of the program under a cap, after it was observed. A cap of the need or more leaves it all
-/// memory.
+/// A run of the program under a cap, after it was observed. One with the need or more is a run with
+/// all memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The cap.

@@ -92,26 +92,24 @@ enum Then {
 
 impl Runs<'_> {
     fn all(&mut self) -> anyhow::Result<()> {
-        let count = self.arguments.trials;
-        let mut tried = 0;
-        while tried < count
-            && let Some(memory_bytes) = self.advice.next_trial()
-        {
-            if tried == 0 && self.with_all_memory()? == Then::Stop {
+        let no_other = || say(format_args!("no trial with other memory would tell more"));
+        if self.advice.next_trial().is_none() {
+            no_other();
+            return Ok(());
+        }
+        if self.with_all_memory()? == Then::Stop {
+            return Ok(());
+        }
+        for nth in 1..=self.arguments.trials {
+            let Some(memory_bytes) = self.advice.next_trial() else {
+                no_other();
+                break;
+            };
+            if self.with(memory_bytes, nth)? == Then::Stop {
                 return Ok(());
             }
-            tried += 1;
-            if self.with(memory_bytes, tried)? == Then::Stop {
-                return Ok(());
-            }
         }
-        if tried < count {
-            say(format_args!("no trial with other memory would tell more"));
-        }
-        if tried > 0 {
-            self.with_all_memory()?;
-        }
-        Ok(())
+        self.with_all_memory().map(drop)
     }
 
     /// A trial, the `nth`.
@@ -142,7 +140,7 @@ impl Runs<'_> {
             None => say(format_args!("with all memory: {:.2} s", run.wall_s)),
             Some(why) => say(format_args!("with all memory: does not count, because {why}")),
         }
-        Ok(if run.failed.is_some() || run.at_least { Then::Stop } else { then })
+        Ok(if run.failed.is_some() { Then::Stop } else { then })
     }
 
     /// Runs the program, `expected` times as long as with all memory.
@@ -165,7 +163,10 @@ impl Runs<'_> {
             })
         });
         drop(relay.transpose().context("handling signals")?);
-        let Outcome { trial, is_interrupted } = outcome;
+        let Outcome { mut trial, is_interrupted } = outcome;
+        if memory_bytes >= self.advice.need_bytes && trial.at_least && trial.failed.is_none() {
+            trial.failed = Some(format!("it was ended after {:.2} s", trial.wall_s));
+        }
         self.trials.push(trial);
         self.advice = self.advisor.advice(&self.trials);
         Ok(if is_interrupted { Then::Stop } else { Then::GoOn })
