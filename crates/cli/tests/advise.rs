@@ -327,6 +327,37 @@ print('right')
 }
 
 #[test]
+#[ignore = "slow: make test-all runs it"]
+fn a_program_that_does_not_do_the_same_again_is_not_tried() {
+    needs_userfaultfd!();
+    const SCRIPT: &str = "
+import os, sys, time
+if os.path.exists(sys.argv[1]): sys.exit(3)
+open(sys.argv[1], 'w')
+pages = [bytes([i % 251] * 512) * 8 for i in range(4000)]
+for turn in range(30):
+    sum(page[5] for page in pages)
+    time.sleep(0.05)
+";
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = ramfold(folder.path());
+    command.args(["advise", "--json", "--trials", "1", "--at-most", "20"]);
+    command.args(["--", "/usr/bin/python3", "-c", SCRIPT]).arg(folder.path().join("was here"));
+    let ended = command.output().unwrap();
+    let said = text(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    let reason = "the program ended with status 3, and before with 0";
+    assert!(said.contains(&format!("with all memory: does not count, because {reason}")), "{said}");
+    assert!(!said.contains("trial 1"), "{said}");
+    let advice: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(
+        (&advice["trials"], &advice["all_memory"]["runs"]),
+        (&Value::Array(vec![]), &0.into())
+    );
+    assert!(advice["not_seen"].to_string().contains(reason), "{advice}");
+}
+
+#[test]
 fn where_no_time_is_known_none_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let mut observation = observation(&["true"]);

@@ -353,7 +353,6 @@ fn of_watched(
         codec: CodecTimes::default(),
         overhead: Overhead::default(),
         growing_us: program::GROWING_US,
-        end_us: u64::MAX,
         faults_max: FAULTS_MAX,
         lost_max_s: f64::INFINITY,
     };

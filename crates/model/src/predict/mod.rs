@@ -72,9 +72,9 @@ const FAULTS_MAX: u64 = 200_000;
 /// What is lost is simulated up to this multiple of the run time: nobody wants a program that takes
 /// longer, so it matters little how much longer.
 const LOST_MAX: f64 = 20.0;
-/// So many faults are simulated without each part of the sample, over as much of the run as that
-/// takes: they say how far apart the parts are, where a few hundredths do not matter.
-const PART_FAULTS: f64 = 4_000.0;
+/// And so many without each part of the sample: they say how far apart the parts are, where a few
+/// hundredths do not matter.
+const PART_FAULTS: u64 = 4_000;
 /// Parts of the sample that are left out, one at a time.
 const GROUPS: u64 = 6;
 /// Student's t for 5 degrees of freedom, 90 % between both sides.
@@ -204,7 +204,7 @@ pub fn at(input: &Input<'_>, memory_bytes: u64) -> Prediction {
     let whole = counts(input, memory_bytes);
     let one = Outcome::of(input, &whole);
     let parts = match input.pages {
-        Use::Watched(activity) => parts(input, activity, memory_bytes, &whole),
+        Use::Watched(activity) => parts(input, activity, memory_bytes),
         Use::Curve { .. } => Vec::new(),
     };
     let error = match input.pages {
@@ -212,9 +212,10 @@ pub fn at(input: &Input<'_>, memory_bytes: u64) -> Prediction {
         Use::Curve { error, .. } => MODEL_ERROR.and(finite(error).clamp(0.0, ERROR_MAX)),
     };
     let lost = one.slowdown - 1.0;
-    let slowdown =
-        around(one.slowdown, error.times(lost), [spread(&parts, |part| part.slowdown), RUN_ERROR]);
+    let apart = lost * relative_spread(&parts, |part| part.slowdown - 1.0);
+    let slowdown = around(one.slowdown, error.times(lost), [apart, RUN_ERROR]);
     let back = whole.pages_back();
+    let back_apart = back * relative_spread(&parts, |part| part.pages_back);
     let pool = one.pool_bytes;
     Prediction {
         memory_bytes,
@@ -227,7 +228,7 @@ pub fn at(input: &Input<'_>, memory_bytes: u64) -> Prediction {
         resident_bytes: whole.resident_bytes_mean,
         table_bytes: whole.table_bytes,
         faults_per_second: whole.faults() / (input.run.wall_s * one.slowdown).max(1e-9),
-        pages_back: around(back, error.times(back), [spread(&parts, |part| part.pages_back), 0.0]),
+        pages_back: around(back, error.times(back), [back_apart, 0.0]),
         processor_added_s: one.processor_added_s,
         chance_not_held: chance_not_held(input, &whole, memory_bytes),
         counts: whole,
@@ -299,12 +300,12 @@ fn agent_s(costs: &Costs, counts: &Counts) -> f64 {
 
 fn counts(input: &Input<'_>, memory_bytes: u64) -> Counts {
     match input.pages {
-        Use::Watched(activity) => simulated(input, activity, memory_bytes, u64::MAX),
+        Use::Watched(activity) => simulated(input, activity, memory_bytes, FAULTS_MAX),
         Use::Curve { curve, pages, .. } => curve::counts(input, curve, pages, memory_bytes),
     }
 }
 
-fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64, end_us: u64) -> Counts {
+fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64, faults_max: u64) -> Counts {
     let Input { costs, .. } = *input;
     let setting = Setting {
         cap_bytes: memory_bytes,
@@ -325,31 +326,21 @@ fn simulated(input: &Input<'_>, activity: &Activity, memory_bytes: u64, end_us: 
         },
         overhead: input.overhead,
         growing_us: program::GROWING_US,
-        end_us,
-        faults_max: FAULTS_MAX,
+        faults_max,
         lost_max_s: LOST_MAX * activity.end_us() as f64 / 1e6,
     };
     program::run(activity, &|page| input.sizes.of(page), &setting)
 }
 
 /// What the sample says without each of its parts.
-fn parts(
-    input: &Input<'_>,
-    activity: &Activity,
-    memory_bytes: u64,
-    whole: &Counts,
-) -> Vec<Outcome> {
+fn parts(input: &Input<'_>, activity: &Activity, memory_bytes: u64) -> Vec<Outcome> {
     // All pages were looked at: there is no sample.
     if activity.one_in() <= 1.0 {
         return Vec::new();
     }
-    let simulated_us = whole.simulated_us as f64;
-    let of_run = simulated_us / activity.end_us().max(1) as f64;
-    let faults = whole.faults() / activity.one_in() * of_run;
-    let end_us = (simulated_us * (PART_FAULTS / faults.max(1.0)).min(1.0)) as u64;
     let without = |nth| {
         let part = activity.without(nth, GROUPS);
-        Outcome::of(input, &simulated(input, &part, memory_bytes, end_us))
+        Outcome::of(input, &simulated(input, &part, memory_bytes, PART_FAULTS))
     };
     (0..GROUPS).map(without).collect()
 }
@@ -363,6 +354,12 @@ fn spread(parts: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
     let mean = parts.iter().map(&figure).sum::<f64>() / count;
     let squares: f64 = parts.iter().map(|part| (figure(part) - mean).powi(2)).sum();
     T_5 * (squares * (count - 1.0) / count).sqrt()
+}
+
+/// The same as a part of the figure.
+fn relative_spread(parts: &[Outcome], figure: impl Fn(&Outcome) -> f64) -> f64 {
+    let mean = parts.iter().map(&figure).sum::<f64>() / parts.len().max(1) as f64;
+    if mean > 0.0 { spread(parts, figure) / mean } else { 0.0 }
 }
 
 /// How far off the pool may be because its pages' sizes are those of a sample.

@@ -91,6 +91,24 @@ fn assert_sound(predictions: &[Prediction]) {
     }
 }
 
+/// Nobody waits long for how slow what is far too slow is.
+#[test]
+fn what_takes_far_too_long_is_simulated_in_part() {
+    let (activity, sizes) = (watched(16_000, 8000, 10), blocks(|_| 1024));
+    let mut input = input(Use::Watched(&activity), &sizes);
+    let of = |input: &Input<'_>| at(input, 8000 * PAGE);
+    let usual = of(&input);
+    assert_eq!(usual.counts.simulated_us, activity.end_us());
+    input.costs.fault_s = 5e-3;
+    let slow = of(&input);
+    assert!(slow.slowdown.value > 20.0 && slow.slowdown.low > 5.0, "{slow:?}");
+    assert!(slow.counts.simulated_us < activity.end_us() / 2, "{slow:?}");
+    let back = slow.pages_back.value / usual.pages_back.value;
+    assert!((0.5..2.0).contains(&back), "{slow:?} {usual:?}");
+    let pool = slow.pool_bytes.value / usual.pool_bytes.value;
+    assert!((0.8..1.25).contains(&pool), "{slow:?} {usual:?}");
+}
+
 #[test]
 fn a_program_that_uses_a_part_fits_less_memory() {
     // 64 MiB, of which 16 are in use.

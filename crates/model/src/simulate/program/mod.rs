@@ -116,12 +116,10 @@ pub struct Setting {
     pub overhead: Overhead,
     /// For how long there is more room for growth when the cap is near: [`GROWING_US`].
     pub growing_us: u64,
-    /// When to end, at the latest: what follows is thought to be like what was before.
-    /// Microseconds.
-    pub end_us: u64,
-    /// The same after so many faults of the sampled pages.
+    /// No faults are simulated after so many of the sampled pages: those that follow are thought to
+    /// come as often. What the program has is simulated to the end.
     pub faults_max: u64,
-    /// And when faults and growth have taken the program so long. Seconds.
+    /// The same when faults and growth have taken the program so long. Seconds.
     pub lost_max_s: f64,
 }
 
@@ -173,7 +171,7 @@ pub struct Counts {
     pub over_cap_bytes: f64,
     /// What faults and growth took the program, by [`Delays`].
     pub lost_s: f64,
-    /// Until when it was simulated. Microseconds.
+    /// Until when faults were simulated. Microseconds.
     pub simulated_us: u64,
 }
 
@@ -262,19 +260,21 @@ impl<'a> Run<'a> {
             lives.iter().copied().filter(|life| life.to_us.is_some()).collect();
         ends.sort_by_key(|life| (life.to_us, life.page));
         let (mut appears, mut ends) = (lives.iter().peekable(), ends.iter().peekable());
+        let mut cut = None;
         loop {
-            let asked = self.next_asked();
+            let asked = if cut.is_none() { self.next_asked() } else { None };
             let gone = ends.peek().and_then(|life| Some((life.to_us?, Next::Gone(**life))));
             let appears_next = appears.peek().map(|life| (life.from_us, Next::Appears(**life)));
             let asked = asked.map(|(time, page)| (time, Next::Asked(page)));
             // Of what happens at one time, what makes room comes first.
             let first = [gone, asked, appears_next].into_iter().flatten().min_by_key(|next| next.0);
             let Some((time_us, next)) = first else { break };
-            let Setting { end_us, faults_max, lost_max_s, .. } = *self.setting;
-            if time_us > end_us || self.faults >= faults_max || self.lost_s > lost_max_s {
-                return self.finish(time_us);
-            }
             self.pass_time(time_us);
+            let Setting { faults_max, lost_max_s, .. } = *self.setting;
+            if cut.is_none() && (self.faults >= faults_max || self.lost_s > lost_max_s) {
+                cut = Some(self.counted(time_us));
+                continue;
+            }
             match next {
                 Next::Gone(life) => {
                     ends.next();
@@ -292,10 +292,25 @@ impl<'a> Run<'a> {
             }
             self.note(time_us);
         }
-        let end_us = self.activity.end_us().min(self.setting.end_us);
+        let end_us = self.activity.end_us();
         self.pass_time(end_us);
         self.note(end_us);
-        self.finish(end_us)
+        let whole = self.counted(end_us);
+        let Some(cut) = cut else { return whole };
+        Counts {
+            second_chances: cut.second_chances,
+            taken: cut.taken,
+            compressed: cut.compressed,
+            compressed_dense: cut.compressed_dense,
+            refused: cut.refused,
+            faults_alone: cut.faults_alone,
+            faults_streamed: cut.faults_streamed,
+            ahead: cut.ahead,
+            dense_back: cut.dense_back,
+            lost_s: cut.lost_s,
+            simulated_us: cut.simulated_us,
+            ..whole
+        }
     }
 
     /// The first access to a page that is still out.
@@ -419,17 +434,17 @@ impl<'a> Run<'a> {
         state.present as f64 * self.activity.one_in() * PAGE_SIZE as f64
     }
 
-    fn finish(mut self, end_us: u64) -> Counts {
+    /// What it has come to. What was not simulated is like what was.
+    fn counted(&self, end_us: u64) -> Counts {
         let state = self.memory.state();
         let (pool_bytes, table_bytes) = (self.pool_bytes(state), self.table_bytes(state));
         let resident_bytes = self.resident_bytes(state);
         let one_in = self.activity.one_in();
-        // What was not simulated is like what was.
         let simulated_us = end_us.clamp(1, self.activity.end_us().max(1));
         let rest = self.activity.end_us().max(1) as f64 / simulated_us as f64;
         let (whole, over_time) = (one_in, one_in * rest);
         let contents = self.memory.objects();
-        let counts = &mut self.counts;
+        let mut counts = self.counts;
         counts.second_chances = state.second_chances as f64;
         counts.taken = state.taken as f64;
         counts.refused = state.refused as f64;
@@ -467,7 +482,7 @@ impl<'a> Run<'a> {
             resident_bytes_mean: self.resident_sum / elapsed,
             lost_s: self.lost_s * rest,
             simulated_us,
-            ..self.counts
+            ..counts
         }
     }
 }

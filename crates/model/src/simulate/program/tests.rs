@@ -14,7 +14,6 @@ fn setting(cap_bytes: u64) -> Setting {
         codec: CodecTimes::default(),
         overhead: Overhead::of_kernel(Overhead { page_table_bytes: 0.0, ..Overhead::default() }),
         growing_us: GROWING_US,
-        end_us: u64::MAX,
         faults_max: u64::MAX,
         lost_max_s: f64::INFINITY,
     }
@@ -217,9 +216,15 @@ fn a_run_that_is_cut_off_goes_on_as_it_was() {
         let ratio = cut.pages_back() / whole.pages_back();
         assert!((0.85..1.15).contains(&ratio), "{cut:?} {whole:?}");
     }
-    let end_us = cut.simulated_us;
-    let ended = run_alike(&activity, OBJECT, &Setting { end_us, ..unlimited });
-    assert!((ended.pages_back() / cut.pages_back() - 1.0).abs() < 0.01, "{ended:?} {cut:?}");
+    // What the program has is known to the end.
+    let grows = (0..4000).chain(hot_and_cold(4000, 100_000)).chain(4000..6000);
+    let grows = self::activity(accesses(&grows.collect::<Vec<_>>()));
+    let run = |faults_max| run_alike(&grows, OBJECT, &Setting { faults_max, ..unlimited });
+    let (whole, cut) = (run(u64::MAX), run(1000));
+    assert!(cut.simulated_us < whole.simulated_us / 2, "{cut:?}");
+    assert_eq!(cut.first, 6000.0);
+    let pool = cut.pool_bytes_max / whole.pool_bytes_max;
+    assert!((0.95..1.05).contains(&pool), "{cut:?} {whole:?}");
 }
 
 #[test]
