@@ -254,11 +254,13 @@ fn recorded_trials_correct_the_rows() {
         assert!(shown.contains(said), "{said}: {shown}");
     }
     // Not observed, with all memory, the program takes half the time. What is lost stays the same.
-    observation.trials.push(trial(400, 0.5));
+    let all = Trial { others: Some(0.9), ..trial(400, 0.5) };
+    observation.trials.push(all);
     let record = save(folder.path(), &observation).to_str().unwrap().to_owned();
     let again = json(&["--replay", &record]);
     assert_eq!(again["all_memory"]["runs"], 1, "{}", again["all_memory"]);
     assert_eq!(again["trials"].as_array().unwrap().len(), 3);
+    assert!(again["not_seen"].to_string().contains("took 0.9 processors when it was not observed"));
     let doubled = again["trials"][0]["run_time"].as_f64().unwrap();
     assert!((doubled - 3.5).abs() < 1e-9, "{doubled}");
     assert_eq!(again["rows"].as_array().unwrap().len(), rows.len(), "no row has more memory");
