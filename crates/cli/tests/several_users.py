@@ -239,12 +239,17 @@ def user_namespace():
     write(through('foreign'), '')
     # Of an owner who is not in the container, which keeps nobody from removing them; but in a
     # sticky directory it does.
+    # That it may write and not search is enough to move it.
+    os.mkdir(through('container/moved'))
+    os.chown(through('container/moved'), B, B)
+    os.chmod(through('container/moved'), 0o706)
     os.mkdir(through('container/sticky'))
     for name in 'container/foreign', 'container/replaced', 'container/sticky/foreign':
         write(through(name), '')
         os.chown(through(name), B, B)
     write(through('container/sticky/own'), '')
-    for name in 'container/sticky/own', 'container/sticky':
+    os.mkdir(through('container/into'))
+    for name in 'container/sticky/own', 'container/sticky', 'container/into':
         os.chown(through(name), 100005, 100005)
     os.chmod(through('container/sticky'), 0o1777)
     is_ready, ready = os.pipe()
@@ -284,6 +289,8 @@ def user_namespace():
             'move out of a sticky directory':
                 lambda: os.rename(through('container/sticky/own'),
                                   through('container/replaced')),
+            'move a foreign directory':
+                lambda: os.rename(through('container/moved'), through('container/into/moved')),
             'chmod of a foreign file': lambda: os.chmod(through('foreign'), 0o666),
             'unlink of a foreign file': lambda: os.unlink(through('foreign')),
         }

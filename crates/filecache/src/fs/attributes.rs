@@ -12,7 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::FileSystem;
-use super::credentials::{About, Caller, SET_GROUP_ID, SetId};
+use super::credentials::{About, Accessed, Caller, SET_GROUP_ID, SetId};
 use super::inode::Inode;
 use super::source_mounts::{Descriptors, look_at};
 use crate::file::Changed;
@@ -71,13 +71,14 @@ impl FileSystem {
         let changed = if wanted.size.is_some() { Changed::All } else { Changed::Attributes };
         let cached = inode.cached_file(&self.cache);
         let stat = &look_at(file)?;
+        let accessed = Accessed::new(stat, file);
         let result = cached.change(Some(file), changed, || {
             if wanted.is_nothing() {
                 self.clear_set_id_bits(caller, file, stat)?;
             }
             if let Some(mode) = wanted.mode {
                 let set_id = if mode & SET_GROUP_ID == 0 { SetId::Unchanged } else { SetId::Set };
-                let about = About { set_id, ..About::file(&stat, &file) };
+                let about = About { set_id, ..About::file(&accessed) };
                 let (path, mode) = (Descriptors::path(file), Mode::from_raw_mode(mode & 0o7777));
                 let change = || Ok(chmodat(CWD, &path, mode, no_flags())?);
                 self.powers.as_caller(caller, &about, change)?;
@@ -85,7 +86,7 @@ impl FileSystem {
             if wanted.user.is_some() || wanted.group.is_some() {
                 let user = wanted.user.map(Uid::from_raw);
                 let group = wanted.group.map(Gid::from_raw);
-                let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat, &file) };
+                let about = About { set_id: SetId::Written.of(stat), ..About::file(&accessed) };
                 self.powers.as_caller(caller, &about, || {
                     Ok(chownat(file, "", user, group, empty_path())?)
                 })?;
@@ -111,7 +112,8 @@ impl FileSystem {
         file: BorrowedFd<'_>,
         stat: &Statx,
     ) -> io::Result<()> {
-        let about = About { set_id: SetId::Written.of(stat), ..About::file(&stat, &file) };
+        let accessed = Accessed::new(stat, file);
+        let about = About { set_id: SetId::Written.of(stat), ..About::file(&accessed) };
         let clear = || Ok(chownat(file, "", None, None, empty_path())?);
         match self.powers.as_caller(caller, &about, clear) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => Ok(()),
@@ -153,11 +155,12 @@ impl FileSystem {
             last_modification: time_to_set(wanted.modified),
         };
         let set = || Ok(utimensat(file, "", &times, empty_path())?);
+        let accessed = Accessed::new(stat, file);
         match wanted.size.is_some() {
             // Whoever cuts a file off changes one, open or not.
             true => set(),
             // An owner may, and to now whoever may write.
-            false => self.powers.as_caller(caller, &About::file(&stat, &file), set),
+            false => self.powers.as_caller(caller, &About::file(&accessed), set),
         }
     }
 }

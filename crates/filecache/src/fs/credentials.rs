@@ -16,13 +16,14 @@ use std::slice;
 
 use fuser::Request;
 use ramfold_sys::file_server::{set_file_group, set_file_user, unshare_umask};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, Statx, accessat, getxattr};
+use rustix::fs::{Access, AtFlags, CWD, Mode, Statx, accessat, getxattr};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, umask};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, capabilities, set_capabilities, set_thread_groups,
 };
 
+use super::names::is_directory;
 use super::source_mounts::Descriptors;
 use rights::{OVER_ACCESS, Rights};
 
@@ -89,13 +90,36 @@ impl Caller {
     }
 }
 
+/// A file that has to be accessible.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accessed<'a> {
+    stat: &'a Statx,
+    file: BorrowedFd<'a>,
+    /// What of it, where the operation is about several files.
+    access: Access,
+}
+
+impl<'a> Accessed<'a> {
+    /// A directory is written and searched, another file read and written.
+    pub(crate) fn new(stat: &'a Statx, file: BorrowedFd<'a>) -> Accessed<'a> {
+        let access = match is_directory(stat) {
+            true => Access::WRITE_OK | Access::EXEC_OK,
+            false => Access::READ_OK | Access::WRITE_OK,
+        };
+        Accessed { stat, file, access }
+    }
+
+    /// A directory that comes to another one is written: its parent is in it.
+    pub(crate) fn moved(stat: &'a Statx, file: BorrowedFd<'a>) -> Accessed<'a> {
+        Accessed { stat, file, access: Access::WRITE_OK }
+    }
+}
+
 /// What an operation is about, as far as somebody's rights go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     /// What has to be readable, writable or searchable: CAP_DAC_OVERRIDE is about these.
-    pub accessed: &'a [&'a Statx],
-    /// The same, as descriptors.
-    pub files: &'a [BorrowedFd<'a>],
+    pub accessed: &'a [Accessed<'a>],
     /// What only an owner may do it to: CAP_FOWNER and CAP_CHOWN are about these.
     pub owned: &'a [&'a Statx],
     /// What is removed though a sticky directory keeps it from the caller
@@ -108,12 +132,10 @@ pub(crate) struct About<'a> {
 
 impl<'a> About<'a> {
     /// Something that is done to one file, which its owner or who may access it may.
-    pub(crate) fn file(stat: &'a &'a Statx, file: &'a BorrowedFd<'a>) -> About<'a> {
-        let stat = slice::from_ref(stat);
+    pub(crate) fn file(accessed: &'a Accessed<'a>) -> About<'a> {
         About {
-            accessed: stat,
-            files: slice::from_ref(file),
-            owned: stat,
+            accessed: slice::from_ref(accessed),
+            owned: slice::from_ref(&accessed.stat),
             removed: &[],
             set_id: SetId::Unchanged,
             umask: None,
@@ -121,15 +143,10 @@ impl<'a> About<'a> {
     }
 
     /// Something that is made in a directory.
-    pub(crate) fn making(
-        stat: &'a &'a Statx,
-        directory: &'a BorrowedFd<'a>,
-        umask: u32,
-    ) -> About<'a> {
-        let is_set_group_id = u32::from(stat.stx_mode) & SET_GROUP_ID != 0;
+    pub(crate) fn making(directory: &'a Accessed<'a>, umask: u32) -> About<'a> {
+        let is_set_group_id = u32::from(directory.stat.stx_mode) & SET_GROUP_ID != 0;
         About {
-            accessed: slice::from_ref(stat),
-            files: slice::from_ref(directory),
+            accessed: slice::from_ref(directory),
             owned: &[],
             removed: &[],
             set_id: if is_set_group_id { SetId::Set } else { SetId::Unchanged },
@@ -142,10 +159,8 @@ impl About<'_> {
     /// Whether a group that the caller may be in may do less than others: then all groups matter
     /// from the start.
     fn gives_group_less(&self, caller: Caller) -> bool {
-        let is_owned_by_others =
-            |(stat, _): &(&&Statx, &BorrowedFd<'_>)| stat.stx_uid != caller.user;
-        let mut of_others = self.accessed.iter().zip(self.files).filter(is_owned_by_others);
-        of_others.any(|(stat, file)| gives_group_less(stat) || has_access_list(*file))
+        let mut of_others = self.accessed.iter().filter(|one| one.stat.stx_uid != caller.user);
+        of_others.any(|one| gives_group_less(one.stat) || has_access_list(one.file))
     }
 }
 
@@ -234,7 +249,7 @@ impl Powers {
     pub(crate) fn may_set_capabilities(&self, caller: Caller, file: &Statx) -> bool {
         !self.asks_again(caller)
             || caller.user == 0
-            || Rights::of(caller).over(&[file]).contains(CapabilitySet::SETFCAP)
+            || Rights::of(caller).over([file]).contains(CapabilitySet::SETFCAP)
     }
 
     /// Does something to files of SOURCE with the rights that the caller has now. It is done again
@@ -258,7 +273,7 @@ impl Powers {
         if !self.asks_again(caller) {
             return f();
         }
-        let try_with = |rights: &Rights, accessed: &[&Statx]| {
+        let try_with = |rights: &Rights, accessed: &[Accessed<'_>]| {
             let _acting = self.act_with(caller, about, rights, accessed)?;
             f()
         };
@@ -282,27 +297,20 @@ impl Powers {
         caller: Caller,
         about: &About<'a>,
         rights: &Rights,
-    ) -> Vec<&'a Statx> {
-        let is_reached = |stat: &Statx| !rights.over(&[stat]).is_empty();
-        let any_is_reached = about.accessed.iter().any(|stat| is_reached(stat));
-        let matters = |(nth, stat): &(usize, &&'a Statx)| {
-            is_reached(stat)
-                || about.files.get(*nth).is_none_or(|file| {
-                    let access = match FileType::from_raw_mode(stat.stx_mode.into()) {
-                        FileType::Directory => Access::WRITE_OK | Access::EXEC_OK,
-                        // It is linked, which its owner may.
-                        _ if !(rights.over_owners(&[stat]) & CapabilitySet::FOWNER).is_empty() => {
-                            return false;
-                        }
-                        _ => Access::READ_OK | Access::WRITE_OK,
-                    };
-                    self.check_access(caller, rights, *file, access).is_err()
-                })
+    ) -> Vec<Accessed<'a>> {
+        let is_reached = |one: &Accessed<'_>| !rights.over([one.stat]).is_empty();
+        // A file is linked, which its owner may.
+        let is_linked_by_owner = |one: &Accessed<'_>| {
+            let owns = !(rights.over_owners([one.stat]) & CapabilitySet::FOWNER).is_empty();
+            owns && !is_directory(one.stat)
         };
-        match any_is_reached {
-            true => {
-                about.accessed.iter().enumerate().filter(matters).map(|(_, &stat)| stat).collect()
-            }
+        let matters = |one: &&Accessed<'_>| {
+            is_reached(one)
+                || !is_linked_by_owner(one)
+                    && self.check_access(caller, rights, one.file, one.access).is_err()
+        };
+        match about.accessed.iter().any(is_reached) {
+            true => about.accessed.iter().filter(matters).copied().collect(),
             false => about.accessed.to_vec(),
         }
     }
@@ -341,26 +349,28 @@ impl Powers {
         caller: Caller,
         about: &About<'_>,
         rights: &Rights,
-        accessed: &[&Statx],
+        accessed: &[Accessed<'_>],
     ) -> io::Result<Acting> {
+        let over = |accessed: &[Accessed<'_>]| rights.over(accessed.iter().map(|one| one.stat));
         let keeps_set_id = match about.set_id {
             SetId::Unchanged => CapabilitySet::FSETID,
-            SetId::Set => rights.over(about.accessed) & CapabilitySet::FSETID,
+            SetId::Set => over(about.accessed) & CapabilitySet::FSETID,
             SetId::Written if rights.has_everywhere(CapabilitySet::FSETID) => CapabilitySet::FSETID,
             // Of a file that its group cannot execute it is asked as when they are set.
-            SetId::Written if about.accessed.iter().all(|file| has_only_set_group_id(file)) => {
-                rights.over(about.accessed) & CapabilitySet::FSETID
+            SetId::Written if about.accessed.iter().all(|one| has_only_set_group_id(one.stat)) => {
+                over(about.accessed) & CapabilitySet::FSETID
             }
             SetId::Written | SetId::Cleared => CapabilitySet::empty(),
         };
         let as_owner = match (about.owned, about.removed) {
             ([], []) => CapabilitySet::empty(),
             (owned, removed) => {
+                let (owned, removed) = (owned.iter().copied(), removed.iter().copied());
                 rights.over_owners(owned) & rights.over(removed) & CapabilitySet::FOWNER
             }
         };
-        let given = (rights.over(accessed) & OVER_ACCESS)
-            | (rights.over(about.owned) & CapabilitySet::CHOWN)
+        let given = (over(accessed) & OVER_ACCESS)
+            | (rights.over(about.owned.iter().copied()) & CapabilitySet::CHOWN)
             | as_owner
             | keeps_set_id;
         let own = self.sets.effective;

@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, openat};
 use rustix::io::Errno;
 
 use super::FileSystem;
-use super::credentials::{About, Caller};
+use super::credentials::{About, Accessed, Caller};
 use super::handles::Handles;
 use super::inode::Inode;
 use super::names::{self, Named};
@@ -155,7 +155,8 @@ impl FileSystem {
         let found = inode.find()?;
         let file = found.as_fd();
         let stat = &look_at(file)?;
-        let about = About::file(&stat, &file);
+        let accessed = Accessed::new(stat, file);
+        let about = About::file(&accessed);
         let descriptors = self.mounts.descriptors();
         let result = match flags.contains(FOR_EXECUTION) {
             // Who may execute it need not be able to read it.
@@ -200,9 +201,9 @@ impl FileSystem {
             | OFlags::NOFOLLOW
             | OFlags::CLOEXEC;
         let file = directory.as_fd();
-        let stat = &look_at(file)?;
-        let (about, mode) =
-            (About::making(&stat, &file, umask), Mode::from_raw_mode(mode & 0o7777));
+        let stat = look_at(file)?;
+        let accessed = Accessed::new(&stat, file);
+        let (about, mode) = (About::making(&accessed, umask), Mode::from_raw_mode(mode & 0o7777));
         let make = || Ok(openat(directory.as_fd(), name, how, mode)?);
         let made = self.powers.as_caller(caller, &about, make);
         self.correct_kernel(&made, &[parent.number]);

@@ -9,7 +9,7 @@ use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use super::FileSystem;
-use super::credentials::{About, Caller};
+use super::credentials::{About, Accessed, Caller};
 use super::source_mounts::look_at;
 use crate::file::Changed;
 
@@ -46,9 +46,10 @@ impl FileSystem {
         let change = |set: &dyn Fn() -> Result<(), Errno>| {
             let inode = self.inodes.get(number)?;
             let cached = inode.cached_file(&self.cache);
-            let stat = &look_at(source.as_fd())?;
+            let stat = look_at(source.as_fd())?;
+            let accessed = Accessed::new(&stat, source.as_fd());
             let result = cached.change(Some(source.as_fd()), Changed::Attributes, || {
-                self.powers.as_caller(caller, &About::file(&stat, &source.as_fd()), || Ok(set()?))
+                self.powers.as_caller(caller, &About::file(&accessed), || Ok(set()?))
             });
             // Of the time of the change the kernel knows nothing.
             self.watch.invalidate_attributes(number);

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::FileSystem;
 use super::attributes::shown;
-use super::credentials::{About, Caller, SetId};
+use super::credentials::{About, Accessed, Caller, SetId};
 use super::inode::Inode;
 use super::source_mounts::{Descriptors, look_at};
 use crate::file::Changed;
@@ -85,7 +85,8 @@ impl FileSystem {
         let directory = parent.find()?;
         let directory = directory.as_fd();
         check(name)?;
-        let stat = &look_at(directory)?;
+        let stat = look_at(directory)?;
+        let accessed = Accessed::new(&stat, directory);
         let make = || {
             match new {
                 New::Node { mode, device } => {
@@ -100,7 +101,7 @@ impl FileSystem {
             }
             Ok(())
         };
-        let about = About::making(&stat, &directory, umask);
+        let about = About::making(&accessed, umask);
         let result = self.powers.as_caller(caller, &about, make);
         self.correct_kernel(&result, &[parent.number]);
         result?;
@@ -124,8 +125,7 @@ impl FileSystem {
         let (stat, of_directory) = (look_at(from)?, look_at(to)?);
         let about = About {
             // Who does not own the file must be able to read and write it (protected_hardlinks).
-            accessed: &[&of_directory, &stat],
-            files: &[to, from],
+            accessed: &[Accessed::new(&of_directory, to), Accessed::new(&stat, from)],
             owned: &[&stat],
             removed: &[],
             set_id: SetId::Unchanged,
@@ -175,8 +175,7 @@ impl FileSystem {
         let victim = self.hold(directory, name)?;
         let kept = caller.is_kept_from(&of_directory, &victim.stat).then_some(&victim.stat);
         let about = About {
-            accessed: &[&of_directory],
-            files: &[directory],
+            accessed: &[Accessed::new(&of_directory, directory)],
             owned: &[],
             removed: kept.as_slice(),
             set_id: SetId::Unchanged,
@@ -216,18 +215,14 @@ impl FileSystem {
         let kept = held.iter().map(|held| &held.stat).zip(&of_directories);
         let kept = kept.filter(|(file, directory)| caller.is_kept_from(directory, file));
         let kept: Vec<&Statx> = kept.map(|(file, _)| file).collect();
-        // A directory that comes to another one is written: its parent is in it.
-        let is_written = |held: &&&Held| from.0 != to.0 && is_directory(&held.stat);
-        let written: Vec<&Held> = held.iter().filter(is_written).copied().collect();
-        let accessed: Vec<&Statx> =
-            of_directories.iter().chain(written.iter().map(|held| &held.stat)).collect();
-        let directories = [from_directory, to_directory];
-        let of_written = written.iter().map(|held| held.file.as_fd());
-        let accessed_files: Vec<BorrowedFd<'_>> =
-            directories.into_iter().chain(of_written).collect();
+        let directories = of_directories.iter().zip([from_directory, to_directory]);
+        let directories = directories.map(|(stat, file)| Accessed::new(stat, file));
+        let moves = |held: &&&Held| from.0 != to.0 && is_directory(&held.stat);
+        let moving = held.iter().filter(moves);
+        let moving = moving.map(|held| Accessed::moved(&held.stat, held.file.as_fd()));
+        let accessed: Vec<Accessed<'_>> = directories.chain(moving).collect();
         let about = About {
             accessed: &accessed,
-            files: &accessed_files,
             owned: &[],
             removed: &kept,
             set_id: SetId::Unchanged,
@@ -322,7 +317,7 @@ impl FileSystem {
     }
 }
 
-fn is_directory(stat: &Statx) -> bool {
+pub(super) fn is_directory(stat: &Statx) -> bool {
     rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()).is_dir()
 }
 

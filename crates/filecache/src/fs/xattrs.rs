@@ -10,7 +10,7 @@ use rustix::fs::{Statx, XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
 use super::FileSystem;
-use super::credentials::{ACCESS_LIST, About, Caller, SetId};
+use super::credentials::{ACCESS_LIST, About, Accessed, Caller, SetId};
 use super::source_mounts::{Descriptors, look_at};
 use crate::file::Changed;
 
@@ -45,8 +45,9 @@ impl FileSystem {
             return get();
         }
         let file = found.as_fd();
-        let stat = &look_at(file)?;
-        let result = self.powers.as_caller(caller, &About::file(&stat, &file), get);
+        let stat = look_at(file)?;
+        let accessed = Accessed::new(&stat, file);
+        let result = self.powers.as_caller(caller, &About::file(&accessed), get);
         self.correct_kernel(&result, &[number]);
         result
     }
@@ -105,7 +106,8 @@ impl FileSystem {
                 return Err(Errno::PERM.into());
             }
             // An access list changes the mode.
-            let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
+            let accessed = Accessed::new(stat, file);
+            let about = About { set_id: set_id_of(name, stat), ..About::file(&accessed) };
             self.powers.as_caller(caller, &about, || Ok(setxattr(&path, name, value, flags)?))
         });
         self.correct_kernel(&result, &[number]);
@@ -127,7 +129,8 @@ impl FileSystem {
         let cached = inode.cached_file(&self.cache);
         let result = cached.change(Some(file), Changed::Attributes, || {
             let stat = &look_at(file)?;
-            let about = About { set_id: set_id_of(name, stat), ..About::file(&stat, &file) };
+            let accessed = Accessed::new(stat, file);
+            let about = About { set_id: set_id_of(name, stat), ..About::file(&accessed) };
             self.powers.as_caller(caller, &about, || Ok(removexattr(&path, name)?))
         });
         self.correct_kernel(&result, &[number]);

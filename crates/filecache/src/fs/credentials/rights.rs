@@ -110,26 +110,29 @@ impl Rights {
 
     /// Capabilities that count for all of these files (capable_wrt_inode_uidgid,
     /// kernel/capability.c).
-    pub(super) fn over(&self, files: &[&Statx]) -> CapabilitySet {
+    pub(super) fn over<'a>(&self, files: impl IntoIterator<Item = &'a Statx>) -> CapabilitySet {
         self.over_mapped(files, |file, users, groups| {
             users.has(file.stx_uid) && groups.has(file.stx_gid)
         })
     }
 
     /// The same where the group does not matter (inode_owner_or_capable, fs/inode.c).
-    pub(super) fn over_owners(&self, files: &[&Statx]) -> CapabilitySet {
+    pub(super) fn over_owners<'a>(
+        &self,
+        files: impl IntoIterator<Item = &'a Statx>,
+    ) -> CapabilitySet {
         self.over_mapped(files, |file, users, _| users.has(file.stx_uid))
     }
 
-    fn over_mapped(
+    fn over_mapped<'a>(
         &self,
-        files: &[&Statx],
+        files: impl IntoIterator<Item = &'a Statx>,
         reaches: impl Fn(&Statx, &IdMap, &IdMap) -> bool,
     ) -> CapabilitySet {
         let counts = match &self.reach {
             Reach::AnyFile => true,
             Reach::Mapped { users, groups } => {
-                files.iter().all(|file| reaches(file, users, groups))
+                files.into_iter().all(|file| reaches(file, users, groups))
             }
         };
         if counts { self.effective } else { CapabilitySet::empty() }
