@@ -229,6 +229,17 @@ def descriptors():
     os.waitpid(other, 0)
 
 
+def written(name):
+    with open(through(name), 'r+') as file:
+        file.write('more')
+    return oct(os.stat(through(name)).st_mode)
+
+
+def truncated(name):
+    os.truncate(through(name), 3)
+    return oct(os.stat(through(name)).st_mode)
+
+
 def user_namespace():
     """Root of a rootless container: Alice, who has a range of ids there."""
     os.mkdir(through('container'))
@@ -239,6 +250,12 @@ def user_namespace():
     write(through('foreign'), '')
     # Of an owner who is not in the container, which keeps nobody from removing them; but in a
     # sticky directory it does.
+    # Whether the bit stays when it is written depends on whose it is.
+    of_groups = ('container/group', 100005), ('container/written', B), ('container/cut', B)
+    for name, owner in of_groups:
+        write(through(name), 'of a group')
+        os.chown(through(name), owner, owner)
+        os.chmod(through(name), 0o2646)
     # That it may write and not search is enough to move it.
     os.mkdir(through('container/moved'))
     os.chown(through('container/moved'), B, B)
@@ -291,6 +308,10 @@ def user_namespace():
                                   through('container/replaced')),
             'move a foreign directory':
                 lambda: os.rename(through('container/moved'), through('container/into/moved')),
+            'write a set-group-id file': lambda: written('container/group'),
+            'write a foreign set-group-id file': lambda: written('container/written'),
+            'truncate a set-group-id file': lambda: truncated('container/group'),
+            'truncate a foreign set-group-id file': lambda: truncated('container/cut'),
             'chmod of a foreign file': lambda: os.chmod(through('foreign'), 0o666),
             'unlink of a foreign file': lambda: os.unlink(through('foreign')),
         }

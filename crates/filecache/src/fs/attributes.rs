@@ -92,7 +92,7 @@ impl FileSystem {
                 })?;
             }
             if let Some(size) = wanted.size {
-                self.set_size(caller, &inode, handle, size, SetId::Written.of(stat))?;
+                self.set_size(caller, &inode, handle, size, stat)?;
             }
             if wanted.accessed.is_some() || wanted.modified.is_some() {
                 self.set_times(caller, file, stat, wanted)?;
@@ -127,16 +127,17 @@ impl FileSystem {
         inode: &Inode,
         handle: Option<FileHandle>,
         size: u64,
-        set_id: SetId,
+        stat: &Statx,
     ) -> io::Result<()> {
+        let act = || self.powers.act_as(caller, SetId::Written.of(stat), Some(stat));
         match handle.and_then(|handle| self.files.get(handle).ok()) {
             Some(opened) => {
-                let _acting = self.powers.act_as(caller, set_id)?;
+                let _acting = act()?;
                 ftruncate(opened.source(), size)?;
             }
             None => {
                 let opened = self.open_source(caller, inode, OFlags::WRONLY)?;
-                let _acting = self.powers.act_as(caller, set_id)?;
+                let _acting = act()?;
                 ftruncate(opened, size)?;
             }
         }

@@ -187,7 +187,7 @@ pub(crate) enum SetId {
     /// Clears them, but for who has CAP_FSETID everywhere: the file is written, cut off, or given
     /// away.
     Written,
-    /// Clears them: the kernel has looked at the capabilities already.
+    /// Clears them: the kernel has looked at the capabilities over the whole system already.
     Cleared,
 }
 
@@ -328,17 +328,27 @@ impl Powers {
         Ok(accessat(CWD, Descriptors::path(file), access, AtFlags::EACCESS)?)
     }
 
-    /// For an operation on an open file, which may be done by whoever has it open.
+    /// For an operation on an open file, which may be done by whoever has it open. What the file is
+    /// like matters where the operation does something to its set-id bits.
     ///
     /// # Errors
     /// What setfsuid and its kin say.
-    pub(crate) fn act_as(&self, caller: Caller, set_id: SetId) -> io::Result<Acting> {
+    pub(crate) fn act_as(
+        &self,
+        caller: Caller,
+        set_id: SetId,
+        file: Option<&Statx>,
+    ) -> io::Result<Acting> {
         let mut effective = self.sets.effective;
         if set_id == SetId::Unchanged || !self.asks_again(caller) {
             return self.act(caller, effective, &[]);
         }
         let rights = Rights::of(caller);
-        if set_id == SetId::Cleared || !rights.has_everywhere(CapabilitySet::FSETID) {
+        let keeps_all = set_id != SetId::Cleared && rights.has_everywhere(CapabilitySet::FSETID);
+        let keeps_of = |file: &Statx| {
+            has_only_set_group_id(file) && rights.over([file]).contains(CapabilitySet::FSETID)
+        };
+        if !keeps_all && !file.is_some_and(keeps_of) {
             effective.remove(CapabilitySet::FSETID);
         }
         self.act(caller, effective, &rights.groups)

@@ -86,9 +86,10 @@ impl FileSystem {
             true => Changed::All,
             false => Changed::Bytes(bytes.clone()),
         };
-        let set_id = SetId::Written.of(&look_at(file.source())?);
+        let stat = look_at(file.source())?;
+        let set_id = SetId::Written.of(&stat);
         file.cached.change(Some(file.source()), changed, || {
-            let _acting = self.powers.act_as(caller, set_id)?;
+            let _acting = self.powers.act_as(caller, set_id, Some(&stat))?;
             let len = bytes.end - bytes.start;
             self.removed.with_room(|| Ok(fallocate(&file.source, mode, bytes.start, len)?))
         })?;
@@ -140,10 +141,11 @@ impl FileSystem {
     ) -> io::Result<u32> {
         let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
         let len = len.min(COPY_MAX);
-        let set_id = SetId::Written.of(&look_at(target.source())?);
+        let stat = look_at(target.source())?;
+        let set_id = SetId::Written.of(&stat);
         let changed = Changed::Bytes(range_of(to.1, len));
         let count = target.cached.change(Some(target.source()), changed, || {
-            let _acting = self.powers.act_as(caller, set_id)?;
+            let _acting = self.powers.act_as(caller, set_id, Some(&stat))?;
             let (mut from, mut to) = (from.1, to.1);
             let (source, target) = (source.source(), target.source());
             Ok(copy_file_range(source, Some(&mut from), target, Some(&mut to), len as usize)?)

@@ -96,13 +96,12 @@ impl FileSystem {
             true => file.opener(),
             false => write.caller,
         };
-        let set_id = match write.about.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            true => SetId::Cleared.of(&look_at(file.source())?),
-            false => SetId::Unchanged,
-        };
+        let clears = write.about.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let stat = if clears { Some(look_at(file.source())?) } else { None };
+        let set_id = stat.as_ref().map_or(SetId::Unchanged, |stat| SetId::Cleared.of(stat));
         let changed = Changed::Bytes(write.range(&file, data.len())?);
         let count = file.cached.change(Some(file.source()), changed, || {
-            let _acting = self.powers.act_as(caller, set_id)?;
+            let _acting = self.powers.act_as(caller, set_id, stat.as_ref())?;
             self.write_source(&file, write, data)
         })?;
         if write.is_synced() && !file.is_direct {
