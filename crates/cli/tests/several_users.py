@@ -135,6 +135,18 @@ def taken_rights():
     show('taken, read', ALICE, lambda: read(through('open/f')))
     show('taken, append', ALICE, lambda: os.open(through('open/f'), os.O_WRONLY | os.O_APPEND))
     show('taken, owner', BOB, lambda: read(through('open/f')))
+    # The kernel opens these without a request to the server.
+    special = {'fifo': lambda: os.mkfifo(through('open/fifo')),
+               'device': lambda: os.mknod(through('open/device'), stat.S_IFCHR, os.makedev(1, 3))}
+    for name, make in special.items():
+        make()
+        os.chmod(through('open/' + name), 0o666)
+        can_write = lambda: os.access(through('open/' + name), os.W_OK)
+        can_open = lambda: os.open(through('open/' + name), os.O_RDWR | os.O_NONBLOCK)
+        show('taken, %s before' % name, ALICE, can_write)
+        os.chmod(behind('open/' + name), 0o600)
+        show('taken, %s' % name, ALICE, can_open)
+        os.unlink(behind('open/' + name))
     show('taken, before', ALICE, lambda: os.listdir(through('open')))
     os.chown(behind('open'), B, B)
     os.chmod(behind('open'), 0o711)

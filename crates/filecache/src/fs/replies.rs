@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use fuser::{ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr};
+use fuser::{FileAttr, FileType, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr};
 
 use super::names::Named;
 use super::xattrs::Answer;
@@ -11,11 +11,24 @@ use super::xattrs::Answer;
 /// How long the kernel may answer for a file by itself before it asks again. What changes behind
 /// the mount is to be seen within a second: half of it for this, half for finding open files
 /// changed (`watch`).
-pub(super) const VALID: Duration = Duration::from_millis(500);
+const VALID: Duration = Duration::from_millis(500);
+
+/// How long these attributes are valid. FIFOs, sockets and devices the kernel opens without a
+/// request to the server, so it has to know at once who may.
+pub(super) fn valid_for(attributes: &FileAttr) -> &'static Duration {
+    match attributes.kind {
+        FileType::Directory | FileType::RegularFile | FileType::Symlink => &VALID,
+        FileType::NamedPipe | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
+            &Duration::ZERO
+        }
+    }
+}
 
 pub(super) fn reply_entry(reply: ReplyEntry, result: io::Result<Named>) {
     match result {
-        Ok(named) => reply.entry(&VALID, &named.attributes, named.generation),
+        Ok(Named { attributes, generation, .. }) => {
+            reply.entry(valid_for(&attributes), &attributes, generation);
+        }
         Err(error) => reply.error(error.into()),
     }
 }
@@ -27,9 +40,9 @@ pub(super) fn reply_empty(reply: ReplyEmpty, result: io::Result<()>) {
     }
 }
 
-pub(super) fn reply_attributes(reply: ReplyAttr, result: io::Result<fuser::FileAttr>) {
+pub(super) fn reply_attributes(reply: ReplyAttr, result: io::Result<FileAttr>) {
     match result {
-        Ok(attributes) => reply.attr(&VALID, &attributes),
+        Ok(attributes) => reply.attr(valid_for(&attributes), &attributes),
         Err(error) => reply.error(error.into()),
     }
 }

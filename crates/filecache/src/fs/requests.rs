@@ -21,7 +21,7 @@ use super::credentials::Caller;
 use super::files::OpenReply;
 use super::names::New;
 use super::replies::{
-    VALID, reply_attributes, reply_empty, reply_entry, reply_written, reply_xattr,
+    reply_attributes, reply_empty, reply_entry, reply_written, reply_xattr, valid_for,
 };
 use super::server::{BACKGROUND_MAX, NOBODY, Server};
 use super::writes::Write;
@@ -233,10 +233,11 @@ impl Filesystem for Server {
         match self.create_file(caller, parent, name, (mode, umask), flags, &register) {
             Ok((named, OpenReply { handle, flags, backing })) => {
                 let (attributes, generation) = (&named.attributes, named.generation);
+                let valid = valid_for(attributes);
                 match backing {
-                    None => reply.created(&VALID, attributes, generation, handle, flags),
+                    None => reply.created(valid, attributes, generation, handle, flags),
                     Some(backing) => reply.created_passthrough(
-                        &VALID, attributes, generation, handle, flags, &backing,
+                        valid, attributes, generation, handle, flags, &backing,
                     ),
                 }
             }
@@ -357,7 +358,8 @@ impl Filesystem for Server {
         let result =
             self.list_with_attributes(handle, position, |listed, attributes, generation| {
                 let (number, name) = (attributes.ino, listed.name());
-                !reply.add(number, listed.next, name, &VALID, attributes, generation)
+                let valid = valid_for(attributes);
+                !reply.add(number, listed.next, name, valid, attributes, generation)
             });
         match result {
             Ok(()) => reply.ok(),
