@@ -137,6 +137,7 @@ def taken_rights():
     show('taken, owner', BOB, lambda: read(through('open/f')))
     # The kernel opens these without a request to the server.
     special = {'fifo': lambda: os.mkfifo(through('open/fifo')),
+               'socket': lambda: os.mknod(through('open/socket'), stat.S_IFSOCK),
                'device': lambda: os.mknod(through('open/device'), stat.S_IFCHR, os.makedev(1, 3))}
     for name, make in special.items():
         make()
@@ -262,12 +263,13 @@ def user_namespace():
     write(through('foreign'), '')
     # Of an owner who is not in the container, which keeps nobody from removing them; but in a
     # sticky directory it does.
-    # Whether the bit stays when it is written depends on whose it is.
-    of_groups = ('container/group', 100005), ('container/written', B), ('container/cut', B)
-    for name, owner in of_groups:
-        write(through(name), 'of a group')
-        os.chown(through(name), owner, owner)
-        os.chmod(through(name), 0o2646)
+    # Whether the bit stays when it is written depends on whose it is, and who may execute it.
+    of_groups = {'group': (100005, 0o2646), 'both': (100005, 0o6646), 'run': (100005, 0o2656),
+                 'written': (B, 0o2646), 'cut': (B, 0o2646)}
+    for name, (owner, mode) in of_groups.items():
+        write(through('container/' + name), 'of a group')
+        os.chown(through('container/' + name), owner, owner)
+        os.chmod(through('container/' + name), mode)
     # That it may write and not search is enough to move it.
     os.mkdir(through('container/moved'))
     os.chown(through('container/moved'), B, B)
@@ -321,6 +323,8 @@ def user_namespace():
             'move a foreign directory':
                 lambda: os.rename(through('container/moved'), through('container/into/moved')),
             'write a set-group-id file': lambda: written('container/group'),
+            'write a set-id file': lambda: written('container/both'),
+            'write a set-group-id program': lambda: written('container/run'),
             'write a foreign set-group-id file': lambda: written('container/written'),
             'truncate a set-group-id file': lambda: truncated('container/group'),
             'truncate a foreign set-group-id file': lambda: truncated('container/cut'),

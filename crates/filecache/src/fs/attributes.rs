@@ -70,9 +70,10 @@ impl FileSystem {
         let file = found.as_fd();
         let changed = if wanted.size.is_some() { Changed::All } else { Changed::Attributes };
         let cached = inode.cached_file(&self.cache);
-        let stat = &look_at(file)?;
-        let accessed = Accessed::new(stat, file);
         let result = cached.change(Some(file), changed, || {
+            // Others may have changed it while this waited.
+            let stat = &look_at(file)?;
+            let accessed = Accessed::new(stat, file);
             if wanted.is_nothing() {
                 self.clear_set_id_bits(caller, file, stat)?;
             }

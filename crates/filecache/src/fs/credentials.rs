@@ -344,14 +344,10 @@ impl Powers {
             return self.act(caller, effective, &[]);
         }
         let rights = Rights::of(caller);
-        let keeps_all = set_id != SetId::Cleared && rights.has_everywhere(CapabilitySet::FSETID);
-        let keeps_of = |file: &Statx| {
-            has_only_set_group_id(file) && rights.over([file]).contains(CapabilitySet::FSETID)
-        };
-        if !keeps_all && !file.is_some_and(keeps_of) {
+        if set_id == SetId::Cleared || !rights.has_everywhere(CapabilitySet::FSETID) {
             effective.remove(CapabilitySet::FSETID);
         }
-        self.act(caller, effective, &rights.groups)
+        self.act(caller, effective, &rights.groups_to_write(file))
     }
 
     fn act_with(
@@ -366,10 +362,6 @@ impl Powers {
             SetId::Unchanged => CapabilitySet::FSETID,
             SetId::Set => over(about.accessed) & CapabilitySet::FSETID,
             SetId::Written if rights.has_everywhere(CapabilitySet::FSETID) => CapabilitySet::FSETID,
-            // Of a file that its group cannot execute it is asked as when they are set.
-            SetId::Written if about.accessed.iter().all(|one| has_only_set_group_id(one.stat)) => {
-                over(about.accessed) & CapabilitySet::FSETID
-            }
             SetId::Written | SetId::Cleared => CapabilitySet::empty(),
         };
         let as_owner = match (about.owned, about.removed) {
@@ -385,7 +377,9 @@ impl Powers {
             | keeps_set_id;
         let own = self.sets.effective;
         let effective = own.difference(OF_CALLERS) | (own & given);
-        self.act(caller, effective, &rights.groups)
+        let is_written = matches!(about.set_id, SetId::Written | SetId::Cleared);
+        let written = about.accessed.iter().map(|one| one.stat).filter(|_| is_written);
+        self.act(caller, effective, &rights.groups_to_write(written))
     }
 
     fn act(
@@ -429,13 +423,6 @@ fn set_umask(mask: u32) -> io::Result<()> {
     }
     umask(Mode::from_raw_mode(mask & 0o777));
     Ok(())
-}
-
-/// And nobody of the group may execute it (setattr_should_drop_sgid, fs/attr.c).
-fn has_only_set_group_id(file: &Statx) -> bool {
-    const GROUP_EXECUTES: u32 = 0o010;
-    let concerned = SET_USER_ID | SET_GROUP_ID | GROUP_EXECUTES;
-    u32::from(file.stx_mode) & concerned == SET_GROUP_ID
 }
 
 /// Whether a member of the file's group may do less than others.

@@ -86,12 +86,13 @@ impl FileSystem {
             true => Changed::All,
             false => Changed::Bytes(bytes.clone()),
         };
-        let stat = look_at(file.source())?;
-        let set_id = SetId::Written.of(&stat);
-        file.cached.change(Some(file.source()), changed, || {
+        let set_id = file.cached.change(Some(file.source()), changed, || {
+            let stat = look_at(file.source())?;
+            let set_id = SetId::Written.of(&stat);
             let _acting = self.powers.act_as(caller, set_id, Some(&stat))?;
             let len = bytes.end - bytes.start;
-            self.removed.with_room(|| Ok(fallocate(&file.source, mode, bytes.start, len)?))
+            self.removed.with_room(|| Ok(fallocate(&file.source, mode, bytes.start, len)?))?;
+            Ok(set_id)
         })?;
         self.show_set_id_bits(&file, set_id);
         Ok(())
@@ -141,14 +142,16 @@ impl FileSystem {
     ) -> io::Result<u32> {
         let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
         let len = len.min(COPY_MAX);
-        let stat = look_at(target.source())?;
-        let set_id = SetId::Written.of(&stat);
         let changed = Changed::Bytes(range_of(to.1, len));
-        let count = target.cached.change(Some(target.source()), changed, || {
+        let (count, set_id) = target.cached.change(Some(target.source()), changed, || {
+            let stat = look_at(target.source())?;
+            let set_id = SetId::Written.of(&stat);
             let _acting = self.powers.act_as(caller, set_id, Some(&stat))?;
             let (mut from, mut to) = (from.1, to.1);
             let (source, target) = (source.source(), target.source());
-            Ok(copy_file_range(source, Some(&mut from), target, Some(&mut to), len as usize)?)
+            let count =
+                copy_file_range(source, Some(&mut from), target, Some(&mut to), len as usize)?;
+            Ok((count, set_id))
         })?;
         self.show_set_id_bits(&target, set_id);
         Ok(u32::try_from(count).unwrap_or(u32::MAX))

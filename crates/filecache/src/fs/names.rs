@@ -38,7 +38,6 @@ pub(crate) enum New<'a> {
 #[derive(Debug)]
 struct Held {
     file: OwnedFd,
-    stat: Statx,
     /// If the kernel knows it.
     inode: Option<Arc<Inode>>,
 }
@@ -122,17 +121,19 @@ impl FileSystem {
         let (found, directory) = (inode.find()?, parent.find()?);
         check(name)?;
         let (from, to) = (found.as_fd(), directory.as_fd());
-        let (stat, of_directory) = (look_at(from)?, look_at(to)?);
-        let about = About {
-            // Who does not own the file must be able to read and write it (protected_hardlinks).
-            accessed: &[Accessed::new(&of_directory, to), Accessed::new(&stat, from)],
-            owned: &[&stat],
-            removed: &[],
-            set_id: SetId::Unchanged,
-            umask: None,
-        };
         let cached = inode.cached_file(&self.cache);
         let result = cached.change(Some(from), Changed::Attributes, || {
+            // Others may have changed them while this waited.
+            let (stat, of_directory) = (look_at(from)?, look_at(to)?);
+            let about = About {
+                // Who does not own the file must be able to read and write it
+                // (protected_hardlinks).
+                accessed: &[Accessed::new(&of_directory, to), Accessed::new(&stat, from)],
+                owned: &[&stat],
+                removed: &[],
+                set_id: SetId::Unchanged,
+                umask: None,
+            };
             self.powers.as_caller(caller, &about, || {
                 // Without capabilities a descriptor is linked by its name in /proc.
                 match rustix::fs::linkat(from, "", to, name, AtFlags::EMPTY_PATH) {
@@ -171,17 +172,17 @@ impl FileSystem {
         let parent = self.inodes.get(parent)?;
         let directory = parent.find()?;
         let directory = directory.as_fd();
-        let of_directory = look_at(directory)?;
         let victim = self.hold(directory, name)?;
-        let kept = caller.is_kept_from(&of_directory, &victim.stat).then_some(&victim.stat);
-        let about = About {
-            accessed: &[Accessed::new(&of_directory, directory)],
-            owned: &[],
-            removed: kept.as_slice(),
-            set_id: SetId::Unchanged,
-            umask: None,
-        };
         let result = self.change_names(&[&victim], || {
+            let (of_directory, stat) = (look_at(directory)?, look_at(victim.file.as_fd())?);
+            let kept = caller.is_kept_from(&of_directory, &stat).then_some(&stat);
+            let about = About {
+                accessed: &[Accessed::new(&of_directory, directory)],
+                owned: &[],
+                removed: kept.as_slice(),
+                set_id: SetId::Unchanged,
+                umask: None,
+            };
             self.powers.as_caller(caller, &about, || Ok(unlinkat(directory, name, flags)?))
         });
         self.correct_kernel_of(&result, &[&parent], &[&victim]);
@@ -202,7 +203,6 @@ impl FileSystem {
         let (from_parent, to_parent) = (self.inodes.get(from.0)?, self.inodes.get(to.0)?);
         let (from_directory, to_directory) = (from_parent.find()?, to_parent.find()?);
         let (from_directory, to_directory) = (from_directory.as_fd(), to_directory.as_fd());
-        let of_directories = [look_at(from_directory)?, look_at(to_directory)?];
         let moved = self.hold(from_directory, from.1)?;
         check(to.1)?;
         let replaced = match self.hold(to_directory, to.1) {
@@ -212,24 +212,34 @@ impl FileSystem {
         };
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
         let held: Vec<&Held> = [Some(&moved), replaced.as_ref()].into_iter().flatten().collect();
-        let kept = held.iter().map(|held| &held.stat).zip(&of_directories);
-        let kept = kept.filter(|(file, directory)| caller.is_kept_from(directory, file));
-        let kept: Vec<&Statx> = kept.map(|(file, _)| file).collect();
-        let directories = of_directories.iter().zip([from_directory, to_directory]);
-        let directories = directories.map(|(stat, file)| Accessed::new(stat, file));
-        let moves = |held: &&&Held| from.0 != to.0 && is_directory(&held.stat);
-        let moving = held.iter().filter(moves);
-        let moving = moving.map(|held| Accessed::moved(&held.stat, held.file.as_fd()));
-        let accessed: Vec<Accessed<'_>> = directories.chain(moving).collect();
-        let about = About {
-            accessed: &accessed,
-            owned: &[],
-            removed: &kept,
-            set_id: SetId::Unchanged,
-            // A whiteout is a new file, and the caller's.
-            umask: flags.contains(rustix::fs::RenameFlags::WHITEOUT).then_some(0),
+        let is_exchange = flags.contains(rustix::fs::RenameFlags::EXCHANGE);
+        // What goes to another directory.
+        let moving = match (from.0 == to.0, is_exchange) {
+            (true, _) => 0,
+            (false, false) => 1,
+            (false, true) => held.len(),
         };
         let result = self.change_names(&held, || {
+            let of_directories = [look_at(from_directory)?, look_at(to_directory)?];
+            let stats = held.iter().map(|held| look_at(held.file.as_fd()));
+            let stats = stats.collect::<io::Result<Vec<Statx>>>()?;
+            let kept = stats.iter().zip(&of_directories);
+            let kept = kept.filter(|(file, directory)| caller.is_kept_from(directory, file));
+            let kept: Vec<&Statx> = kept.map(|(file, _)| file).collect();
+            let directories = of_directories.iter().zip([from_directory, to_directory]);
+            let directories = directories.map(|(stat, file)| Accessed::new(stat, file));
+            let moving = stats.iter().zip(&held).take(moving);
+            let moving = moving.filter(|(stat, _)| is_directory(stat));
+            let moving = moving.map(|(stat, held)| Accessed::moved(stat, held.file.as_fd()));
+            let accessed: Vec<Accessed<'_>> = directories.chain(moving).collect();
+            let about = About {
+                accessed: &accessed,
+                owned: &[],
+                removed: &kept,
+                set_id: SetId::Unchanged,
+                // A whiteout is a new file, and the caller's.
+                umask: flags.contains(rustix::fs::RenameFlags::WHITEOUT).then_some(0),
+            };
             self.powers.as_caller(caller, &about, || {
                 let (from, to) = ((from_directory, from.1), (to_directory, to.1));
                 Ok(rustix::fs::renameat_with(from.0, from.1, to.0, to.1, flags)?)
@@ -237,7 +247,7 @@ impl FileSystem {
         });
         self.correct_kernel_of(&result, &[&from_parent, &to_parent], &held);
         result?;
-        if !flags.contains(rustix::fs::RenameFlags::EXCHANGE) {
+        if !is_exchange {
             replaced.into_iter().for_each(|replaced| self.hold_if_nameless(replaced));
         }
         Ok(())
@@ -256,7 +266,7 @@ impl FileSystem {
         let file = self.find_name(directory, name)?;
         let stat = look_at(file.as_fd())?;
         let inode = self.inodes.known(file.as_fd(), &stat);
-        Ok(Held { file, stat, inode })
+        Ok(Held { file, inode })
     }
 
     /// What has lost its last name is not found by its handle once the system has dropped it, and

@@ -27,7 +27,7 @@ pub(super) fn valid_for(attributes: &FileAttr) -> &'static Duration {
 pub(super) fn reply_entry(reply: ReplyEntry, result: io::Result<Named>) {
     match result {
         Ok(Named { attributes, generation, .. }) => {
-            reply.entry(valid_for(&attributes), &attributes, generation);
+            reply.entry_with_ttls(valid_for(&attributes), &VALID, &attributes, generation);
         }
         Err(error) => reply.error(error.into()),
     }

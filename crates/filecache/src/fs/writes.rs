@@ -97,12 +97,13 @@ impl FileSystem {
             false => write.caller,
         };
         let clears = write.about.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let stat = if clears { Some(look_at(file.source())?) } else { None };
-        let set_id = stat.as_ref().map_or(SetId::Unchanged, |stat| SetId::Cleared.of(stat));
         let changed = Changed::Bytes(write.range(&file, data.len())?);
-        let count = file.cached.change(Some(file.source()), changed, || {
+        let (count, set_id) = file.cached.change(Some(file.source()), changed, || {
+            // Others may have changed it while this waited.
+            let stat = if clears { Some(look_at(file.source())?) } else { None };
+            let set_id = stat.as_ref().map_or(SetId::Unchanged, |stat| SetId::Cleared.of(stat));
             let _acting = self.powers.act_as(caller, set_id, stat.as_ref())?;
-            self.write_source(&file, write, data)
+            Ok((self.write_source(&file, write, data)?, set_id))
         })?;
         if write.is_synced() && !file.is_direct {
             // Others may look at the file meanwhile.

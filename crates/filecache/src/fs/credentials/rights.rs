@@ -124,6 +124,21 @@ impl Rights {
         self.over_mapped(files, |file, users, _| users.has(file.stx_uid))
     }
 
+    /// The groups in which files are written. In their own ones what a user namespace's CAP_FSETID
+    /// keeps stays: the set-group-id bit of a file that its group cannot execute
+    /// (in_group_or_capable, fs/inode.c).
+    pub(super) fn groups_to_write<'a>(
+        &self,
+        files: impl IntoIterator<Item = &'a Statx>,
+    ) -> Vec<Gid> {
+        let keeps = |file: &&Statx| {
+            !self.has_everywhere(CapabilitySet::FSETID)
+                && self.over([*file]).contains(CapabilitySet::FSETID)
+        };
+        let own = files.into_iter().filter(keeps).map(|file| Gid::from_raw(file.stx_gid));
+        self.groups.iter().copied().chain(own).collect()
+    }
+
     fn over_mapped<'a>(
         &self,
         files: impl IntoIterator<Item = &'a Statx>,
