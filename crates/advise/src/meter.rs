@@ -53,6 +53,13 @@ impl Meter {
     }
 }
 
+/// Says so of a measurement: `when` it was.
+pub(crate) fn others_took(taken: f64, when: &str) -> String {
+    format!(
+        "others (programs or the hypervisor) took {taken:.1} processors {when}, and none was left"
+    )
+}
+
 fn taken(times: &Times, own_s: f64, seconds: f64) -> Option<f64> {
     let seconds = seconds.max(f64::MIN_POSITIVE);
     let stolen = times.stolen_s;

@@ -15,7 +15,7 @@ use ramfold_trace::recorded::{Event, What};
 use crate::lock;
 use crate::measure::random::Random;
 use crate::measure::{self, Raw};
-use crate::meter::Meter;
+use crate::meter::{Meter, others_took};
 use crate::observation::{BLOCK_PAGES, Observation, Size, Subject, WholeRun};
 
 /// Between two looks at how much memory the program has.
@@ -209,10 +209,8 @@ fn not_seen(outcome: WatchOutcome, taken: Option<f64>) -> Vec<String> {
         ));
     }
     if let Some(taken) = taken {
-        not_seen.push(format!(
-            "how long it takes on an idle machine: others (programs or the hypervisor) took \
-             {taken:.1} processors meanwhile, and none was left"
-        ));
+        let others = others_took(taken, "meanwhile");
+        not_seen.push(format!("how long it takes on an idle machine: {others}"));
     }
     if outcome.lacks_content {
         not_seen.push(

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Row;
+use crate::meter::others_took;
 use crate::observation::{Trial, WholeRun};
 
 /// The run that run times are multiples of.
@@ -77,8 +78,8 @@ pub(super) fn not_seen(runs: &[&Trial]) -> Vec<String> {
     let counting = runs.iter().filter(|run| run.failed.is_none());
     let taken = counting.filter_map(|run| run.others).reduce(f64::max).map(|taken| {
         format!(
-            "how long it takes with all memory on an idle machine: others (programs or the \
-             hypervisor) took {taken:.1} processors when it was not observed, and none was left"
+            "how long it takes with all memory on an idle machine: {}",
+            others_took(taken, "when it was not observed")
         )
     });
     failed.chain(taken).collect()

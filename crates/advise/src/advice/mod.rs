@@ -22,6 +22,7 @@ pub use trial_size::trial_limit;
 use trials::Measured;
 
 use crate::machine::Costs;
+use crate::meter::others_took;
 use crate::observation::{Observation, Subject, Trial, WholeRun};
 use crate::progress::Progress;
 
@@ -549,9 +550,9 @@ fn not_tried(tried: &[Tried]) -> Vec<String> {
     for trial in &counting {
         let Some(taken) = trial.others else { continue };
         sentences.push(format!(
-            "how long it takes with {} of the need on an idle machine: others (programs or the \
-             hypervisor) took {taken:.1} processors during the trial, and none was left",
-            percent(trial)
+            "how long it takes with {} of the need on an idle machine: {}",
+            percent(trial),
+            others_took(taken, "during the trial")
         ));
     }
     for trial in counting.iter().filter(|trial| trial.at_least) {

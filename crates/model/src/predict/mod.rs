@@ -69,12 +69,12 @@ pub const RUN_ERROR: f64 = 0.01;
 const ERROR_MAX: f64 = 100.0;
 /// Faults of the sampled pages that are simulated at most, which takes up to two seconds.
 const FAULTS_MAX: u64 = 200_000;
-/// What is lost is simulated up to this multiple of the run time: nobody wants a program that takes
-/// longer, so it matters little how much longer.
-const LOST_MAX: f64 = 20.0;
-/// And so many without each part of the sample: they say how far apart the parts are, where a few
-/// hundredths do not matter.
+/// The same for a run without one part of the sample. Such runs only show how much the parts
+/// differ, and that need not be exact.
 const PART_FAULTS: u64 = 4_000;
+/// Faults are simulated until they have cost this multiple of the run time. How slow a program is
+/// beyond that matters to nobody.
+const LOST_MAX: f64 = 20.0;
 /// Parts of the sample that are left out, one at a time.
 const GROUPS: u64 = 6;
 /// Student's t for 5 degrees of freedom, 90 % between both sides.

@@ -116,10 +116,10 @@ pub struct Setting {
     pub overhead: Overhead,
     /// For how long there is more room for growth when the cap is near: [`GROWING_US`].
     pub growing_us: u64,
-    /// No faults are simulated after so many of the sampled pages: those that follow are thought to
-    /// come as often. What the program has is simulated to the end.
+    /// Simulates at most this many faults of sampled pages. The rest of the run is taken to have
+    /// faults at the same rate. Pages that appear and go are simulated to the end of the run.
     pub faults_max: u64,
-    /// The same when faults and growth have taken the program so long. Seconds.
+    /// Simulates no more faults once faults and growth have cost the program this long. Seconds.
     pub lost_max_s: f64,
 }
 
