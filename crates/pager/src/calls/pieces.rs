@@ -207,6 +207,11 @@ impl Pieces {
     /// `None` where some of the range is not the program's private memory, has holes or does not
     /// allow the same everywhere: the kernel would not have it as one mapping either.
     fn look(range: Range<usize>) -> Option<Pieces> {
+        // A mapping that another thread changes meanwhile can be missing (seen with Linux 6.18).
+        Pieces::look_once(&range).or_else(|| Pieces::look_once(&range))
+    }
+
+    fn look_once(range: &Range<usize>) -> Option<Pieces> {
         let mut pieces = Pieces { ranges: [const { 0..0 }; PIECES_MAX], count: 0 };
         let (mut at, mut access, mut is_one_kind) = (range.start, None, true);
         let mut buffer = [0; 2048];

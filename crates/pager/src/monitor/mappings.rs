@@ -29,6 +29,9 @@ pub(super) struct Mappings {
     pub(super) took_ns: u64,
     /// All that was mapped then.
     pub(super) mapped_bytes: u64,
+    /// Of that what the look did not show: a mapping that changes meanwhile can be passed over
+    /// (seen with Linux 6.18).
+    missed_bytes: u64,
     /// Writable memory that the program had then, and of that what is not registered.
     pub(super) writable_bytes: u64,
     pub(super) unregistered_bytes: u64,
@@ -77,12 +80,13 @@ impl Monitor {
         self.announced.since_scan = 0;
         self.ask();
         self.mappings.writable_bytes = self.memory.writable_bytes.saturating_sub(self.own_bytes());
-        let mut unregistered = 0;
+        let (mut shown, mut unregistered) = (0, 0);
         agent.process().counters.mapping_scans.fetch_add(1, Ordering::Relaxed);
         agent.lock_core().rescan_wanted = false;
         let arguments = proc::arguments().unwrap_or_default();
         let mut buffer = [0; 8192];
         let result = maps::for_each(&mut buffer, |mapping| {
+            shown += mapping.range.len() as u64;
             if !mapping.is_private_anonymous() || agent.owns(&mapping.range) {
                 return;
             }
@@ -106,6 +110,11 @@ impl Monitor {
                 ),
             );
         }
+        let missed = self.memory.mapped_bytes.saturating_sub(shown);
+        if missed > self.mappings.missed_bytes {
+            agent.lock_core().rescan_wanted = true;
+        }
+        self.mappings.missed_bytes = missed;
         self.mappings.unregistered_bytes = unregistered;
         self.mappings.mapped_bytes = self.memory.mapped_bytes;
         self.mappings.scanned_ns = time::monotonic_ns();
