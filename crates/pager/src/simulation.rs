@@ -53,7 +53,7 @@ use ramfold_sys::mem::Reservation;
 use self::child::{Forked, Relative};
 use crate::agent::{Active, Agent, Context};
 use crate::fork;
-use crate::fork::copies::WRITTEN_IN_FORK;
+use crate::fork::copies::{self, WRITTEN_IN_FORK};
 use crate::handler::Handler;
 use crate::kernel::model::{Model, Random};
 use crate::kernel::{proc, time};
@@ -709,4 +709,42 @@ fn what_others_took_is_not_taken_again() {
         tried
     });
     assert!(count.count() > 5);
+}
+
+/// All memory is protected because some is shared. Returns whether the sweep takes some of the rest
+/// all the same, where it was protected and there is room in staging.
+fn take_what_is_protected(simulation: &Simulation) -> Option<bool> {
+    let &Simulation { agent, active, .. } = simulation;
+    let mut core = agent.core.try_lock()?;
+    let mut context = Context { agent, active, core: &mut core };
+    copies::guard(&mut context);
+    if !agent.copies.is_guarded() {
+        return None;
+    }
+    for _ in 0..1000 {
+        match sweep::take_next(&mut context) {
+            Taken::Pages => return Some(true),
+            Taken::Nothing => return Some(false),
+            Taken::Full | Taken::Changing => return None,
+            Taken::Busy(page) => context.core.sweep.skip_busy(page),
+            Taken::Passed | Taken::Looked => {}
+        }
+    }
+    // What others have taken would have to be compressed first.
+    None
+}
+
+#[test]
+fn what_is_protected_though_it_is_not_shared_is_taken() {
+    let took: Vec<bool> = (0..100)
+        .filter_map(|seed| {
+            let mut simulation = Simulation::new(4 * seed);
+            (0..STEPS / 2).for_each(|_| simulation.step());
+            let took = take_what_is_protected(&simulation);
+            simulation.run();
+            took
+        })
+        .collect();
+    let count = took.iter().filter(|&&took| took).count();
+    assert!(count > 10 && count > took.len() / 2, "{count} of {}", took.len());
 }

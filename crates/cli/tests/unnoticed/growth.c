@@ -167,6 +167,25 @@ static long snapshot(void) {
     return sum + wrong(at, bytes, 3);
 }
 
+// A worker that shares a little with who started it, and writes all that it has again and again.
+static long forked(void) {
+    unsigned char *shared = map(8 << 20, 0);
+    fill(shared, 8 << 20, 7);
+    pid_t child = fork();
+    if (child == 0) {
+        unsigned char *at = map(bytes, 0);
+        long sum = madvise(at, bytes, MADV_POPULATE_READ);
+        for (int round = 0; round < 4; round++) {
+            fill(at, bytes, round);
+            sum += wrong(at, bytes, round);
+        }
+        _exit((sum + wrong(shared, 8 << 20, 7)) != 0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return status != 0;
+}
+
 static const struct {
     const char *name;
     long (*grow)(void);
@@ -177,6 +196,7 @@ static const struct {
     {"from_malloc", from_malloc},
     {"reallocated", reallocated},   {"threads", threads},
     {"prefork", prefork},           {"snapshot", snapshot},
+    {"forked", forked},
 };
 
 int main(int count, char **arguments) {

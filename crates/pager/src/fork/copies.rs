@@ -159,9 +159,11 @@ pub(crate) fn must_be_guarded(agent: &Agent, anonymous_bytes: u64, shared_bytes:
     total + shared_bytes > cost::watermarks(session).high
 }
 
-/// Protects all memory that is registered. Not now where an event waits to be read.
-pub(crate) fn guard(context: &Context<'_>) {
+/// Protects all memory that is registered, what is the process's own as well: nobody says which
+/// pages are shared. Not now where an event waits to be read.
+pub(crate) fn guard(context: &mut Context<'_>) {
     let Context { agent, active, .. } = *context;
+    context.core.sweep.look_at_protected();
     let copies = &agent.copies;
     let ranges = || context.core.regions.as_slice().iter().map(|region| region.start..region.end);
     let changes =

@@ -247,7 +247,7 @@ pub(crate) fn register_inherited(agent: &'static Agent, monitor: &mut Monitor) {
         forget(active, core, last_end..usize::MAX & !(PAGE_SIZE - 1));
         core.rescan_wanted = true;
         if guards {
-            copies::guard(&Context { agent, active, core });
+            copies::guard(&mut Context { agent, active, core });
         } else {
             // A copy of the memory is not protected.
             for region in core.regions.as_slice() {

@@ -142,7 +142,7 @@ impl Monitor {
         let shared = if is_unknown { all } else { agent.copies.saved_bytes() };
         let guards = agent.sharing.is_shared() && copies::must_be_guarded(agent, all, shared);
         if guards && !is_guarded {
-            copies::guard(&Context { agent, active, core: &mut agent.lock_core() });
+            copies::guard(&mut Context { agent, active, core: &mut agent.lock_core() });
         } else if is_guarded && !agent.sharing.is_shared() {
             copies::leave_unguarded(&Context { agent, active, core: &mut agent.lock_core() });
         }

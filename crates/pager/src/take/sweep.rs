@@ -40,11 +40,13 @@ pub(crate) struct Sweep {
     hand: ClockHand,
     rounds: Rounds,
     blocked: bool,
-    /// What is protected because it was shared is looked at too: see [`crate::fork::copies`].
+    /// In this round what is protected because it may be shared is looked at too: see
+    /// [`crate::fork::copies`].
     looks_at_protected: bool,
-    /// [`Session::parted_pages`] when that was done last.
+    /// The last such round gained little, and when: [`Session::parted_pages`].
     ///
     /// [`Session::parted_pages`]: crate::session::Session::parted_pages
+    protected_is_shared: bool,
     parted_pages: u64,
     /// Where a page was last taken as a trial.
     tried: ScanPosition,
@@ -75,24 +77,32 @@ impl Sweep {
     pub(crate) fn encourage(&mut self) {
         self.rounds.encourage();
         self.blocked = false;
-        self.looks_at_protected = false;
     }
 
-    /// So many pages have parted by now, of what was shared. Are there enough for another look?
-    fn may_look_at_protected(&mut self, parted_pages: u64) -> bool {
-        let is_due = parted_pages.wrapping_sub(self.parted_pages) >= PARTED_PAGES_MIN;
-        if self.looks_at_protected || !is_due {
-            return false;
-        }
-        self.parted_pages = parted_pages;
-        self.looks_at_protected = true;
-        true
-    }
-
-    /// What is protected is looked at in any case: what else has become the process's own is not
-    /// known.
+    /// Some of what is protected may be the process's own: it is looked at as soon as rounds over
+    /// the rest gain too little.
     pub(crate) fn look_at_protected(&mut self) {
-        self.parted_pages = self.parted_pages.wrapping_sub(PARTED_PAGES_MIN);
+        self.protected_is_shared = false;
+    }
+
+    /// A round ends, of memory some of which `is_guarded`. `false`: another one is not worth it.
+    /// `waiting`: as for [`Rounds::begin`]; `parted_pages`: that have parted by now.
+    fn begin_round(&mut self, is_guarded: bool, waiting: u64, parted_pages: u64) -> bool {
+        if core::mem::take(&mut self.looks_at_protected) {
+            self.protected_is_shared = !self.rounds.begin(waiting);
+            self.parted_pages = parted_pages;
+            return !self.rounds.are_enough();
+        }
+        if self.rounds.are_enough() {
+            let parted = parted_pages.wrapping_sub(self.parted_pages);
+            let may_be_own = !self.protected_is_shared || parted >= PARTED_PAGES_MIN;
+            self.looks_at_protected = is_guarded && may_be_own;
+            if !self.looks_at_protected {
+                return false;
+            }
+        }
+        self.rounds.begin(waiting);
+        true
     }
 
     /// A page that was taken has been compressed.
@@ -277,18 +287,16 @@ fn find_victims(context: &mut Context<'_>) -> Result<Range<usize>, Taken> {
         return Ok(run);
     }
     // What is still shared, as far as is known, is not worth a look.
-    let passes_protected = agent.copies.is_guarded() && !sweep.looks_at_protected;
+    let is_guarded = agent.copies.is_guarded();
+    let passes_protected = is_guarded && !sweep.looks_at_protected;
     let pages = if passes_protected { Pages::Unprotected } else { Pages::All };
     if !sweep.hand.look(active, regions, pages) {
         // What was taken in this round may be all there is.
         staging.seal_chunk();
-        if sweep.rounds.are_enough() {
-            let parted = agent.session().parted_pages.load(Ordering::Relaxed);
-            if !passes_protected || !sweep.may_look_at_protected(parted) {
-                return Err(Taken::Nothing);
-            }
+        let parted = agent.session().parted_pages.load(Ordering::Relaxed);
+        if !sweep.begin_round(is_guarded, staging.live_pages(), parted) {
+            return Err(Taken::Nothing);
         }
-        sweep.rounds.begin(staging.live_pages());
         sweep.hand.restart();
     }
     sweep.hand.run().ok_or(Taken::Looked)

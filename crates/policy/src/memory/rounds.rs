@@ -31,20 +31,22 @@ pub struct Rounds {
 
 impl Rounds {
     /// The round ends, and the next begins. `waiting`: pages that were taken and are not
-    /// compressed yet.
-    pub fn begin(&mut self, waiting: u64) {
+    /// compressed yet. Returns whether the look at what is shared paid too, or may have.
+    pub fn begin(&mut self, waiting: u64) -> bool {
         self.count();
-        let seen = self.seen.saturating_sub(self.shared);
-        let pays = |stored: u64| stored > 0 && stored * GAIN_SHARE >= seen;
-        if pays(self.stored) {
+        let pays = |stored: u64, seen: u64| stored > 0 && stored * GAIN_SHARE >= seen;
+        let all_pays = pays(self.stored + waiting, self.seen);
+        let own = self.seen.saturating_sub(self.shared);
+        if pays(self.stored, own) {
             self.fruitless = 0;
-        } else if pays(self.stored + waiting) {
+        } else if pays(self.stored + waiting, own) {
             // It cannot be said yet.
-            return;
+            return all_pays;
         } else {
             self.fruitless += 1;
         }
         (self.seen, self.stored, self.shared) = (0, 0, 0);
+        all_pays
     }
 
     /// A round of another kind has ended.
@@ -122,6 +124,21 @@ mod tests {
         // A few pages among many that are shared are worth another round.
         assert_eq!(fruitless_beside_shared(3, 3200, 5, 0, 3100), 0);
         assert_eq!(fruitless_beside_shared(3, 3200, 0, 0, 3200), 3);
+    }
+
+    #[test]
+    fn a_look_at_what_is_shared_pays_by_what_is_gained_of_all() {
+        let looked = |stored: u64, waiting: u64| {
+            let mut rounds = Rounds::default();
+            rounds.note_seen(3200);
+            rounds.note_shared(3100);
+            (0..stored).for_each(|_| rounds.note_stored());
+            (rounds.begin(waiting), rounds.is_fruitless())
+        };
+        assert_eq!(looked(100, 0), (true, false));
+        assert_eq!(looked(5, 0), (false, false));
+        assert_eq!(looked(5, 95), (true, false));
+        assert_eq!(looked(0, 0), (false, true));
     }
 
     /// Threads that go on faulting keep a few pages waiting for ever.
