@@ -699,15 +699,20 @@ fn take_what_others_took(simulation: &Simulation) -> bool {
     true
 }
 
-#[test]
-fn what_others_took_is_not_taken_again() {
-    let count = (0..200).filter(|&seed| {
+/// What is seen in the middle of so many simulations without forks, which run to their end then.
+fn seen_half_way<T>(simulations: u64, see: impl Fn(&Simulation) -> T) -> impl Iterator<Item = T> {
+    (0..simulations).map(move |seed| {
         let mut simulation = Simulation::new(4 * seed);
         (0..STEPS / 2).for_each(|_| simulation.step());
-        let tried = take_what_others_took(&simulation);
+        let seen = see(&simulation);
         simulation.run();
-        tried
-    });
+        seen
+    })
+}
+
+#[test]
+fn what_others_took_is_not_taken_again() {
+    let count = seen_half_way(200, take_what_others_took).filter(|&tried| tried);
     assert!(count.count() > 5);
 }
 
@@ -736,15 +741,7 @@ fn take_what_is_protected(simulation: &Simulation) -> Option<bool> {
 
 #[test]
 fn what_is_protected_though_it_is_not_shared_is_taken() {
-    let took: Vec<bool> = (0..100)
-        .filter_map(|seed| {
-            let mut simulation = Simulation::new(4 * seed);
-            (0..STEPS / 2).for_each(|_| simulation.step());
-            let took = take_what_is_protected(&simulation);
-            simulation.run();
-            took
-        })
-        .collect();
+    let took: Vec<bool> = seen_half_way(100, take_what_is_protected).flatten().collect();
     let count = took.iter().filter(|&&took| took).count();
     assert!(count > 10 && count > took.len() / 2, "{count} of {}", took.len());
 }

@@ -43,10 +43,9 @@ pub(crate) struct Sweep {
     /// In this round what is protected because it may be shared is looked at too: see
     /// [`crate::fork::copies`].
     looks_at_protected: bool,
-    /// The last such round gained little, and when: [`Session::parted_pages`].
+    /// [`Session::parted_pages`] when such a round gained little.
     ///
     /// [`Session::parted_pages`]: crate::session::Session::parted_pages
-    protected_is_shared: bool,
     parted_pages: u64,
     /// Where a page was last taken as a trial.
     tried: ScanPosition,
@@ -82,21 +81,21 @@ impl Sweep {
     /// Some of what is protected may be the process's own: it is looked at as soon as rounds over
     /// the rest gain too little.
     pub(crate) fn look_at_protected(&mut self) {
-        self.protected_is_shared = false;
+        self.parted_pages = self.parted_pages.wrapping_sub(PARTED_PAGES_MIN);
     }
 
     /// A round ends, of memory some of which `is_guarded`. `false`: another one is not worth it.
     /// `waiting`: as for [`Rounds::begin`]; `parted_pages`: that have parted by now.
     fn begin_round(&mut self, is_guarded: bool, waiting: u64, parted_pages: u64) -> bool {
         if core::mem::take(&mut self.looks_at_protected) {
-            self.protected_is_shared = !self.rounds.begin(waiting);
-            self.parted_pages = parted_pages;
+            if !self.rounds.begin(waiting) {
+                self.parted_pages = parted_pages;
+            }
             return !self.rounds.are_enough();
         }
         if self.rounds.are_enough() {
             let parted = parted_pages.wrapping_sub(self.parted_pages);
-            let may_be_own = !self.protected_is_shared || parted >= PARTED_PAGES_MIN;
-            self.looks_at_protected = is_guarded && may_be_own;
+            self.looks_at_protected = is_guarded && parted >= PARTED_PAGES_MIN;
             if !self.looks_at_protected {
                 return false;
             }
