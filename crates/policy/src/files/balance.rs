@@ -19,17 +19,21 @@ const SHARE_MIN: f64 = 0.05;
 
 /// How often memory goes from one level to the other, in nanoseconds.
 const TURN_NS: u64 = 500_000_000;
-/// How much goes up and down at a time, as a part of all. What leaves the upper level costs a
-/// request when it is wanted again; what leaves the lower one a read, and what that has cost shows
-/// later: it gives less at a time.
+/// How much goes up and down at first, as a part of all. What leaves the upper level costs a request
+/// when it is wanted again; what leaves the lower one a read, and what that has cost shows later: it
+/// gives less at a time.
 const STEP_UP_PART: u64 = 256;
 const STEP_DOWN_PART: u64 = 64;
+/// Each further step in the same direction is twice as large, up to this part of all.
+const STEP_MOST_PART: u64 = 32;
 /// How many times as much time as the other a level must spare to get memory. For what the lower
 /// one has lost the disk has to be read, which keeps others waiting too.
 const UP_FACTOR: f64 = 3.0;
 const DOWN_FACTOR: f64 = 1.5;
-/// How much time it must spare at least, as a part of what went by.
+/// How much time it must spare at least, as a part of what went by, with so much memory more: a part
+/// of all.
 const SPARED_MIN: f64 = 0.05;
+const SPARED_BY_PART: u64 = 32;
 /// What is missed and lost comes in bursts: the mean of about this time counts, in nanoseconds.
 const MEAN_OF_NS: u64 = 5_000_000_000;
 /// The lower level counts as being filled when at this rate it is full within this time, in
@@ -50,6 +54,15 @@ pub struct Balance {
     /// the time that went by; means of [`MEAN_OF_NS`].
     missed: f64,
     lost: f64,
+    /// Where memory has gone in the turns before, and how many steps it made.
+    direction: Option<Direction>,
+    steps: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
 }
 
 /// How long something took, and for how many pages.
@@ -110,6 +123,8 @@ impl Balance {
             lower_bytes: 0,
             missed: 0.0,
             lost: 0.0,
+            direction: None,
+            steps: 0,
         }
     }
 
@@ -130,7 +145,6 @@ impl Balance {
         self.turn_began_ns = now_ns;
         self.note(went_by_ns, events);
 
-        let step_up = self.memory_bytes / STEP_UP_PART;
         let step_down = self.memory_bytes / STEP_DOWN_PART;
         let limit = self.lower_bytes_max;
         // A step is what it may have made room for.
@@ -143,16 +157,32 @@ impl Balance {
         // By each byte of memory.
         let upper = self.missed / levels.missed_bytes.max(1) as f64;
         let lower = self.lost / levels.lost_bytes.max(step_down) as f64;
-        let part = |share: f64| (self.memory_bytes as f64 * share) as u64;
-        let goes_up = upper > UP_FACTOR * lower && self.missed > SPARED_MIN && !is_being_filled;
-        let goes_down = lower > DOWN_FACTOR * upper && self.lost > SPARED_MIN && is_full;
-        self.lower_bytes_max = if goes_up {
-            limit.saturating_sub(step_up).max(part(SHARE_MIN))
-        } else if goes_down {
-            (limit + step_down).min(part(SHARE_MAX))
+        let is_worth_it =
+            |by_byte: f64| by_byte * (self.memory_bytes / SPARED_BY_PART) as f64 > SPARED_MIN;
+        let direction = if upper > UP_FACTOR * lower && is_worth_it(upper) && !is_being_filled {
+            Some(Direction::Up)
+        } else if lower > DOWN_FACTOR * upper && is_worth_it(lower) && is_full {
+            Some(Direction::Down)
         } else {
-            limit
+            None
         };
+        let part = |share: f64| (self.memory_bytes as f64 * share) as u64;
+        self.steps = if direction == self.direction { self.steps + 1 } else { 0 };
+        self.direction = direction;
+        self.lower_bytes_max = match direction {
+            Some(Direction::Up) => {
+                limit.saturating_sub(self.step(STEP_UP_PART)).max(part(SHARE_MIN))
+            }
+            Some(Direction::Down) => (limit + self.step(STEP_DOWN_PART)).min(part(SHARE_MAX)),
+            None => limit,
+        };
+    }
+
+    /// How much goes in the direction of before.
+    fn step(&self, first_part: u64) -> u64 {
+        let first = self.memory_bytes / first_part;
+        let doubled = first.saturating_mul(1 << self.steps.min(16));
+        doubled.min(self.memory_bytes / STEP_MOST_PART)
     }
 
     /// Notes what both levels would have spared by more memory.
@@ -218,12 +248,22 @@ mod tests {
     fn memory_goes_where_it_spares_more_time() {
         let mut balance = Balance::new(MEMORY, None, 0);
         let first = balance.lower_bytes_max();
-        // Up slowly.
-        let up = after(&mut balance, 64, 1500, 0);
-        assert!((first - MEMORY / 4..first - MEMORY / 8).contains(&up), "{up}");
+        // Up slowly at first. The mean of the first turns is below the threshold.
+        let turns = (1..).find(|_| after(&mut balance, 1, 1500, 0) < first).unwrap();
+        assert!(turns < 10, "{turns}");
+        assert_eq!(balance.lower_bytes_max(), first - MEMORY / STEP_UP_PART);
+        let up = after(&mut balance, 5, 1500, 0);
+        assert_eq!(up, first - MEMORY / STEP_UP_PART * (1 + 2 + 4 + 8 + 8 + 8));
         assert_eq!(after(&mut balance, 200, 1500, 0), LEAST);
         let down = after(&mut balance, 20, 1500, 30_000);
         assert!(down > LEAST + MEMORY / 8, "{down}");
+        // What changes its direction begins anew.
+        let mut before = balance.lower_bytes_max();
+        let up = (0..).find_map(|_| {
+            let last = std::mem::replace(&mut before, after(&mut balance, 1, 15_000, 0));
+            (before < last).then(|| last - before)
+        });
+        assert_eq!(up, Some(MEMORY / STEP_UP_PART));
         assert_eq!(after(&mut balance, 60, 1500, 30_000), MOST);
         // Nobody misses anything any more.
         assert_eq!(after(&mut balance, 100, 0, 0), MOST);
