@@ -19,9 +19,9 @@ const SHARE_MIN: f64 = 0.05;
 
 /// How often memory goes from one level to the other, in nanoseconds.
 const TURN_NS: u64 = 500_000_000;
-/// How much goes up and down at first, as a part of all. What leaves the upper level costs a request
-/// when it is wanted again; what leaves the lower one a read, and what that has cost shows later: it
-/// gives less at a time.
+/// How much goes up and down at first, as a part of all. What leaves the upper level costs a
+/// request when it is wanted again; what leaves the lower one a read, and what that has cost shows
+/// later: it gives less at a time.
 const STEP_UP_PART: u64 = 256;
 const STEP_DOWN_PART: u64 = 64;
 /// Each further step in the same direction is twice as large, up to this part of all.
@@ -30,8 +30,8 @@ const STEP_MOST_PART: u64 = 32;
 /// one has lost the disk has to be read, which keeps others waiting too.
 const UP_FACTOR: f64 = 3.0;
 const DOWN_FACTOR: f64 = 1.5;
-/// How much time it must spare at least, as a part of what went by, with so much memory more: a part
-/// of all.
+/// How much time it must spare at least, as a part of what went by, with so much memory more: a
+/// part of all.
 const SPARED_MIN: f64 = 0.05;
 const SPARED_BY_PART: u64 = 32;
 /// What is missed and lost comes in bursts: the mean of about this time counts, in nanoseconds.
