@@ -5,7 +5,8 @@
 //! reads some of SOURCE's files when the mount is made, and now and then a file that was just
 //! opened. A few reads do not do: a disk that is throttled (a control group's limits, a cloud
 //! disk's) gives some at once, 11 MiB or 300 reads where it is limited to 125 MB/s or 3,000 a
-//! second (measured, Linux 6.18), and only then makes them wait.
+//! second (measured, Linux 6.18), and only then makes them wait. And what is decided for a file
+//! stays until its last close.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -28,25 +29,29 @@ use crate::file::with_buffer;
 
 const SHORT_BYTES: u64 = 4096;
 const LONG_BYTES: u64 = 1 << 20;
-/// A page that ramfold has, compressed, takes a program 15 to 35 us (a request and decompression;
+/// A page that ramfold has, compressed, takes a program 15 to 45 us (a request and decompression;
 /// two processors). With twice the data that memory has room for, half of which the page cache
-/// finds, a read of SOURCE may take twice that until ramfold is faster.
-const FAST_SHORT_NS: u64 = 60_000;
+/// finds and some 7 of 10 pages ramfold, reads of SOURCE may take so long until ramfold is faster
+/// (decision 071).
+const FAST_SHORT_NS: u64 = 150_000;
 /// In order the lower level takes 2 ns for a byte (`crates/cache/src/pages.rs`).
-const FAST_LONG_NS: u64 = 2 * LONG_BYTES;
-/// How many reads say that SOURCE is fast: more than a throttled disk gives at once.
+const FAST_LONG_NS: u64 = LONG_BYTES * 7 / 4;
+/// How many reads say that SOURCE is fast, and how many more where those were: more than a disk
+/// gives at once that is throttled to 6,000 a second.
 const SHORT_READS: usize = 64;
+const SHORT_READS_MORE: usize = 600;
 const LONG_READS: usize = 32;
 /// Where there are no large files.
-const SHORT_READS_ALONE: usize = 512;
+const SHORT_READS_ALONE: usize = 640;
 /// After so many a slow one is known.
 const FEW_READS: usize = 8;
 /// How many see whether it still is.
 const RECHECK_SHORT_READS: usize = 32;
 const RECHECK_LONG_READS: usize = 8;
-/// It is fast no more when it takes so many times as long, three times in a row: others may have
-/// been reading much just then.
-const SLOW_TIMES: u64 = 3;
+/// It is fast no more when it takes so long, three times in a row: others may have been reading much
+/// just then. A disk that is limited to 3,000 reads a second takes 333 us for each.
+const SLOW_SHORT_NS: u64 = 300_000;
+const SLOW_LONG_NS: u64 = 3 * FAST_LONG_NS;
 const SLOW_IN_A_ROW: u32 = 3;
 /// How often that is looked at, as long as files are opened.
 const RECHECK_MS: u64 = 5_000;
@@ -230,11 +235,21 @@ impl Prober {
                 return measured;
             }
         }
-        for (file, piece) in longs.into_iter().filter(|_| is_enough) {
+        if !is_enough {
+            return measured;
+        }
+        for (file, piece) in longs {
             measured.long(file, piece);
             if measured.is_clearly_slow() {
                 return measured;
             }
+        }
+        let more = SHORT_READS_MORE.min((pages as usize).saturating_sub(SHORT_READS));
+        for (nth, file) in files.iter().cycle().take(more).enumerate() {
+            if !measured.is_fast() {
+                break;
+            }
+            measured.short(file, (SHORT_READS + nth) as u64);
         }
         measured
     }
@@ -383,17 +398,16 @@ impl Measured {
 
     /// A few reads take so long that there is no need for more.
     fn is_clearly_slow(&self) -> bool {
-        let is_slow = |ns: &[u64], fast_ns| {
-            ns.len() >= FEW_READS && quantile(ns, 4) > 2 * SLOW_TIMES * fast_ns
-        };
+        let is_slow = |ns: &[u64], slow_ns| ns.len() >= FEW_READS && quantile(ns, 4) > 2 * slow_ns;
         let stalled = self.long_ns.iter().sum::<u64>() > LONG_READS as u64 * FAST_LONG_NS;
-        is_slow(&self.short_ns, FAST_SHORT_NS) || is_slow(&self.long_ns, FAST_LONG_NS) || stalled
+        is_slow(&self.short_ns, SLOW_SHORT_NS) || is_slow(&self.long_ns, SLOW_LONG_NS) || stalled
     }
 
     /// As fast as ramfold, and not for a moment only.
     fn is_fast(&self) -> bool {
         let is_in_order = self.long_ns.len() >= LONG_READS && mean(&self.long_ns) <= FAST_LONG_NS;
-        let is_at_random = quantile(&self.short_ns, 2) <= FAST_SHORT_NS;
+        let last = &self.short_ns[self.short_ns.len().saturating_sub(SHORT_READS)..];
+        let is_at_random = quantile(last, 2) <= FAST_SHORT_NS;
         let has_no_more = self.long_ns.is_empty()
             && self.short_ns.len() >= SHORT_READS_ALONE
             && mean(&self.short_ns) <= FAST_SHORT_NS;
@@ -402,8 +416,7 @@ impl Measured {
 
     /// Clearly slower than that. Where nothing could be read, nothing is known.
     fn is_slow(&self) -> bool {
-        mean(&self.short_ns) > SLOW_TIMES * FAST_SHORT_NS
-            || mean(&self.long_ns) > SLOW_TIMES * FAST_LONG_NS
+        mean(&self.short_ns) > SLOW_SHORT_NS || mean(&self.long_ns) > SLOW_LONG_NS
     }
 }
 
@@ -433,6 +446,7 @@ mod tests {
     fn only_what_is_fast_on_the_whole_counts_as_fast() {
         let disk = measured(&[(64, 38_000)], &[(32, 780_000)]);
         assert!(disk.is_fast() && !disk.is_slow() && !disk.is_clearly_slow());
+        assert!(measured(&[(64, 105_000)], &[(32, 1_000_000)]).is_fast());
         // Nothing is known yet.
         assert!(!measured(&[], &[]).is_fast() && !measured(&[], &[]).is_slow());
         assert!(!measured(&[(64, 38_000)], &[]).is_fast());
@@ -441,6 +455,8 @@ mod tests {
         assert!(throttled.is_clearly_slow() && !throttled.is_fast());
         assert!(!measured(&[(64, 90_000)], &[(32, 2_000_000)]).is_fast());
         assert!(measured(&[(8, 8_000_000)], &[]).is_clearly_slow());
+        // 5,000 reads a second, 500 at once.
+        assert!(!measured(&[(500, 38_000), (64, 200_000)], &[(32, 780_000)]).is_fast());
         // Others read, too.
         let busy = measured(&[(40, 40_000), (24, 300_000)], &[(28, 800_000), (4, 8_000_000)]);
         assert!(busy.is_fast() && !busy.is_slow());
@@ -448,9 +464,9 @@ mod tests {
 
     #[test]
     fn small_files_say_it_by_more_reads() {
-        assert!(measured(&[(512, 40_000)], &[]).is_fast());
+        assert!(measured(&[(640, 40_000)], &[]).is_fast());
         // 3,000 reads a second, 300 at once.
-        assert!(!measured(&[(300, 40_000), (212, 333_000)], &[]).is_fast());
+        assert!(!measured(&[(300, 40_000), (340, 333_000)], &[]).is_fast());
     }
 
     #[test]
