@@ -14,12 +14,16 @@ use ramfold_trace::recorded::{Event, What};
 
 use crate::lock;
 use crate::measure::random::Random;
+use crate::measure::touches::Touches;
 use crate::measure::{self, Raw};
 use crate::meter::{Meter, others_took};
 use crate::observation::{BLOCK_PAGES, Observation, Size, Subject, WholeRun};
 
 /// Between two looks at how much memory the program has.
 const LOOK: Duration = Duration::from_millis(20);
+/// Looks at all pages take so many times as much of another processor as observation may take of
+/// the program's time.
+const BESIDE: f64 = 10.0;
 /// Sizes that are kept: where there are more, each second one is dropped.
 const SIZES_MAX: usize = 2000;
 /// Blocks whose content is kept until the program has ended: 16 MiB. Then it takes none of the
@@ -137,7 +141,13 @@ pub fn observe(
     let meter = Meter::start();
     let run = Arc::new(launch.start()?);
     started(&run);
-    let (ended, sizes) = wait(&run, meter.began)?;
+    // Beside the program, which takes its time only where there is no other processor.
+    let slowdown = slowdown_ppm as f64 / 1e6;
+    let share = if empty.machine.processors > 1 { BESIDE * slowdown } else { slowdown };
+    let touches = Touches::begin(run.id(), meter.began, share);
+    let waited = wait(&run, meter.began);
+    let rounds = touches.map(Touches::end).unwrap_or_default();
+    let (ended, sizes) = waited?;
     let (wall_s, processor_s, taken) = (meter.wall_s(), meter.children_s(), meter.others());
     let statistics = run.statistics();
     let observation_s = statistics.number("fault_ns_total").unwrap_or(0) as f64 / 1e9;
@@ -157,6 +167,7 @@ pub fn observe(
         sizes,
         contents: measure::compressed(&seen.blocks, || true),
         one_in: outcome.one_in,
+        rounds,
         not_seen: not_seen(outcome, taken),
         events: seen.events,
         ..empty

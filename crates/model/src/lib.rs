@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`reuse`] | reuse distances of a trace, exact or of sampled pages |
 //! | [`footprint`] | pages touched in a window of time, from what is known of single pages |
+//! | [`rounds`] | the same at single moments, and what it says of faults |
 //! | [`curve`] | faults by resident memory, from any of these, with an interval |
 //! | [`flynn`] | the same from two measurements, by Flynn's law |
 //! | [`equations`] | equations (1) to (7) of paper 003, as printed and corrected |
@@ -27,6 +28,7 @@ pub mod footprint;
 pub mod predict;
 pub mod ratio;
 pub mod reuse;
+pub mod rounds;
 pub mod simulate;
 
 /// A page of the traced program: an address divided by the size of a page, or any other name that

@@ -10,6 +10,7 @@ use ramfold_model::footprint::Footprint;
 use ramfold_model::predict::{
     self, Input, Overhead, Prediction, RunTime, Sizes, Swap, Use, make_monotone,
 };
+use ramfold_model::rounds::Round;
 use ramfold_model::simulate::watched::{Activity, Sampling};
 
 use super::AllMemory;
@@ -73,6 +74,7 @@ pub(super) struct Forecaster<'a> {
     sizes: Sizes,
     zram: Option<(Sizes, CodecTimes)>,
     activity: Option<Activity>,
+    rounds: Vec<Round>,
     curve: MissCurve,
     run: RunTime,
     costs: predict::Costs,
@@ -110,6 +112,7 @@ impl<'a> Forecaster<'a> {
             has_times: observation.has_times(),
             overhead: overhead(&observation.subject),
             activity,
+            rounds: observation.rounds.clone(),
             curve: Footprint::from_windows(windows).curve(),
             run: run_time(observation),
             costs: costs_with(machine, codec),
@@ -121,7 +124,7 @@ impl<'a> Forecaster<'a> {
 
     fn input(&self) -> Input<'_> {
         let pages = match &self.activity {
-            Some(activity) => Use::Watched(activity),
+            Some(activity) => Use::Watched(activity, &self.rounds),
             None => Use::Curve {
                 curve: &self.curve,
                 pages: self.need_bytes as f64 / PAGE_BYTES,

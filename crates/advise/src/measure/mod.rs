@@ -6,6 +6,7 @@
 //! | `process`, `group` | a process; all processes of a control group |
 //! | `watch`, `rounds` | looks at processes: sizes, and pages touched in windows of time |
 //! | `blocks` | reads a random sample of their pages |
+//! | `touches` | pages touched in windows of time, beside an agent that watches some of them |
 //! | `pages`, `files` | a dump of memory; a directory of files |
 
 mod blocks;
@@ -15,6 +16,7 @@ mod pages;
 mod process;
 pub(crate) mod random;
 mod rounds;
+pub(crate) mod touches;
 mod watch;
 
 use std::fs::{self, File};
@@ -187,6 +189,7 @@ pub(crate) fn empty(subject: Subject, machine: Machine) -> Observation {
         sizes: Vec::new(),
         contents: Contents::default(),
         windows: Vec::new(),
+        rounds: Vec::new(),
         one_in: 1,
         trials: Vec::new(),
         not_seen: Vec::new(),

@@ -29,6 +29,7 @@ impl Observation {
                 return Err(format!("a window has {} pages", window.pages));
             }
         }
+        self.check_rounds()?;
         if !self.events.is_sorted_by_key(|event| event.time_us) {
             return Err("its events are not in the order of time".to_owned());
         }
@@ -91,6 +92,21 @@ impl Observation {
             }
             if let Some(bytes) = pages.iter().flatten().find(|&&b| u64::from(b) > PAGE_BYTES) {
                 return Err(format!("a page becomes {bytes} bytes"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_rounds(&self) -> Result<(), String> {
+        if !self.rounds.is_sorted_by(|one, next| one.at_us < next.at_us) {
+            return Err("its rounds are not in the order of time".to_owned());
+        }
+        for look in self.rounds.iter().flat_map(|round| &round.looks) {
+            if look.touched > look.pages || look.pages > BYTES_MAX / PAGE_BYTES {
+                return Err(format!(
+                    "at a look {} of {} pages were touched",
+                    look.touched, look.pages
+                ));
             }
         }
         Ok(())

@@ -169,6 +169,7 @@ mod tests {
 
     use proptest::prelude::*;
     use ramfold_model::is_block_sampled;
+    use ramfold_model::rounds::{Look, Round};
     use ramfold_trace::recorded::Event;
 
     use super::*;
@@ -196,6 +197,11 @@ mod tests {
                 }],
             },
             windows: vec![Window { seconds: 0.05, pages: 17.5 }],
+            rounds: vec![Round {
+                at_us: 3,
+                pages: 9,
+                looks: vec![Look { after_us: 2000, touched: 4, pages: 8 }],
+            }],
             one_in: 1,
             trials: vec![Trial {
                 memory_bytes: 4 << 20,
@@ -252,14 +258,16 @@ mod tests {
     fn observations() -> impl Strategy<Value = Observation> {
         let sizes = prop::collection::vec((0.0..1e6f64, 0..1u64 << 60), 0..30);
         let windows = prop::collection::vec((1e-6..1e6f64, 0.0..1e9f64), 0..30);
+        let look = (any::<u64>(), 0..1u64 << 20, 0..1u64 << 20);
+        let rounds = prop::collection::vec((0..99u64, prop::collection::vec(look, 0..5)), 0..9);
         let page = prop::collection::vec(0..=4096u16, 3);
         let block =
             (any::<u64>(), 0.0..1e6f64, prop::collection::vec(page, 1..=BLOCK_PAGES as usize));
         let blocks = prop::collection::vec(block, 0..20);
         let happened = prop::collection::vec((0..1u64 << 50, any::<u64>(), any::<u64>()), 0..200);
         let text = prop::collection::vec(any::<String>(), 0..4);
-        (sizes, windows, blocks, happened, text, 0..4u32, 1..=1u64 << 60).prop_map(
-            |(mut sizes, windows, blocks, mut happened, not_seen, level, need_bytes)| {
+        (sizes, (windows, rounds), blocks, happened, text, 0..4u32, 1..=1u64 << 60).prop_map(
+            |(mut sizes, (windows, rounds), blocks, mut happened, not_seen, level, need_bytes)| {
                 let one_in = 1 << level;
                 // A record has the blocks of its sample alone.
                 happened.retain(|(_, page, _)| is_block_sampled(page / BLOCK_PAGES, one_in));
@@ -267,7 +275,15 @@ mod tests {
                 happened.sort_unstable();
                 let block =
                     |(first_page, at_s, charged_bytes)| Block { first_page, at_s, charged_bytes };
+                let look =
+                    |(after_us, touched, more)| Look { after_us, touched, pages: touched + more };
+                let mut at_us = 0;
+                let round = |(later_us, looks): (u64, Vec<_>)| {
+                    at_us += later_us + 1;
+                    Round { at_us, pages: later_us, looks: looks.into_iter().map(look).collect() }
+                };
                 Observation {
+                    rounds: rounds.into_iter().map(round).collect(),
                     subject: Subject::Program(not_seen.clone()),
                     need_bytes,
                     one_in,

@@ -4,7 +4,9 @@
 
 mod check;
 pub mod file;
+mod rounds;
 
+use ramfold_model::rounds::Round;
 use ramfold_trace::recorded::Event;
 use serde::{Deserialize, Serialize};
 
@@ -145,6 +147,10 @@ pub struct Observation {
     pub contents: Contents,
     /// Pages touched in windows of time.
     pub windows: Vec<Window>,
+    /// Looks at all pages while some of them were watched, in the order of time. Older records have
+    /// none.
+    #[serde(default, with = "rounds", skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<Round>,
     /// One page in this many is in the trace: blocks of [`BLOCK_PAGES`], one of each group of so
     /// many blocks.
     pub one_in: u32,

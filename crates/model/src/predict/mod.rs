@@ -31,6 +31,7 @@ use ramfold_codec::PAGE_SIZE;
 pub use self::decision::{Decision, Swap, decision, swapped};
 pub use self::sizes::{SampledBlock, Sizes};
 use crate::curve::{Estimate, MissCurve};
+use crate::rounds::{self, Round};
 use crate::simulate::program::{self, CodecTimes, Delays, Setting};
 pub use crate::simulate::program::{Counts, Overhead, PageSizes};
 use crate::simulate::watched::Activity;
@@ -67,6 +68,8 @@ pub const RUN_ERROR: f64 = 0.01;
 
 /// The greatest relative error of a curve. With a greater one nothing is known.
 const ERROR_MAX: f64 = 100.0;
+/// Pages that come back in a second: fewer say nothing.
+const FEW_BACK: f64 = 100.0;
 /// Faults of the sampled pages that are simulated at most, which takes up to two seconds.
 const FAULTS_MAX: u64 = 200_000;
 /// The same for a run without one part of the sample. Such runs only show how much the parts
@@ -83,8 +86,9 @@ const T_5: f64 = 2.015;
 /// What is known of how pages are used.
 #[derive(Clone, Copy, Debug)]
 pub enum Use<'a> {
-    /// Pages were watched from the program's start on.
-    Watched(&'a Activity),
+    /// Pages were watched from the program's start on, and beside that now and then it was looked
+    /// at all of them.
+    Watched(&'a Activity, &'a [Round]),
     /// Faults in a second by resident pages, of a program that runs on.
     Curve {
         /// As a memory faults that drops the least recently used page.
@@ -204,11 +208,11 @@ pub fn at(input: &Input<'_>, memory_bytes: u64) -> Prediction {
     let whole = counts(input, memory_bytes);
     let one = Outcome::of(input, &whole);
     let parts = match input.pages {
-        Use::Watched(activity) => parts(input, activity, memory_bytes),
+        Use::Watched(activity, _) => parts(input, activity, memory_bytes),
         Use::Curve { .. } => Vec::new(),
     };
     let error = match input.pages {
-        Use::Watched(_) => MODEL_ERROR,
+        Use::Watched(..) => MODEL_ERROR,
         Use::Curve { error, .. } => MODEL_ERROR.and(finite(error).clamp(0.0, ERROR_MAX)),
     };
     let lost = one.slowdown - 1.0;
@@ -300,8 +304,40 @@ fn agent_s(costs: &Costs, counts: &Counts) -> f64 {
 
 fn counts(input: &Input<'_>, memory_bytes: u64) -> Counts {
     match input.pages {
-        Use::Watched(activity) => simulated(input, activity, memory_bytes, FAULTS_MAX),
+        Use::Watched(activity, rounds) => {
+            let counts = simulated(input, activity, memory_bytes, FAULTS_MAX);
+            with_rounds(counts, activity, rounds)
+        }
         Use::Curve { curve, pages, .. } => curve::counts(input, curve, pages, memory_bytes),
+    }
+}
+
+/// What was simulated of watched pages, and what all pages say of a memory of that size that drops
+/// the least recently used one: the geometric mean of the pages that both bring back. Their errors
+/// go in opposite directions (decision 091).
+fn with_rounds(counts: Counts, activity: &Activity, rounds: &[Round]) -> Counts {
+    if rounds.is_empty() {
+        return counts;
+    }
+    let end_us = activity.end_us();
+    let resident = counts.resident_bytes_mean / PAGE_SIZE as f64;
+    let born = |from_us, to_us| activity.born_pages(from_us, to_us);
+    let of_rounds = finite(rounds::faults_of_lru(rounds, end_us, resident, born));
+    let few = FEW_BACK * end_us as f64 / 1e6;
+    let back = counts.pages_back();
+    let mean = ((back + few) * (of_rounds + few)).sqrt();
+    let factor = mean / (back + few);
+    let more = mean - few - factor * back;
+    Counts {
+        // Where hardly any were simulated, it is not known that they come with others.
+        faults_alone: (counts.faults_alone * factor + more).max(0.0),
+        faults_streamed: counts.faults_streamed * factor,
+        ahead: counts.ahead * factor,
+        second_chances: counts.second_chances * factor,
+        dense_back: counts.dense_back * factor,
+        taken: (counts.taken + mean - few - back).max(0.0),
+        compressed: (counts.compressed + mean - few - back).max(counts.compressed_dense),
+        ..counts
     }
 }
 
@@ -392,7 +428,7 @@ fn chance_not_held(input: &Input<'_>, counts: &Counts, memory_bytes: u64) -> Opt
         return Some(1.0);
     }
     let need_pages = match input.pages {
-        Use::Watched(activity) => activity.need_pages(),
+        Use::Watched(activity, _) => activity.need_pages(),
         Use::Curve { pages, .. } => finite(pages).clamp(0.0, curve::PAGES_MAX),
     };
     let Overhead { fixed_bytes, entry_bytes, page_table_bytes, fragmentation, .. } = input.overhead;

@@ -6,6 +6,7 @@ use crate::curve::{Point, SampledCurve};
 use crate::equations::Condition;
 use crate::hash;
 use crate::reuse::{Histogram, StackDistances};
+use crate::rounds::Look;
 use crate::simulate::Tally;
 use crate::simulate::memory::Memory;
 use crate::simulate::watched::{Event, Sampling, What};
@@ -95,7 +96,7 @@ fn assert_sound(predictions: &[Prediction]) {
 #[test]
 fn what_takes_far_too_long_is_simulated_in_part() {
     let (activity, sizes) = (watched(16_000, 8000, 10), blocks(|_| 1024));
-    let mut input = input(Use::Watched(&activity), &sizes);
+    let mut input = input(Use::Watched(&activity, &[]), &sizes);
     let of = |input: &Input<'_>| at(input, 8000 * PAGE);
     let usual = of(&input);
     assert_eq!(usual.counts.simulated_us, activity.end_us());
@@ -114,7 +115,7 @@ fn a_program_that_uses_a_part_fits_less_memory() {
     // 64 MiB, of which 16 are in use.
     let activity = watched(16_384, 4096, 10);
     let sizes = blocks(|page| 900 + (page % 5 * 100) as u16);
-    let input = input(Use::Watched(&activity), &sizes);
+    let input = input(Use::Watched(&activity, &[]), &sizes);
     let memory: Vec<u64> = [100, 48, 32, 24, 16].map(|mib| mib << 20).to_vec();
     let predictions = predict(&input, &memory);
     assert_sound(&predictions);
@@ -144,7 +145,7 @@ fn a_program_that_uses_a_part_fits_less_memory() {
 fn a_prediction_is_the_same_each_time() {
     let activity = watched(8192, 1000, 5);
     let sizes = blocks(|page| 500 + (page % 3 * 400) as u16);
-    let input = input(Use::Watched(&activity), &sizes);
+    let input = input(Use::Watched(&activity, &[]), &sizes);
     assert_eq!(predict(&input, &[24 << 20, 16 << 20]), predict(&input, &[24 << 20, 16 << 20]));
 }
 
@@ -175,7 +176,8 @@ fn sizes_are_those_of_the_nearest_block() {
 fn a_chance_is_stated_from_enough_blocks() {
     let activity = watched(16_384, 2000, 3);
     let memory = 24 << 20;
-    let chance = |sizes: &Sizes| at(&input(Use::Watched(&activity), sizes), memory).chance_not_held;
+    let chance =
+        |sizes: &Sizes| at(&input(Use::Watched(&activity, &[]), sizes), memory).chance_not_held;
     // A page may be charged about 1,400 bytes: the mean of half of the blocks is 200, the others'
     // 2,200.
     let uneven = blocks(|page| if page / 8 % 2 == 0 { 200 } else { 2200 });
@@ -192,7 +194,7 @@ fn the_agents_work_counts_where_no_processor_is_free() {
     let sizes = blocks(|_| 1000);
     let with = |processor_s, processors| {
         let run = RunTime { wall_s: 10.0, processor_s, processors };
-        at(&Input { run, ..input(Use::Watched(&activity), &sizes) }, 14 << 20)
+        at(&Input { run, ..input(Use::Watched(&activity, &[]), &sizes) }, 14 << 20)
     };
     let (free, one) = (with(10.0, 2), with(10.0, 1));
     let more = one.slowdown.value - free.slowdown.value;
@@ -289,7 +291,7 @@ fn a_curve_is_enough_for_a_process_that_runs() {
 fn compression_pays_against_a_disk_and_not_against_faster_memory() {
     let activity = watched(8192, 2000, 10);
     let sizes = blocks(|_| 1000);
-    let input = input(Use::Watched(&activity), &sizes);
+    let input = input(Use::Watched(&activity, &[]), &sizes);
     let disk = |read_s| Swap { read_s, write_s: 0.0, objects: None };
     let slow = decision(&input, &at(&input, 16 << 20), &disk(1e-3));
     assert!(slow.pays() && slow.with_ramfold < slow.with_swap, "{slow:?}");
@@ -335,7 +337,7 @@ proptest! {
             pages: pages.iter().map(|&(first, dense)| PageSizes { first, dense }).collect(),
         }));
         let run = RunTime { wall_s: times.0, processor_s: times.1, processors };
-        let input = Input { run, ..input(Use::Watched(&activity), &sizes) };
+        let input = Input { run, ..input(Use::Watched(&activity, &[]), &sizes) };
         assert_sound(&predict(&input, &memory));
         let swap = Swap { read_s: 1e-4, write_s: f64::NAN, objects: None };
         for &bytes in &memory {
@@ -355,5 +357,37 @@ proptest! {
         let sizes = Sizes::alike(PageSizes::alike(charged));
         let input = input(Use::Curve { curve: &curve, pages, error }, &sizes);
         assert_sound(&predict(&input, &memory));
+    }
+}
+
+/// What watches do not see and all pages show, and the reverse.
+#[test]
+fn looks_at_all_pages_count_as_much_as_watches() {
+    let (activity, sizes) = (watched(16_000, 16_000, 10), blocks(|_| 1024));
+    let at_half = |rounds: &[Round]| {
+        let counts = at(&input(Use::Watched(&activity, rounds), &sizes), 8000 * PAGE).counts;
+        assert!(counts.compressed >= counts.compressed_dense && counts.taken >= 0.0);
+        counts
+    };
+    let round = |per_ms: u64| {
+        let look = |ms: u64| {
+            let touched = (ms * per_ms).min(16_000);
+            Look { after_us: ms * 1000, touched, pages: 16_000 }
+        };
+        vec![Round { at_us: 1_000_000, pages: 16_000, looks: [5, 20, 100, 500].map(look).to_vec() }]
+    };
+    let watched = at_half(&[]);
+    assert!(watched.pages_back() > 5000.0, "{watched:?}");
+    // As a memory of that size that drops the least recently used page: all are touched in turn.
+    for per_ms in [1, 100] {
+        let rounds = round(per_ms);
+        let more = at_half(&rounds);
+        let of_rounds = (per_ms * 10_000) as f64;
+        let expected = (watched.pages_back() * of_rounds).sqrt();
+        let found = more.pages_back();
+        assert!((found / expected - 1.0).abs() < 0.2, "{per_ms}: {found}, {expected}");
+        // As many are taken as come back.
+        let [taken, back] = [more.taken - watched.taken, found - watched.pages_back()];
+        assert!((taken - back).abs() < 1.0, "{per_ms}: {taken} {back}");
     }
 }

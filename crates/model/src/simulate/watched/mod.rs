@@ -271,6 +271,12 @@ impl Activity {
         })
     }
 
+    /// How many pages came to be in a time, those that are not sampled included.
+    pub fn born_pages(&self, from_us: u64, to_us: u64) -> f64 {
+        let before = |time_us| self.lives.partition_point(|life| life.from_us <= time_us);
+        before(to_us).saturating_sub(before(from_us)) as f64 * self.one_in
+    }
+
     /// How many pages there were at most at a time, those that are not sampled included.
     pub fn need_pages(&self) -> f64 {
         let mut changes: Vec<(u64, i64)> = Vec::with_capacity(2 * self.lives.len());
