@@ -27,6 +27,9 @@ const LET_GO_MIN: i64 = 2 << 20;
 
 const LET_GO_MAX: i64 = 32 << 20;
 
+/// Most pages that are taken out of the registration at once where only a sample is watched.
+const UNWATCHED_PAGES: usize = 1024;
+
 impl Handler {
     /// First touch: a page of the process's own, or the kernel's page of zeros if pages are read in
     /// order. A program that goes on page by page gets the following pages along with it.
@@ -39,7 +42,7 @@ impl Handler {
         let Context { agent, active, .. } = *context;
         let counters = &agent.process().counters;
         counters.faults_zero_filled.fetch_add(1, Ordering::Relaxed);
-        if let_go(context, address) {
+        if let_go(context, address) || leave_unwatched(context, address) {
             return Served::Done;
         }
         let (row, most) = if write {
@@ -90,6 +93,26 @@ fn let_go(context: &mut Context<'_>, address: usize) -> bool {
     context.core.regions.remove(&(start..end));
     agent.announcements.note_released((end - start) as u64);
     true
+}
+
+/// Where only a sample of the pages is registered, what a mapping grows by behind one of these
+/// (mremap(2)) is registered too, and nobody knows of it: each first touch would be a fault, and
+/// use up what watching may cost. Such pages are left to the kernel. Nothing is missing there.
+fn leave_unwatched(context: &mut Context<'_>, address: usize) -> bool {
+    let Context { agent, active, .. } = *context;
+    let regions = &context.core.regions;
+    let is_known = |page: usize| regions.contains(&(page..page + PAGE_SIZE));
+    if agent.session().watch.slowdown_ppm().is_none() || is_known(address) {
+        return false;
+    }
+    let first = page::number_of(address);
+    let empty = active.kernel.empty_pages(address, UNWATCHED_PAGES).unwrap_or(1);
+    let is_unwatched = |&nth: &usize| {
+        !sweep::is_out(active, context.core, first + nth as u64)
+            && !is_known(address + nth * PAGE_SIZE)
+    };
+    let pages = 1 + (1..empty).take_while(is_unwatched).count();
+    active.kernel.unregister(address..address + pages * PAGE_SIZE).is_ok()
 }
 
 /// How many pages from `address` on, at most `wanted`, lie in registered memory, were never
