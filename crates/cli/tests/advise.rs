@@ -63,6 +63,7 @@ fn observation(program: &[&str]) -> Observation {
         sizes: Vec::new(),
         contents: Contents { blocks: blocks.iter().enumerate().map(block).collect(), codecs },
         windows: Vec::new(),
+        rounds: Vec::new(),
         one_in: ONE_IN as u32,
         trials: Vec::new(),
         not_seen: vec!["huge pages: they were split".to_owned()],

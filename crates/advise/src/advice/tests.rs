@@ -35,6 +35,7 @@ fn observation() -> Observation {
         sizes: Vec::new(),
         contents: crate::observation::Contents::default(),
         windows: Vec::new(),
+        rounds: Vec::new(),
         one_in: 1,
         trials: Vec::new(),
         not_seen: Vec::new(),
