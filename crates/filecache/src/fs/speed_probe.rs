@@ -48,8 +48,8 @@ const FEW_READS: usize = 8;
 /// How many see whether it still is.
 const RECHECK_SHORT_READS: usize = 32;
 const RECHECK_LONG_READS: usize = 8;
-/// It is fast no more when it takes so long, three times in a row: others may have been reading much
-/// just then. A disk that is limited to 3,000 reads a second takes 333 us for each.
+/// It is fast no more when it takes so long, three times in a row: others may have been reading
+/// much just then. A disk that is limited to 3,000 reads a second takes 333 us for each.
 const SLOW_SHORT_NS: u64 = 300_000;
 const SLOW_LONG_NS: u64 = 3 * FAST_LONG_NS;
 const SLOW_IN_A_ROW: u32 = 3;
