@@ -1,9 +1,9 @@
 //! Looks at all pages of a program now and then, and what they say of faults.
 //!
 //! In a round all pages are made untouched at a moment, and then it is looked several times how
-//! many were touched since. At the look at which as many were touched as memory holds, it holds these:
-//! what comes beside them from there on is missed (as in [`crate::footprint`], but for each moment
-//! by itself: a mean over phases says nothing of any of them).
+//! many were touched since. At the look at which as many were touched as memory holds, it holds
+//! these: what comes beside them from there on is missed (as in [`crate::footprint`], but for each
+//! moment by itself: a mean over phases says nothing of any of them).
 
 /// Looks at all pages that follow a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
