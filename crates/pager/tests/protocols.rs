@@ -134,6 +134,22 @@ fn no_memory_moves_while_some_is_registered() {
 }
 
 #[test]
+fn who_moves_memory_waits_for_the_monitor_and_for_the_handler() {
+    loom::model(|| {
+        let gate = MoveGate::default();
+        assert!(gate.begin_register() && gate.begin_register());
+        gate.end_register();
+        let mut has_waited = false;
+        gate.begin_move(|| {
+            has_waited = true;
+            gate.end_register();
+        });
+        assert!(has_waited, "the other one registers still");
+        assert!(!gate.begin_register(), "a thread moves memory");
+    });
+}
+
+#[test]
 fn what_was_read_during_a_copy_is_acted_upon_before_anybody_has_the_lock() {
     loom::model(|| {
         let copy = Arc::new(ForkCopy::default());

@@ -27,8 +27,9 @@ const LET_GO_MIN: i64 = 2 << 20;
 
 const LET_GO_MAX: i64 = 32 << 20;
 
-/// Most pages that are taken out of the registration at once where only a sample is watched.
-const UNWATCHED_PAGES: usize = 1024;
+/// Most pages that are taken out of the registration at once where only a sample is watched: as
+/// many as one look at them tells of.
+const UNWATCHED_PAGES: usize = 128;
 
 impl Handler {
     /// First touch: a page of the process's own, or the kernel's page of zeros if pages are read in
@@ -105,6 +106,10 @@ fn leave_unwatched(context: &mut Context<'_>, address: usize) -> bool {
     if agent.session().watch.slowdown_ppm().is_none() || is_known(address) {
         return false;
     }
+    // What a thread moves there may be missing.
+    if !agent.move_gate.begin_register() {
+        return false;
+    }
     let first = page::number_of(address);
     let empty = active.kernel.empty_pages(address, UNWATCHED_PAGES).unwrap_or(1);
     let is_unwatched = |&nth: &usize| {
@@ -112,7 +117,17 @@ fn leave_unwatched(context: &mut Context<'_>, address: usize) -> bool {
             && !is_known(address + nth * PAGE_SIZE)
     };
     let pages = 1 + (1..empty).take_while(is_unwatched).count();
-    active.kernel.unregister(address..address + pages * PAGE_SIZE).is_ok()
+    let is_left = [pages, 1].into_iter().any(|pages| leave(active, address, pages));
+    agent.move_gate.end_register();
+    is_left
+}
+
+/// Takes these pages out of the registration, if they lie within one mapping and no change is
+/// unread: else other memory might be there, or some that was moved there and is missing.
+fn leave(active: &Active, address: usize, pages: usize) -> bool {
+    let range = address..address + pages * PAGE_SIZE;
+    active.kernel.is_registered_anonymous(range.clone()) == Ok(true)
+        && active.kernel.unregister(range).is_ok()
 }
 
 /// How many pages from `address` on, at most `wanted`, lie in registered memory, were never

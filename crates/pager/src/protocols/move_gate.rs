@@ -7,17 +7,17 @@
 //! | word | written by | read by | orders |
 //! |---|---|---|---|
 //! | `moves` | threads that move memory: SeqCst fence after the first write, release at the end | the monitor, acquire, after its fence | it or `registers` is seen by the other side; what was moved, by who registers |
-//! | `registers` | the monitor: SeqCst fence after it is set, release at the end | threads that move memory, acquire, after their fence | as above; what was registered, by who moves |
+//! | `registers` | the monitor and the handler: SeqCst fence after the first write, release at the end | threads that move memory, acquire, after their fence | as above; what was registered, by who moves |
 
-use super::sync::{AtomicBool, AtomicU32, Ordering, fence};
+use super::sync::{AtomicU32, Ordering, fence};
 
 /// Memory of zeros is a gate that nobody is at.
 #[derive(Default)]
 pub(crate) struct MoveGate {
     /// Threads that move memory.
     moves: AtomicU32,
-    /// The monitor registers a mapping.
-    registers: AtomicBool,
+    /// Threads of the agent that register a mapping, or end that.
+    registers: AtomicU32,
 }
 
 impl MoveGate {
@@ -26,7 +26,7 @@ impl MoveGate {
     pub(crate) fn begin_move(&self, mut pause: impl FnMut()) {
         self.moves.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        while self.registers.load(Ordering::Acquire) {
+        while self.registers.load(Ordering::Acquire) > 0 {
             pause();
         }
     }
@@ -36,11 +36,11 @@ impl MoveGate {
         self.moves.fetch_sub(1, Ordering::Release);
     }
 
-    /// For the monitor: may it register memory now? `true`: no thread moves any until
+    /// For the agent: may it register memory now, or end that? `true`: no thread moves any until
     /// [`MoveGate::end_register`]. It never waits: a thread that moves memory may wait for the
     /// handler.
     pub(crate) fn begin_register(&self) -> bool {
-        self.registers.store(true, Ordering::Relaxed);
+        self.registers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let is_free = self.moves.load(Ordering::Acquire) == 0;
         if !is_free {
@@ -51,12 +51,12 @@ impl MoveGate {
 
     /// It has registered it.
     pub(crate) fn end_register(&self) {
-        self.registers.store(false, Ordering::Release);
+        self.registers.fetch_sub(1, Ordering::Release);
     }
 
     /// In a forked child, which has one thread and no agent yet.
     pub(crate) fn begin_child(&self) {
         self.moves.store(0, Ordering::Relaxed);
-        self.registers.store(false, Ordering::Relaxed);
+        self.registers.store(0, Ordering::Relaxed);
     }
 }
