@@ -27,15 +27,15 @@ pub struct Look {
     pub pages: u64,
 }
 
-/// Faults on pages that had left a memory of this many pages, which drops the least recently used
-/// one. What is there of a moment is taken to last until the next round begins; before the first
+/// Faults on pages that had left a memory which drops the least recently used one. `resident`: how
+/// many of so many pages it holds. What is there of a moment is taken to last until the next round begins; before the first
 /// one it is as at that.
 ///
 /// `born`: how many pages came to be in a time, where it is known: their first touch is no fault.
 pub fn faults_of_lru(
     rounds: &[Round],
     end_us: u64,
-    pages: f64,
+    resident: impl Fn(f64) -> f64,
     born: impl Fn(u64, u64) -> f64,
 ) -> f64 {
     let ends = rounds.iter().skip(1).map(|next| next.at_us).chain([end_us]);
@@ -43,14 +43,14 @@ pub fn faults_of_lru(
     let mut faults = 0.0;
     for (round, to_us) in rounds.iter().zip(ends) {
         let born = |after_us| born(round.at_us, round.at_us.saturating_add(after_us));
-        faults += faults_per_us(round, pages, born) * to_us.saturating_sub(from_us) as f64;
+        faults += faults_per_us(round, &resident, born) * to_us.saturating_sub(from_us) as f64;
         from_us = to_us.max(from_us);
     }
     faults
 }
 
 /// Faults in a microsecond at the time of a round.
-fn faults_per_us(round: &Round, pages: f64, born: impl Fn(u64) -> f64) -> f64 {
+fn faults_per_us(round: &Round, resident: impl Fn(f64) -> f64, born: impl Fn(u64) -> f64) -> f64 {
     let (mut before_us, mut old_before) = (0, 0.0);
     let mut last = (0.0, Look { pages: round.pages, ..Look::default() });
     for &look in &round.looks {
@@ -63,12 +63,13 @@ fn faults_per_us(round: &Round, pages: f64, born: impl Fn(u64) -> f64) -> f64 {
         }
         last = ((old - old_before) / took_us as f64, look);
         (before_us, old_before) = (look.after_us, old);
-        if touched >= pages {
+        if touched >= resident(look.pages as f64) {
             break;
         }
     }
     let (rate, look) = last;
     let (touched, there) = (look.touched as f64, look.pages as f64);
+    let pages = resident(there);
     if pages >= there {
         return 0.0;
     }
@@ -104,7 +105,7 @@ mod tests {
 
     fn is_near(trace: &[u64], pages: u64, off: f64) {
         let exact = exact(trace.iter().copied(), pages) as f64;
-        let found = faults_of_lru(&rounds(trace), ACCESSES, pages as f64, |_, _| 0.0);
+        let found = faults_of_lru(&rounds(trace), ACCESSES, |_| pages as f64, |_, _| 0.0);
         let most = exact.max(0.01 * trace.len() as f64) * off;
         assert!((found - exact).abs() < most, "{pages}: {found}, exactly {exact}");
     }
@@ -121,7 +122,7 @@ mod tests {
         }
         let cycle: Vec<u64> = (0..ACCESSES).map(|nth| nth % PAGES).collect();
         is_near(&cycle, 1900, 0.1);
-        let all = faults_of_lru(&rounds(&cycle), ACCESSES, PAGES as f64, |_, _| 0.0);
+        let all = faults_of_lru(&rounds(&cycle), ACCESSES, |pages| pages, |_, _| 0.0);
         assert_eq!(all, 0.0);
     }
 
@@ -131,18 +132,18 @@ mod tests {
         let look = |after_us| Look { after_us, touched: after_us / 10, pages: 500 + after_us / 10 };
         let looks = vec![look(1000), look(2000), look(5000)];
         let grows = Round { at_us: 0, pages: 500, looks };
-        assert_eq!(faults_of_lru(&[grows.clone()], 1_000_000, 300.0, |_, _| 0.0), 0.0);
+        assert_eq!(faults_of_lru(&[grows.clone()], 1_000_000, |_| 300.0, |_, _| 0.0), 0.0);
         // As many were given back.
         let mut replaced = grows;
         replaced.looks.iter_mut().for_each(|look| look.pages = 500);
         let born = |from_us: u64, to_us: u64| (to_us - from_us) as f64 / 10.0;
-        assert_eq!(faults_of_lru(&[replaced.clone()], 1_000_000, 300.0, born), 0.0);
-        assert!(faults_of_lru(&[replaced], 1_000_000, 300.0, |_, _| 0.0) > 0.0);
+        assert_eq!(faults_of_lru(&[replaced.clone()], 1_000_000, |_| 300.0, born), 0.0);
+        assert!(faults_of_lru(&[replaced], 1_000_000, |_| 300.0, |_, _| 0.0) > 0.0);
     }
 
     #[test]
     fn what_says_nothing_is_nothing() {
-        let of = |rounds: &[Round]| faults_of_lru(rounds, 1000, 10.0, |_, _| 0.0);
+        let of = |rounds: &[Round]| faults_of_lru(rounds, 1000, |_| 10.0, |_, _| 0.0);
         assert_eq!(of(&[]), 0.0);
         assert_eq!(of(&[Round::default(), Round { at_us: 900, ..Round::default() }]), 0.0);
         let at_once = Look { after_us: 0, touched: 100, pages: 100 };

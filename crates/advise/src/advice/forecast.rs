@@ -101,6 +101,7 @@ impl<'a> Forecaster<'a> {
         let activity = (!observation.events.is_empty()).then(|| {
             let sampling = Sampling { one_in, block_pages: BLOCK_PAGES };
             Activity::new(observation.events.iter().copied(), sampling, end_us)
+                .of_pages(observation.need_bytes as f64 / PAGE_BYTES)
         });
         let windows = observation.windows.iter().map(|window| (window.seconds, window.pages));
         let wall = machine.fault.wall_s;

@@ -32,6 +32,8 @@ const APART_PART: u32 = 64;
 const APART_MIN: Duration = Duration::from_millis(50);
 /// Fewer pages are not worth looking at.
 const PAGES_MIN: u64 = 1024;
+/// Rounds where more than this part of all lies in huge pages say nothing.
+const HUGE_PART: u64 = 16;
 /// How often it is asked which processes the program has.
 const PROCESSES_EVERY: Duration = Duration::from_millis(250);
 
@@ -85,6 +87,7 @@ struct Looking {
 struct Seen {
     touched: u64,
     all: u64,
+    huge: u64,
 }
 
 impl Looking {
@@ -109,7 +112,8 @@ impl Looking {
             return self.begin_round();
         };
         let (seen, after) = self.look(at);
-        if seen.all > 0 {
+        // A touch of any part of a huge page counts as one of all.
+        if seen.all > 0 && seen.huge < seen.all / HUGE_PART {
             round.looks.push(Look {
                 after_us: after.as_micros() as u64,
                 touched: seen.touched.min(seen.all) / PAGE_SIZE as u64,
@@ -127,7 +131,10 @@ impl Looking {
                 when.saturating_sub(elapsed)
             }
             _ => {
-                self.rounds.push(round);
+                // Where nothing could be looked at nothing is known.
+                if !round.looks.is_empty() {
+                    self.rounds.push(round);
+                }
                 // Where all were touched in a burst, the next one shows how long it is until the
                 // next burst.
                 self.is_second = is_enough && !self.is_second;
@@ -154,10 +161,9 @@ impl Looking {
             return APART_MIN;
         }
         let before = Instant::now();
-        for process in &self.processes {
-            // One that has ended or may not be looked at is not looked at.
-            let _ = process.forget_touched(self.is_thorough);
-        }
+        // One that has ended, or that may not be looked at, is not.
+        let is_thorough = self.is_thorough;
+        self.processes.retain(|process| process.forget_touched(is_thorough).is_ok());
         // Each page was forgotten at some moment of this, and is looked at in the same order.
         let at = before + before.elapsed() / 2;
         let at_us = (at - self.began).as_micros() as u64;
@@ -171,8 +177,12 @@ impl Looking {
         let mut seen = Seen::default();
         for process in &self.processes {
             let _ = process.anonymous_mappings(|mapping| {
-                seen.touched += mapping.touched_bytes;
-                seen.all += mapping.anonymous_bytes;
+                // Of what processes share since a fork each counts its part, as much of it touched.
+                let counted = mapping.own_bytes + mapping.shared_part_bytes;
+                let part = counted as f64 / mapping.anonymous_bytes.max(1) as f64;
+                seen.touched += (mapping.touched_bytes as f64 * part) as u64;
+                seen.all += counted;
+                seen.huge += mapping.huge_bytes;
             });
         }
         (seen, before + before.elapsed() / 2 - at)

@@ -47,6 +47,29 @@ fn cross(one: Point, other: Point, third: Point) -> f64 {
         - (other.faults - one.faults) * (third.pages - one.pages)
 }
 
+/// What a page that is out takes in the pool, on average.
+fn mean_charged(input: &Input<'_>) -> f64 {
+    input.sizes.mean_bytes().map_or(PAGE_SIZE as f64, |[_, dense]| dense)
+}
+
+/// How many of so many pages are resident in a memory of a size.
+pub(super) fn resident_pages(input: &Input<'_>, pages: f64, memory_bytes: u64) -> f64 {
+    let page = PAGE_SIZE as f64;
+    let Overhead { fixed_bytes, entry_bytes, page_table_bytes, fragmentation, .. } = input.overhead;
+    let object = mean_charged(input) * (1.0 + fragmentation) + entry_bytes;
+    let high = crate::simulate::program::high_mark(memory_bytes) as f64;
+    let reserve = input.overhead.reserve_of(memory_bytes);
+    let room = high - fixed_bytes - page_table_bytes * pages - reserve;
+    // room = resident * page + (pages - resident) * object
+    if pages * page <= room {
+        pages
+    } else if object >= page {
+        0.0
+    } else {
+        ((room - pages * object) / (page - object)).clamp(0.0, pages)
+    }
+}
+
 /// What a memory of a size comes to for as long as the program was looked at.
 pub(super) fn counts(
     input: &Input<'_>,
@@ -56,20 +79,9 @@ pub(super) fn counts(
 ) -> Counts {
     let page = PAGE_SIZE as f64;
     let pages = finite(pages).clamp(0.0, PAGES_MAX);
-    let overhead = input.overhead;
-    let Overhead { fixed_bytes, entry_bytes, page_table_bytes, fragmentation, .. } = overhead;
-    let charged = input.sizes.mean_bytes().map_or(page, |[_, dense]| dense);
-    let object = charged * (1.0 + fragmentation) + entry_bytes;
-    let high = crate::simulate::program::high_mark(memory_bytes) as f64;
-    let room = high - fixed_bytes - page_table_bytes * pages - overhead.reserve_of(memory_bytes);
-    // room = resident * page + (pages - resident) * object
-    let resident = if pages * page <= room {
-        pages
-    } else if object >= page {
-        0.0
-    } else {
-        ((room - pages * object) / (page - object)).clamp(0.0, pages)
-    };
+    let Overhead { fixed_bytes, entry_bytes, page_table_bytes, fragmentation, .. } = input.overhead;
+    let charged = mean_charged(input);
+    let resident = resident_pages(input, pages, memory_bytes);
     let out = pages - resident;
     let is_held = out <= 0.0 || resident > 0.0;
     let cap_pages = memory_bytes as f64 / page;

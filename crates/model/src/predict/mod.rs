@@ -306,7 +306,8 @@ fn counts(input: &Input<'_>, memory_bytes: u64) -> Counts {
     match input.pages {
         Use::Watched(activity, rounds) => {
             let counts = simulated(input, activity, memory_bytes, FAULTS_MAX);
-            with_rounds(counts, activity, rounds)
+            let resident = |pages: f64| curve::resident_pages(input, pages, memory_bytes);
+            with_rounds(counts, activity, rounds, resident)
         }
         Use::Curve { curve, pages, .. } => curve::counts(input, curve, pages, memory_bytes),
     }
@@ -315,12 +316,18 @@ fn counts(input: &Input<'_>, memory_bytes: u64) -> Counts {
 /// What was simulated of watched pages, and what all pages say of a memory of that size that drops
 /// the least recently used one: the geometric mean of the pages that both bring back. Their errors
 /// go in opposite directions (decision 091).
-fn with_rounds(counts: Counts, activity: &Activity, rounds: &[Round]) -> Counts {
-    if rounds.is_empty() {
+///
+/// `resident`: how many of so many pages are in memory.
+fn with_rounds(
+    counts: Counts,
+    activity: &Activity,
+    rounds: &[Round],
+    resident: impl Fn(f64) -> f64,
+) -> Counts {
+    let end_us = activity.end_us();
+    if rounds.is_empty() || end_us == 0 {
         return counts;
     }
-    let end_us = activity.end_us();
-    let resident = counts.resident_bytes_mean / PAGE_SIZE as f64;
     let born = |from_us, to_us| activity.born_pages(from_us, to_us);
     let of_rounds = finite(rounds::faults_of_lru(rounds, end_us, resident, born));
     let few = FEW_BACK * end_us as f64 / 1e6;
@@ -329,7 +336,7 @@ fn with_rounds(counts: Counts, activity: &Activity, rounds: &[Round]) -> Counts 
     let factor = mean / (back + few);
     let more = mean - few - factor * back;
     Counts {
-        // Where hardly any were simulated, it is not known that they come with others.
+        // Where hardly any were simulated no streams are assumed.
         faults_alone: (counts.faults_alone * factor + more).max(0.0),
         faults_streamed: counts.faults_streamed * factor,
         ahead: counts.ahead * factor,

@@ -34,6 +34,8 @@ use self::sweep::Sweep;
 use self::timeline::{Interval, Kind, MeanAt};
 use crate::{BLOCK_PAGES, PROCESS_SHIFT, PageNumber, hash, page_of_process};
 
+/// So many times as many pages as were seen there may have been.
+const UNSEEN_MAX: f64 = 4.0;
 /// In the number of a page that was given back and has come again.
 const AGAIN: PageNumber = 1 << 63;
 
@@ -292,6 +294,16 @@ impl Activity {
             most = most.max(pages);
         }
         most as f64 * self.one_in
+    }
+
+    /// For a program that had so many pages at most. Those that came and went between two looks of
+    /// the agent were not seen; the ones that were stand for them.
+    pub fn of_pages(mut self, pages: f64) -> Activity {
+        let seen = self.need_pages();
+        if seen > 0.0 && pages > seen {
+            self.one_in *= (pages / seen).min(UNSEEN_MAX);
+        }
+        self
     }
 
     /// Without one of `of` parts of its blocks: an estimate of the whole from the others.

@@ -428,3 +428,17 @@ fn all_accesses_come_in_order_and_of_each_life() {
     let of_5: Vec<u64> = all.iter().filter(|access| access.1 == 5).map(|one| one.0).collect();
     assert!(of_5.windows(2).all(|pair| pair[1] - pair[0] >= 1000), "{of_5:?}");
 }
+
+#[test]
+fn pages_that_were_not_seen_are_stood_for() {
+    let pages = (0..64).map(|nth| nth / 8 * 32 + nth % 8);
+    let events = pages.map(|page| event(1000, page, What::Appeared));
+    let sampling = Sampling { one_in: 4, block_pages: 8 };
+    let activity = Activity::new(events, sampling, 2_000_000);
+    assert_eq!(activity.need_pages(), 256.0);
+    let need = |pages| activity.clone().of_pages(pages).need_pages();
+    assert_eq!([100.0, 256.0, 400.0].map(need), [256.0, 256.0, 400.0]);
+    assert_eq!(need(1e9), 256.0 * UNSEEN_MAX);
+    let none = Activity::new([], sampling, 2_000_000);
+    assert_eq!(none.of_pages(400.0).need_pages(), 0.0);
+}
