@@ -167,8 +167,8 @@ pub fn observe(
         sizes,
         contents: measure::compressed(&seen.blocks, || true),
         one_in: outcome.one_in,
+        not_seen: not_seen(outcome, taken, rounds.is_empty()),
         rounds,
-        not_seen: not_seen(outcome, taken),
         events: seen.events,
         ..empty
     };
@@ -210,8 +210,9 @@ fn program_bytes(run: &Run) -> u64 {
     number("resident_bytes") + number("pages_staging") * PAGE_SIZE
 }
 
-/// `taken`: processors that others took, where none was left.
-fn not_seen(outcome: WatchOutcome, taken: Option<f64>) -> Vec<String> {
+/// `taken`: processors that others took, where none was left. `lacks_rounds`: nobody could look at
+/// all pages.
+fn not_seen(outcome: WatchOutcome, taken: Option<f64>, lacks_rounds: bool) -> Vec<String> {
     let mut not_seen = Vec::new();
     if outcome.lost > 0 {
         not_seen.push(format!(
@@ -222,6 +223,13 @@ fn not_seen(outcome: WatchOutcome, taken: Option<f64>) -> Vec<String> {
     if let Some(taken) = taken {
         let others = others_took(taken, "meanwhile");
         not_seen.push(format!("how long it takes on an idle machine: {others}"));
+    }
+    if lacks_rounds {
+        not_seen.push(
+            "bursts of accesses: it could not be looked at all pages now and then (less than 4 MiB, \
+             huge pages, another user's processes, or a kernel without clear_refs)"
+                .to_owned(),
+        );
     }
     if outcome.lacks_content {
         not_seen.push(

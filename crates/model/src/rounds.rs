@@ -27,9 +27,10 @@ pub struct Look {
     pub pages: u64,
 }
 
-/// Faults on pages that had left a memory which drops the least recently used one. `resident`: how
-/// many of so many pages it holds. What is there of a moment is taken to last until the next round begins; before the first
-/// one it is as at that.
+/// Faults on pages that had left a memory which drops the least recently used one. What is there of
+/// a moment is taken to last until the next round begins; before the first one it is as at that.
+///
+/// `resident`: how many of so many pages the memory holds.
 ///
 /// `born`: how many pages came to be in a time, where it is known: their first touch is no fault.
 pub fn faults_of_lru(
@@ -132,7 +133,10 @@ mod tests {
         let look = |after_us| Look { after_us, touched: after_us / 10, pages: 500 + after_us / 10 };
         let looks = vec![look(1000), look(2000), look(5000)];
         let grows = Round { at_us: 0, pages: 500, looks };
-        assert_eq!(faults_of_lru(&[grows.clone()], 1_000_000, |_| 300.0, |_, _| 0.0), 0.0);
+        assert_eq!(
+            faults_of_lru(std::slice::from_ref(&grows), 1_000_000, |_| 300.0, |_, _| 0.0),
+            0.0
+        );
         // As many were given back.
         let mut replaced = grows;
         replaced.looks.iter_mut().for_each(|look| look.pages = 500);

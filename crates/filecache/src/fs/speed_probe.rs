@@ -244,8 +244,7 @@ impl Prober {
                 return measured;
             }
         }
-        let more = SHORT_READS_MORE.min((pages as usize).saturating_sub(SHORT_READS));
-        for (nth, file) in files.iter().cycle().take(more).enumerate() {
+        for (nth, file) in files.iter().cycle().take(SHORT_READS_MORE).enumerate() {
             if !measured.is_fast() {
                 break;
             }
@@ -411,7 +410,7 @@ impl Measured {
         let has_no_more = self.long_ns.is_empty()
             && self.short_ns.len() >= SHORT_READS_ALONE
             && mean(&self.short_ns) <= FAST_SHORT_NS;
-        self.short_ns.len() >= SHORT_READS && is_at_random && is_in_order || has_no_more
+        self.short_ns.len() >= SHORT_READS && is_at_random && (is_in_order || has_no_more)
     }
 
     /// Clearly slower than that. Where nothing could be read, nothing is known.
@@ -467,6 +466,8 @@ mod tests {
         assert!(measured(&[(640, 40_000)], &[]).is_fast());
         // 3,000 reads a second, 300 at once.
         assert!(!measured(&[(300, 40_000), (340, 333_000)], &[]).is_fast());
+        // 5,000 a second, 500 at once.
+        assert!(!measured(&[(500, 38_000), (140, 200_000)], &[]).is_fast());
     }
 
     #[test]

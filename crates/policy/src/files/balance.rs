@@ -147,8 +147,12 @@ impl Balance {
 
         let step_down = self.memory_bytes / STEP_DOWN_PART;
         let limit = self.lower_bytes_max;
-        // A step is what it may have made room for.
-        let is_full = levels.lower_bytes + step_down >= limit;
+        // It need not have filled yet what the step before gave it.
+        let given = match self.direction {
+            Some(Direction::Down) => self.step(STEP_DOWN_PART),
+            _ => step_down,
+        };
+        let is_full = levels.lower_bytes + given >= limit;
         let grew = levels.lower_bytes.saturating_sub(self.lower_bytes) as f64;
         let filled_by_then = levels.lower_bytes as f64 + grew * (FILLED_IN_NS as f64 / went_by_ns);
         let is_being_filled = !is_full && filled_by_then >= limit as f64;
@@ -267,6 +271,25 @@ mod tests {
         assert_eq!(after(&mut balance, 60, 1500, 30_000), MOST);
         // Nobody misses anything any more.
         assert_eq!(after(&mut balance, 100, 0, 0), MOST);
+    }
+
+    #[test]
+    fn steps_down_double_though_the_lower_level_fills_slowly() {
+        let mut balance = Balance::new(MEMORY, None, 0);
+        after(&mut balance, 200, 1500, 0);
+        assert_eq!(balance.lower_bytes_max(), LEAST);
+        let mut filled = LEAST;
+        let limits: Vec<u64> = (0..12)
+            .map(|_| {
+                let limit = turn(&mut balance, filled, &events(0, 60_000));
+                // It is one turn behind.
+                filled = (filled + MEMORY / STEP_MOST_PART).min(limit);
+                limit
+            })
+            .collect();
+        let steps: Vec<u64> = limits.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(steps.contains(&(MEMORY / STEP_MOST_PART)), "{steps:?}");
+        assert!(limits[11] > LEAST + 8 * MEMORY / STEP_MOST_PART, "{limits:?}");
     }
 
     #[test]
