@@ -2,9 +2,9 @@
 //! some milliseconds to seconds of a moment.
 //!
 //! An agent watches a few pages at a time, and says when each is accessed. This says how fast
-//! accesses come on the whole ([`ramfold_model::rounds`]). It is done by another
-//! thread than the program's, so where there are several processors it takes hardly any of the
-//! program's time. A look at 100 MiB takes 2 ms.
+//! accesses come on the whole ([`ramfold_model::rounds`]). It is done by another thread than the
+//! program's, so where there are several processors it takes hardly any of the program's time. A
+//! look at 100 MiB takes 2 ms.
 
 use std::collections::HashSet;
 use std::fs;
@@ -176,6 +176,7 @@ impl Looking {
         let before = Instant::now();
         let mut seen = Seen::default();
         for process in &self.processes {
+            // One that ends meanwhile has no pages any more.
             let _ = process.anonymous_mappings(|mapping| {
                 // Of what processes share since a fork each counts its part, as much of it touched.
                 let counted = mapping.own_bytes + mapping.shared_part_bytes;

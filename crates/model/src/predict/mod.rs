@@ -37,9 +37,9 @@ pub use crate::simulate::program::{Counts, Overhead, PageSizes};
 use crate::simulate::watched::Activity;
 
 /// By which part of what is lost the model may be off, where it is too much and where it is too
-/// little: of faults and of their time. Meant to hold with a chance of 90 %, and it does not yet:
-/// of seven programs between a half and five times of what was predicted was lost (decision 090).
-/// With three times hardly anything could be recommended.
+/// little: of faults and of their time. Meant to hold with a chance of 90 %: it did for 15 of 20
+/// runs of eleven programs (docs/results/2026-11-29.md). With three times hardly anything could be
+/// recommended.
 pub const MODEL_ERROR: Sides = Sides { below: 0.65, above: 1.0 };
 /// The same of what the pool takes, measured by actual runs (`ramfold bench advise`).
 pub const MODEL_ERROR_POOL: Sides = Sides { below: 0.3, above: 0.6 };
