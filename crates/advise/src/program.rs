@@ -21,8 +21,8 @@ use crate::observation::{BLOCK_PAGES, Observation, Size, Subject, WholeRun};
 
 /// Between two looks at how much memory the program has.
 const LOOK: Duration = Duration::from_millis(20);
-/// Looks at all pages take so many times as much of another processor as observation may take of
-/// the program's time.
+/// Processor time of the looks at all pages, which another processor gives: a multiple of what
+/// observation may take of the program's time.
 const BESIDE: f64 = 10.0;
 /// Sizes that are kept: where there are more, each second one is dropped.
 const SIZES_MAX: usize = 2000;
@@ -210,8 +210,8 @@ fn program_bytes(run: &Run) -> u64 {
     number("resident_bytes") + number("pages_staging") * PAGE_SIZE
 }
 
-/// `taken`: processors that others took, where none was left. `lacks_rounds`: nobody could look at
-/// all pages.
+/// `taken`: processors that others took, where none was left. `lacks_rounds`: no look at all pages
+/// counts.
 fn not_seen(outcome: WatchOutcome, taken: Option<f64>, lacks_rounds: bool) -> Vec<String> {
     let mut not_seen = Vec::new();
     if outcome.lost > 0 {
@@ -226,8 +226,8 @@ fn not_seen(outcome: WatchOutcome, taken: Option<f64>, lacks_rounds: bool) -> Ve
     }
     if lacks_rounds {
         not_seen.push(
-            "bursts of accesses: it could not be looked at all pages now and then (less than 4 MiB, \
-             huge pages, another user's processes, or a kernel without clear_refs)"
+            "bursts of accesses: no look at all pages counts (less than 4 MiB, huge pages, another \
+             user's processes, or a kernel without clear_refs)"
                 .to_owned(),
         );
     }

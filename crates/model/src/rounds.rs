@@ -30,7 +30,7 @@ pub struct Look {
 /// Faults on pages that had left a memory which drops the least recently used one. What is there of
 /// a moment is taken to last until the next round begins; before the first one it is as at that.
 ///
-/// `resident`: how many of so many pages the memory holds.
+/// `resident`: the pages that the memory holds, by the number of pages that the program has.
 ///
 /// `born`: how many pages came to be in a time, where it is known: their first touch is no fault.
 pub fn faults_of_lru(

@@ -699,7 +699,7 @@ fn take_what_others_took(simulation: &Simulation) -> bool {
     true
 }
 
-/// What is seen in the middle of so many simulations without forks, which run to their end then.
+/// Runs simulations without forks, and returns what `see` finds in the middle of each.
 fn seen_half_way<T>(simulations: u64, see: impl Fn(&Simulation) -> T) -> impl Iterator<Item = T> {
     (0..simulations).map(move |seed| {
         let mut simulation = Simulation::new(4 * seed);

@@ -1,6 +1,8 @@
 //! The memory of another process, from outside: how much there is of it, what of it was touched,
 //! and what is in it. Nothing stops the process for longer than a walk of its page tables takes.
 
+use std::collections::HashSet;
+use std::fs;
 use std::ops::Range;
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -195,6 +197,23 @@ impl OtherProcess {
     pub fn has_ended(&self) -> bool {
         !matches!(self.status(), Ok(Status { anonymous_bytes: Some(_), .. }))
     }
+}
+
+/// These processes, and all that they and their children have started that are still there: each
+/// once, and parents before their children. Needs `CONFIG_PROC_CHILDREN`.
+pub fn with_descendants(processes: impl IntoIterator<Item = u32>) -> Vec<u32> {
+    let mut known = HashSet::new();
+    let mut found: Vec<u32> = processes.into_iter().filter(|&pid| known.insert(pid)).collect();
+    let mut nth = 0;
+    while let Some(&parent) = found.get(nth) {
+        nth += 1;
+        for task in fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+            found.extend(children.filter(|&child| known.insert(child)));
+        }
+    }
+    found
 }
 
 /// Reads from an address on, and returns how much could be read. The pages count as touched from

@@ -74,7 +74,7 @@ pub(super) struct Forecaster<'a> {
     sizes: Sizes,
     zram: Option<(Sizes, CodecTimes)>,
     activity: Option<Activity>,
-    rounds: Vec<Round>,
+    rounds: &'a [Round],
     curve: MissCurve,
     run: RunTime,
     costs: predict::Costs,
@@ -89,7 +89,7 @@ pub(super) struct Forecaster<'a> {
 impl<'a> Forecaster<'a> {
     /// `None` where no page was compressed with this codec.
     pub(super) fn new(
-        observation: &Observation,
+        observation: &'a Observation,
         machine: &'a Costs,
         codec: &str,
         as_printed: bool,
@@ -113,7 +113,7 @@ impl<'a> Forecaster<'a> {
             has_times: observation.has_times(),
             overhead: overhead(&observation.subject),
             activity,
-            rounds: observation.rounds.clone(),
+            rounds: &observation.rounds,
             curve: Footprint::from_windows(windows).curve(),
             run: run_time(observation),
             costs: costs_with(machine, codec),
@@ -125,7 +125,7 @@ impl<'a> Forecaster<'a> {
 
     fn input(&self) -> Input<'_> {
         let pages = match &self.activity {
-            Some(activity) => Use::Watched(activity, &self.rounds),
+            Some(activity) => Use::Watched(activity, self.rounds),
             None => Use::Curve {
                 curve: &self.curve,
                 pages: self.need_bytes as f64 / PAGE_BYTES,

@@ -6,16 +6,16 @@
 //! program's, so where there are several processors it takes hardly any of the program's time. A
 //! look at 100 MiB takes 2 ms.
 
-use std::collections::HashSet;
-use std::fs;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ramfold_codec::PAGE_SIZE;
 use ramfold_model::rounds::{Look, Round};
-use ramfold_sys::other_process::{OtherProcess, tracks_writes};
+use ramfold_sys::other_process::{OtherProcess, tracks_writes, with_descendants};
 use ramfold_sys::time::thread_cpu_ns;
+
+use super::watch::Totals;
 
 /// Times of looks, in milliseconds after the beginning of a round.
 const LOOKS_MS: [u64; 10] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000];
@@ -82,14 +82,6 @@ struct Looking {
     is_second: bool,
 }
 
-/// Bytes of all processes.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    touched: u64,
-    all: u64,
-    huge: u64,
-}
-
 impl Looking {
     fn new(pid: u32, began: Instant, share: f64) -> Looking {
         Looking {
@@ -113,14 +105,14 @@ impl Looking {
         };
         let (seen, after) = self.look(at);
         // A touch of any part of a huge page counts as one of all.
-        if seen.all > 0 && seen.huge < seen.all / HUGE_PART {
+        if seen.counted > 0 && seen.huge < seen.counted / HUGE_PART {
             round.looks.push(Look {
                 after_us: after.as_micros() as u64,
-                touched: seen.touched.min(seen.all) / PAGE_SIZE as u64,
-                pages: seen.all / PAGE_SIZE as u64,
+                touched: (seen.touched as u64).min(seen.counted) / PAGE_SIZE as u64,
+                pages: seen.counted / PAGE_SIZE as u64,
             });
         }
-        let is_enough = seen.touched as f64 >= TOUCHED_ENOUGH * seen.all as f64;
+        let is_enough = seen.touched >= TOUCHED_ENOUGH * seen.counted as f64;
         let elapsed = at.elapsed();
         let is_late = |ms: u64| elapsed > Duration::from_millis(ms + ms / u64::from(LATE_PART));
         let next = (nth + 1..LOOKS_MS.len()).find(|&nth| !is_late(LOOKS_MS[nth]));
@@ -147,7 +139,7 @@ impl Looking {
     fn begin_round(&mut self) -> Duration {
         if self.processes_read.is_none_or(|read| read.elapsed() >= PROCESSES_EVERY) {
             self.processes_read = Some(Instant::now());
-            let of_program = with_descendants(self.pid);
+            let of_program = with_descendants([self.pid]);
             self.processes =
                 of_program.into_iter().filter_map(|pid| OtherProcess::open(pid).ok()).collect();
         }
@@ -172,19 +164,12 @@ impl Looking {
     }
 
     /// All pages, and how long after the beginning of the round.
-    fn look(&self, at: Instant) -> (Seen, Duration) {
+    fn look(&self, at: Instant) -> (Totals, Duration) {
         let before = Instant::now();
-        let mut seen = Seen::default();
+        let mut seen = Totals::default();
         for process in &self.processes {
             // One that ends meanwhile has no pages any more.
-            let _ = process.anonymous_mappings(|mapping| {
-                // Of what processes share since a fork each counts its part, as much of it touched.
-                let counted = mapping.own_bytes + mapping.shared_part_bytes;
-                let part = counted as f64 / mapping.anonymous_bytes.max(1) as f64;
-                seen.touched += (mapping.touched_bytes as f64 * part) as u64;
-                seen.all += counted;
-                seen.huge += mapping.huge_bytes;
-            });
+            let _ = process.anonymous_mappings(|mapping| seen.add(&mapping, true));
         }
         (seen, before + before.elapsed() / 2 - at)
     }
@@ -196,23 +181,6 @@ impl Looking {
         let apart = APART_MIN.max((at - self.began) / APART_PART);
         affordable.max(at + apart).saturating_duration_since(Instant::now())
     }
-}
-
-/// A process and all that it and its children have started and that is still there.
-fn with_descendants(pid: u32) -> Vec<u32> {
-    let mut found = vec![pid];
-    let mut known = HashSet::from([pid]);
-    let mut nth = 0;
-    while let Some(&parent) = found.get(nth) {
-        nth += 1;
-        let tasks = fs::read_dir(format!("/proc/{parent}/task"));
-        for task in tasks.into_iter().flatten().flatten() {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-            found.extend(children.filter(|&child| known.insert(child)));
-        }
-    }
-    found
 }
 
 #[cfg(test)]
@@ -239,7 +207,7 @@ while True:
 
     impl Drop for Killed {
         fn drop(&mut self) {
-            let found = with_descendants(self.0.id());
+            let found = with_descendants([self.0.id()]);
             for pid in found.iter().skip(1) {
                 let _ = Command::new("kill").arg("-9").arg(pid.to_string()).status();
             }

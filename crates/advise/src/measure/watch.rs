@@ -60,12 +60,12 @@ struct Member {
 
 /// What all processes have, as of a look, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    touched: f64,
+pub(super) struct Totals {
+    pub(super) touched: f64,
     anonymous: u64,
     /// Of it, what is counted.
-    counted: u64,
-    huge: u64,
+    pub(super) counted: u64,
+    pub(super) huge: u64,
     swapped: u64,
 }
 
@@ -443,7 +443,8 @@ impl<'a> Watch<'a> {
 }
 
 impl Totals {
-    fn add(&mut self, mapping: &AnonymousMapping, is_group: bool) {
+    /// `is_group`: memory that processes share since a fork counts by their parts of it.
+    pub(super) fn add(&mut self, mapping: &AnonymousMapping, is_group: bool) {
         let parts = if is_group { mapping.shared_part_bytes } else { 0 };
         let counted = mapping.own_bytes + parts;
         // Which pages were touched is not told: shared ones as much as others.

@@ -1,12 +1,13 @@
 //! Processes of a program: which there are, and what they have used.
 
-use std::collections::HashSet;
 use std::fs;
+use std::iter;
 
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 
 use super::proc::{field, read_text};
+use ramfold_sys::other_process::with_descendants;
 use ramfold_sys::processors::ticks_to_seconds;
 
 /// A process, the others of the group that it leads, and the descendants of all of them.
@@ -14,27 +15,13 @@ pub(crate) fn family(leader: Pid) -> Vec<Pid> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids =
         processes.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    let mut first = vec![leader];
-    first.extend(ids.filter(|pid| group(*pid) == Some(leader)));
-    with_descendants(first)
+    let others = ids.filter(|pid| group(*pid) == Some(leader));
+    let first = iter::once(leader).chain(others).map(number);
+    with_descendants(first).into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())).collect()
 }
 
-/// Processes and their descendants.
-fn with_descendants(mut waiting: Vec<Pid>) -> Vec<Pid> {
-    let mut seen = HashSet::new();
-    let mut found = Vec::new();
-    while let Some(pid) = waiting.pop() {
-        if !seen.insert(pid) {
-            continue;
-        }
-        found.push(pid);
-        for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            let children = children.split_ascii_whitespace();
-            waiting.extend(children.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
-        }
-    }
-    found
+fn number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().unsigned_abs()
 }
 
 /// The group that a process is in.
@@ -69,7 +56,7 @@ pub(crate) fn anonymous_bytes_of_tree(leader: Pid) -> u64 {
         let status = read_text(format!("/proc/{pid}/status")).ok()?;
         field(&status, "RssAnon")
     };
-    with_descendants(vec![leader]).into_iter().filter_map(of).sum::<u64>() * 1024
+    with_descendants([number(leader)]).into_iter().filter_map(of).sum::<u64>() * 1024
 }
 
 #[cfg(test)]

@@ -270,19 +270,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// A process and all below it.
 pub(crate) fn tree(pid: u32) -> Vec<u32> {
-    let mut pids = vec![pid];
-    let mut index = 0;
-    while index < pids.len() {
-        let tasks = fs::read_dir(format!("/proc/{}/task", pids[index])).into_iter().flatten();
-        for task in tasks.flatten() {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            pids.extend(
-                children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()),
-            );
-        }
-        index += 1;
-    }
-    pids
+    ramfold_sys::other_process::with_descendants([pid])
 }
 
 /// Anonymous memory of a process, of what it shares with others its part.

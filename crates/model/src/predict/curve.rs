@@ -52,7 +52,7 @@ fn mean_charged(input: &Input<'_>) -> f64 {
     input.sizes.mean_bytes().map_or(PAGE_SIZE as f64, |[_, dense]| dense)
 }
 
-/// How many of so many pages are resident in a memory of a size.
+/// Resident pages of a program that has `pages`, in memory of this size.
 pub(super) fn resident_pages(input: &Input<'_>, pages: f64, memory_bytes: u64) -> f64 {
     let page = PAGE_SIZE as f64;
     let Overhead { fixed_bytes, entry_bytes, page_table_bytes, fragmentation, .. } = input.overhead;

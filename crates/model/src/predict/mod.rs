@@ -86,8 +86,7 @@ const T_5: f64 = 2.015;
 /// What is known of how pages are used.
 #[derive(Clone, Copy, Debug)]
 pub enum Use<'a> {
-    /// Pages were watched from the program's start on, and beside that now and then it was looked
-    /// at all of them.
+    /// Pages were watched from the program's start on, and all pages were looked at in rounds.
     Watched(&'a Activity, &'a [Round]),
     /// Faults in a second by resident pages, of a program that runs on.
     Curve {
@@ -317,7 +316,7 @@ fn counts(input: &Input<'_>, memory_bytes: u64) -> Counts {
 /// the least recently used one: the geometric mean of the pages that both bring back. Their errors
 /// go in opposite directions (decision 091).
 ///
-/// `resident`: how many of so many pages are in memory.
+/// `resident`: resident pages, by the number of pages that the program has.
 fn with_rounds(
     counts: Counts,
     activity: &Activity,
@@ -332,18 +331,18 @@ fn with_rounds(
     let of_rounds = finite(rounds::faults_of_lru(rounds, end_us, resident, born));
     let few = FEW_BACK * end_us as f64 / 1e6;
     let back = counts.pages_back();
-    let mean = ((back + few) * (of_rounds + few)).sqrt();
-    let factor = mean / (back + few);
-    let more = mean - few - factor * back;
+    // The mean of both with `few`, by the simulated one with `few`.
+    let factor = ((of_rounds + few) / (back + few)).sqrt();
+    let more = (factor - 1.0) * (back + few);
     Counts {
         // Where hardly any were simulated no streams are assumed.
-        faults_alone: (counts.faults_alone * factor + more).max(0.0),
+        faults_alone: (counts.faults_alone * factor + (factor - 1.0) * few).max(0.0),
         faults_streamed: counts.faults_streamed * factor,
         ahead: counts.ahead * factor,
         second_chances: counts.second_chances * factor,
         dense_back: counts.dense_back * factor,
-        taken: (counts.taken + mean - few - back).max(0.0),
-        compressed: (counts.compressed + mean - few - back).max(counts.compressed_dense),
+        taken: (counts.taken + more).max(0.0),
+        compressed: (counts.compressed + more).max(counts.compressed_dense),
         ..counts
     }
 }

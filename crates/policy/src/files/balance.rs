@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(after(&mut balance, 200, 1500, 0), LEAST);
         let down = after(&mut balance, 20, 1500, 30_000);
         assert!(down > LEAST + MEMORY / 8, "{down}");
-        // What changes its direction begins anew.
+        // After a change of direction the first step is small again.
         let mut before = balance.lower_bytes_max();
         let up = (0..).find_map(|_| {
             let last = std::mem::replace(&mut before, after(&mut balance, 1, 15_000, 0));

@@ -296,8 +296,8 @@ impl Activity {
         most as f64 * self.one_in
     }
 
-    /// For a program that had so many pages at most. Those that came and went between two looks of
-    /// the agent were not seen; the ones that were stand for them.
+    /// Scales the sample to a program that had `pages` pages at most. Pages that came and went
+    /// between two looks of the agent were not seen; those that were seen stand for them.
     pub fn of_pages(mut self, pages: f64) -> Activity {
         let seen = self.need_pages();
         if seen > 0.0 && pages > seen {
